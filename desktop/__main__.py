@@ -1,4 +1,6 @@
-"""The program `inglenook`: reads the arguments, looks whether a window is possible, and starts the desktop."""
+"""The program `inglenook`: reads the arguments, looks whether a window is possible, and starts the
+desktop.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,36 @@ class _Version(argparse.Action):
 def parser() -> argparse.ArgumentParser:
     """The arguments of `inglenook`."""
     result = argparse.ArgumentParser(
-        prog="inglenook", description="Chat with language models that run on your own machine.", allow_abbrev=False
+        prog="inglenook",
+        description="Chat with language models that run on your own machine.",
+        allow_abbrev=False,
     )
-    result.add_argument("files", nargs="*", type=Path, metavar="FILE", help="models, exported chats and other files to open")
-    result.add_argument("--starter", action="store_true", help="download the starter model (98.4 MB, once) and chat with it")
-    result.add_argument("--model", type=Path, metavar="PATH", help="a GGUF file or a model folder to chat with")
-    result.add_argument("--data", type=Path, metavar="DIR", help="where conversations, settings and models are kept")
-    result.add_argument("--debug", action="store_true", help="write everything to the log, and to the terminal")
+    result.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="models, exported chats and other files to open"
+    )
+    result.add_argument(
+        "--starter", action="store_true", help="download the starter model (98.4 MB, once) and chat with it"
+    )
+    result.add_argument(
+        "--model", type=Path, metavar="PATH", help="a GGUF file or a model folder to chat with"
+    )
+    result.add_argument(
+        "--data", type=Path, metavar="DIR", help="where conversations, settings and models are kept"
+    )
+    result.add_argument(
+        "--debug", action="store_true", help="write everything to the log, and to the terminal"
+    )
     entry = result.add_mutually_exclusive_group()
     entry.add_argument(
-        "--install-desktop-entry", action="store_true", help="put Inglenook into the applications menu, and let a double click open models"
+        "--install-desktop-entry",
+        action="store_true",
+        help="put Inglenook into the applications menu, and let a double click open models",
     )
-    entry.add_argument("--uninstall-desktop-entry", action="store_true", help="take away what --install-desktop-entry put there")
+    entry.add_argument(
+        "--uninstall-desktop-entry",
+        action="store_true",
+        help="take away what --install-desktop-entry put there",
+    )
     result.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     return result
 
@@ -50,14 +70,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
-    gc.disable()  # a start only makes objects; `desktop.services.system.garbage_collection` looks for garbage from then on
+    # a start only makes objects; `desktop.services.system.garbage_collection` looks for garbage from then on
+    gc.disable()
     from desktop.app import run
 
-    return run(model=options.model, data=options.data, starter=options.starter, debug=options.debug, files=options.files)
+    return run(
+        model=options.model,
+        data=options.data,
+        starter=options.starter,
+        debug=options.debug,
+        files=options.files,
+    )
 
 
 def _menu_entry(install: bool, data: Path | None) -> int:
-    """Put the program into the system's menu, or take it out; the exit code is 1 when that failed. Needs no display."""
+    """Put the program into the system's menu, or take it out; the exit code is 1 when that failed.
+
+    Needs no display.
+    """
     from desktop import menu_entry
 
     try:

@@ -1,7 +1,9 @@
-"""The composition root: makes every object of the desktop, connects them, and runs Qt until the window is closed.
+"""The composition root: makes every object of the desktop, connects them, and runs Qt until the window is
+closed.
 
-Order of a start: folder and lock, log and crash file, store, session (its engine thread waits), window, first paint, and
-only then the model: torch and the kernels are imported on the engine's thread, never before the window can be used.
+Order of a start: folder and lock, log and crash file, store, session (its engine thread waits), window, first
+paint, and only then the model: torch and the kernels are imported on the engine's thread, never before the
+window can be used.
 """
 
 from __future__ import annotations
@@ -39,7 +41,15 @@ from desktop.services.system.backups import BackupService
 from desktop.services.system.data_folder import DataFolder
 from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.services.system.malloc_trim import share_arenas
-from desktop.services.system.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
+from desktop.services.system.single_instance import (
+    AlreadyOpen,
+    FirstInstance,
+    Request,
+    absolute,
+    activation_token,
+    hand_over,
+    take_lock,
+)
 from desktop.services.transfer.transfer import TransferService
 from desktop.settings import Appearance
 from desktop.signal_handler import SignalHandler
@@ -66,7 +76,9 @@ EXIT_TROUBLE = 1
 FIRST_CHATS = 200
 """More than any screen shows of the sidebar's list; the others are read behind the first paint."""
 SWITCH_S = 0.001
-"""So long at most the window waits for another thread's Python code; Python's own 5 ms are a third of a frame, each time."""
+"""So long at most the window waits for another thread's Python code; Python's own 5 ms are a third of a
+frame, each time.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,14 +114,17 @@ class Desktop(QObject):
     """Everything behind one window, over the data in `folder`, whose lock may have been taken before.
 
     `painted` once the window was seen for the first time, `ended` once `close` was called.
-    Signals: `end_wanted()` can be emitted from any thread and closes the window; `closed()` is emitted when all is saved, before
-    the folder is free for another program. Raises `StoreError` when the folder cannot be used, `AlreadyOpen` among them.
+    Signals: `end_wanted()` can be emitted from any thread and closes the window; `closed()` is emitted when
+    all is saved, before the folder is free for another program. Raises `StoreError` when the folder cannot be
+    used, `AlreadyOpen` among them.
     """
 
     end_wanted = Signal()
     closed = Signal()
 
-    def __init__(self, app: QApplication, folder: Path, api: EngineApi = EngineApi(), lock: QLockFile | None = None) -> None:
+    def __init__(
+        self, app: QApplication, folder: Path, api: EngineApi = EngineApi(), lock: QLockFile | None = None
+    ) -> None:
         super().__init__()
         self.end_wanted.connect(self._end, Qt.ConnectionType.QueuedConnection)
         self._lock = lock or take_lock(folder)
@@ -144,7 +159,9 @@ class Desktop(QObject):
 
     def _make_services(self, folder: Path, preferences: Preferences, api: EngineApi) -> Services:
         models = folder / "models"
-        session = ChatSession(self._library, preferences, api.open_chat, api.describe, api.draft_problem, self)
+        session = ChatSession(
+            self._library, preferences, api.open_chat, api.describe, api.draft_problem, self
+        )
         catalogue = LocalModelsService(api.describe, api.find_models, self)
         devices = DeviceService(api.find_devices, self)
         return Services(
@@ -174,7 +191,9 @@ class Desktop(QObject):
 
     @Slot(object)
     def _on_moved(self, folder: Path) -> None:
-        """All data is in another folder, or in a new one of the same name: it gets the lock, and copies are made there."""
+        """All data is in another folder, or in a new one of the same name: it gets the lock, and copies
+        are made there.
+        """
         self._lock.unlock()  # first: it removes the file of its name
         try:
             self._lock = take_lock(folder)
@@ -182,9 +201,16 @@ class Desktop(QObject):
             log.error("the folder has no lock: %s", error)
         self.services.backups.copies = Backups(self._database.path)
 
-    def start(self, model: Path | None = None, starter: bool = False, files: Sequence[Path] = (), last_run: str | None = None) -> None:
-        """Show the window with the last conversation; after the first paint bring in `files` and a model: `model`, the starter, or the
-        last one. `last_run` is what a run that ended unexpectedly left (`Diagnostics.last_run`).
+    def start(
+        self,
+        model: Path | None = None,
+        starter: bool = False,
+        files: Sequence[Path] = (),
+        last_run: str | None = None,
+    ) -> None:
+        """Show the window with the last conversation; after the first paint bring in `files` and a model:
+        `model`, the starter, or the last one. `last_run` is what a run that ended unexpectedly left
+        (`Diagnostics.last_run`).
         """
         _FirstPaint(self.window, lambda: self._after_paint(model, starter, files, last_run))
         self.window.show()
@@ -193,7 +219,9 @@ class Desktop(QObject):
         self.services.chat_list.load()
         self.session.restore(FIRST_CHATS)
 
-    def _after_paint(self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None) -> None:
+    def _after_paint(
+        self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None
+    ) -> None:
         self.painted = True
         if self.ended:
             return
@@ -203,7 +231,9 @@ class Desktop(QObject):
         self.theme.motion.ask_system()
         self._first = FirstInstance(self.services.folder, self)
         self._first.asked.connect(self.asked)
-        self._bring_model(model, starter, keep_last=not last_run and not any(is_model(path) for path in files))
+        self._bring_model(
+            model, starter, keep_last=not last_run and not any(is_model(path) for path in files)
+        )
         self.window.files.take(files)
         if last_run is not None:
             self.window.application_controller.tell_last_run(last_run)
@@ -277,7 +307,10 @@ def make_application(arguments: list[str]) -> Application:
 
 
 def _first_lock(folder: Path, request: Request) -> QLockFile | None:
-    """The folder's lock; None when the program that has it took the request. Raises `StoreError` when that one does not answer."""
+    """The folder's lock; None when the program that has it took the request.
+
+    Raises `StoreError` when that one does not answer.
+    """
     taken: list[QLockFile] = []
 
     def free() -> bool:
@@ -292,9 +325,16 @@ def _first_lock(folder: Path, request: Request) -> QLockFile | None:
 
 
 def run(
-    *, model: Path | None = None, data: Path | None = None, starter: bool = False, debug: bool = False, files: Sequence[Path] = ()
+    *,
+    model: Path | None = None,
+    data: Path | None = None,
+    starter: bool = False,
+    debug: bool = False,
+    files: Sequence[Path] = (),
 ) -> int:
-    """Run the desktop until its window is closed, or hand all this to the one that is open; returns the exit code."""
+    """Run the desktop until its window is closed, or hand all this to the one that is open; returns the
+    exit code.
+    """
     sys.setswitchinterval(SWITCH_S)
     os.umask(0o077)  # what is written from now on, exports included, is for this user's eyes
     if data is not None:
@@ -320,7 +360,9 @@ def run(
     desktop.closed.connect(diagnostics.ends_well)
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
     signal_handler = SignalHandler(desktop.end_wanted.emit, diagnostics.ends_well)
-    collector = GarbageCollector(lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting)
+    collector = GarbageCollector(
+        lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting
+    )
     desktop.start(model, starter, absolute(files), diagnostics.last_run)
     while not (desktop.painted or desktop.ended):
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)

@@ -1,7 +1,8 @@
-"""What is written down when something goes wrong: a rotating log, a crash file, and one sentence for the user.
+"""What is written down when something goes wrong: a rotating log, a crash file, and one sentence for the
+user.
 
-While the program runs there is a mark beside the log, which a good end removes. One that the next start finds, or a crash
-file with something in it, tells that the last run ended unexpectedly.
+While the program runs there is a mark beside the log, which a good end removes. One that the next start
+finds, or a crash file with something in it, tells that the last run ended unexpectedly.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class _Printable(logging.Formatter):
 class Diagnostics(QObject):
     """Takes over the program's last-resort hooks until `close()`.
 
-    `trouble(sentence, traceback)` is emitted, in whatever thread it happened, for an error that nothing handled; connect it
-    to a slot of a QObject of the GUI thread. `last_run` tells what the run before left: None when that ended well, else the
-    trace of its crash, which is empty when there is none because it was ended from outside.
+    `trouble(sentence, traceback)` is emitted, in whatever thread it happened, for an error that nothing
+    handled; connect it to a slot of a QObject of the GUI thread. `last_run` tells what the run before left:
+    None when that ended well, else the trace of its crash, which is empty when there is none because it was
+    ended from outside.
     """
 
     trouble = Signal(str, str)
@@ -66,12 +68,16 @@ class Diagnostics(QObject):
         self._root = logging.getLogger()
         self._level_before = self._root.level
         self._handlers: list[logging.Handler] = [
-            _PrivateLog(self.log_file, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8", delay=True)
+            _PrivateLog(
+                self.log_file, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8", delay=True
+            )
         ]
         if debug and sys.stderr is not None:
             self._handlers.append(logging.StreamHandler())
         for handler in self._handlers:
-            handler.setFormatter(_Printable("%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"))
+            handler.setFormatter(
+                _Printable("%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s")
+            )
             handler.setLevel(logging.DEBUG if debug else logging.INFO)
             self._root.addHandler(handler)
         self._root.setLevel(logging.DEBUG if debug else logging.INFO)
@@ -106,9 +112,14 @@ class Diagnostics(QObject):
         self._mark.unlink(missing_ok=True)
 
     def _sentence(self, kind: type[BaseException]) -> str:
-        return f"Something went wrong inside Inglenook ({kind.__name__}); your chats are saved, and the details are in {self.log_file}."
+        return (
+            f"Something went wrong inside Inglenook ({kind.__name__}); your chats are saved, and the "
+            f"details are in {self.log_file}."
+        )
 
-    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _on_exception(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         if issubclass(kind, KeyboardInterrupt):
             sys.__excepthook__(kind, error, trace)
             return
@@ -137,7 +148,9 @@ class _PrivateLog(RotatingFileHandler):
 
 
 def _last_run(mark: Path, crash_file: Path) -> str | None:
-    """What the last run left; None when it ended well, or was ended without a trace by the computer's own end."""
+    """What the last run left; None when it ended well, or was ended without a trace by the computer's own
+    end.
+    """
     try:
         with crash_file.open("rb") as file:
             file.seek(0, 2)

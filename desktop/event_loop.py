@@ -1,4 +1,6 @@
-"""The asyncio loop in which Qt's events run until the window is closed; imported behind the first paint, which needs no asyncio."""
+"""The asyncio loop in which Qt's events run until the window is closed; imported behind the first paint,
+which needs no asyncio.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ __all__ = ["live"]
 
 
 def live(app: QGuiApplication, ended: Callable[[], bool]) -> None:
-    """Run until the last window is closed or the session's manager ends the program; not at all if it has `ended` already."""
+    """Run until the last window is closed or the session's manager ends the program; not at all if it has
+    `ended` already.
+    """
     loop = qasync.QEventLoop(app)
     asyncio.set_event_loop(loop)
     with loop:

@@ -1,4 +1,7 @@
-"""Can a window be opened here? Asked before Qt is, because Qt ends the whole process when its platform plug-in fails."""
+"""Can a window be opened here?
+
+Asked before Qt is, because Qt ends the whole process when its platform plug-in fails.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,22 @@ from pathlib import Path
 __all__ = ["DEBIAN_PACKAGES", "import_trouble", "trouble"]
 
 DEBIAN_PACKAGES = (
-    "libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 libxkbcommon-x11-0 libx11-xcb1 libxcb-cursor0 libxcb-icccm4 "
-    "libxcb-keysyms1 libxcb-shape0 libxcb-randr0 libxcb-xkb1 libwayland-cursor0 libwayland-egl1 libgssapi-krb5-2"
+    "libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 libxkbcommon-x11-0 libx11-xcb1 "
+    "libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0 libxcb-randr0 libxcb-xkb1 "
+    "libwayland-cursor0 libwayland-egl1 libgssapi-krb5-2"
 )
-"""What a bare Debian or Ubuntu lacks for Qt's windows on X11 and Wayland and for QtNetwork; their dependencies bring the rest."""
+"""What a bare Debian or Ubuntu lacks for Qt's windows on X11 and Wayland and for QtNetwork; their
+dependencies bring the rest.
+"""
 
 _NEED_NO_DISPLAY = ("offscreen", "minimal", "vnc", "eglfs", "linuxfb", "minimalegl", "vkkhrdisplay")
 
 
 def _install(what: str) -> str:
-    return f"Inglenook cannot open a window because {what}; on Debian or Ubuntu install it with: sudo apt install {DEBIAN_PACKAGES}"
+    return (
+        f"Inglenook cannot open a window because {what}; on Debian or Ubuntu install it with: sudo apt "
+        f"install {DEBIAN_PACKAGES}"
+    )
 
 
 def import_trouble() -> str:
@@ -38,7 +47,10 @@ def import_trouble() -> str:
         library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
         if library:
             return _install(f"the system library {library.group(1)} is missing")
-        return f"Inglenook cannot open a window because its package PySide6-Essentials is not usable ({error}); install Inglenook again."
+        return (
+            "Inglenook cannot open a window because its package PySide6-Essentials is not usable "
+            f"({error}); install Inglenook again."
+        )
     return ""
 
 
@@ -51,7 +63,10 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
         return ""
     wayland = bool(environment.get("WAYLAND_DISPLAY")) and wanted != "xcb"
     if not wayland and not environment.get("DISPLAY"):
-        return "Inglenook cannot open a window because there is no display (DISPLAY and WAYLAND_DISPLAY are empty); start it on a desktop."
+        return (
+            "Inglenook cannot open a window because there is no display (DISPLAY and WAYLAND_DISPLAY are "
+            "empty); start it on a desktop."
+        )
     try:
         _load_plugin("libqwayland.so" if wayland else "libqxcb.so")
         reachable = wayland or _x_answers(environment["DISPLAY"])
@@ -62,7 +77,10 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
         return _install(f"the system library {library} is missing")
     if reachable:
         return ""
-    return f"Inglenook cannot open a window because the display {environment['DISPLAY']} does not answer; start it on a desktop."
+    return (
+        f"Inglenook cannot open a window because the display {environment['DISPLAY']} does not answer; "
+        "start it on a desktop."
+    )
 
 
 def _load_plugin(name: str) -> None:
@@ -70,7 +88,8 @@ def _load_plugin(name: str) -> None:
     spec = importlib.util.find_spec("PySide6")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         plugin = Path(folder) / "Qt" / "plugins" / "platforms" / name
-        if plugin.is_file():  # PySide6 built by a Linux distribution keeps it elsewhere, with its dependencies installed
+        # PySide6 built by a Linux distribution keeps it elsewhere, with its dependencies installed
+        if plugin.is_file():
             ctypes.CDLL(str(plugin))
 
 

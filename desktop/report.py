@@ -1,4 +1,6 @@
-"""The text of a report on an error or a crash: what a maintainer needs, and nothing of what was written in a chat."""
+"""The text of a report on an error or a crash: what a maintainer needs, and nothing of what was written in
+a chat.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,17 @@ def facts(window: str = "") -> dict[str, str]:
 
 
 def shortened(text: str) -> str:
-    """The text with "~" for the home folder, without the user's name in other paths, and without very long lines."""
+    """The text with "~" for the home folder, without the user's name in other paths, and without very long
+    lines.
+    """
     home, name = str(Path.home()), _user()
     for form in {home, home.replace("\\", "/"), home.replace("\\", "\\\\")} - {"", "/"}:
         text = re.sub(rf"{re.escape(form)}(?![\w.-])", "~", text)
     if len(name) > 1:
         text = re.sub(rf"(?<=[/\\]){re.escape(name)}(?=[/\\])", "…", text)
-    return "\n".join(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …" for line in text.splitlines())
+    return "\n".join(
+        line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …" for line in text.splitlines()
+    )
 
 
 def _user() -> str:
@@ -63,8 +69,13 @@ def last_lines(path: Path, count: int = _LOG_LINES) -> list[str]:
 
 
 def build_report(what: str, trace: str, log: Sequence[str], known: Mapping[str, str], model: str = "") -> str:
-    """The report, ready to be sent: `what` happened in a sentence, versions, the model, the trace and the last log lines."""
-    head = [*(f"{name}: {value}" for name, value in known.items()), *([f"Model: {model}"] if model else ["Model: none loaded"])]
+    """The report, ready to be sent: `what` happened in a sentence, versions, the model, the trace and the
+    last log lines.
+    """
+    head = [
+        *(f"{name}: {value}" for name, value in known.items()),
+        *([f"Model: {model}"] if model else ["Model: none loaded"]),
+    ]
     parts = [what, "\n".join(head)]
     if trace.strip():
         parts.append(f"What was running:\n{trace.strip()}")

@@ -1,4 +1,6 @@
-"""The window's own settings, and the table of panes: every title with the dataclass that its form is built from."""
+"""The window's own settings, and the table of panes: every title with the dataclass that its form is built
+from.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,32 @@ class Appearance(Settings):
     """How the window looks."""
 
     theme: str = setting(
-        "system", "Theme", "Light or dark colours, or what the system uses.",
+        "system",
+        "Theme",
+        "Light or dark colours, or what the system uses.",
         choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
     )
-    text_scale: int = setting(100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%")
+    text_scale: int = setting(
+        100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%"
+    )
     unfold_thoughts: bool = setting(
-        True, "Show thoughts as they come", "A model's thoughts are shown while it thinks, and folded when it has thought.", neutral=True
+        True,
+        "Show thoughts as they come",
+        "A model's thoughts are shown while it thinks, and folded when it has thought.",
+        neutral=True,
     )
     motion: str = setting(
-        "system", "Motion", "Short fades show where something came from; without motion everything appears at once.",
+        "system",
+        "Motion",
+        "Short fades show where something came from; without motion everything appears at once.",
         choices=(("system", "Like the system"), ("calm", "Calm"), ("none", "None")),
     )
     token_colours: str = setting(
-        "off", "Token colours", "Show replies as their tokens, coloured by how likely each was or how unsure the model was there.",
-        choices=(("off", "Off"), ("probability", "Probability"), ("entropy", "Entropy")), neutral="off",
+        "off",
+        "Token colours",
+        "Show replies as their tokens, coloured by how likely each was or how unsure the model was there.",
+        choices=(("off", "Off"), ("probability", "Probability"), ("entropy", "Entropy")),
+        neutral="off",
     )
 
 
@@ -48,28 +62,49 @@ class Behaviour(Settings):
     """How the window reacts."""
 
     send_with: str = setting(
-        "enter", "Send with", "Which key sends the message; Shift+Enter always breaks the line.",
+        "enter",
+        "Send with",
+        "Which key sends the message; Shift+Enter always breaks the line.",
         choices=(("enter", "Enter"), ("ctrl+enter", "Ctrl+Enter")),
     )
     makers_advice: bool = setting(
-        True, "Sample as the makers advise",  # short: the label of a box to tick is not wrapped
-        "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for "
-        "the model and what you set in a chat come first.",
+        True,
+        "Sample as the makers advise",  # short: the label of a box to tick is not wrapped
+        "Use the sampling that a model's makers advise, where it comes with the model, instead of your "
+        "saved defaults; what is kept for the model and what you set in a chat come first.",
     )
     trash_days: int = setting(
-        30, "Keep deleted chats", "Chats are deleted for good after so many days in the trash; 0 keeps them until you empty it.",
-        low=0, high=365, step=1, words=((0, "always"),), unit="days",
+        30,
+        "Keep deleted chats",
+        "Chats are deleted for good after so many days in the trash; 0 keeps them until you empty it.",
+        low=0,
+        high=365,
+        step=1,
+        words=((0, "always"),),
+        unit="days",
     )
     backups: bool = setting(
-        True, "Back up the chats automatically",
-        "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a backup brings one back.",
+        True,
+        "Back up the chats automatically",
+        "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a "
+        "backup brings one back.",
     )
     notify_after: int = setting(
-        20, "Tell of long replies", "A notification tells of a reply that took so long and ended while the window was behind others.",
-        low=0, high=3600, slider_high=120, step=5, words=((0, "off"),), unit="s",
+        20,
+        "Tell of long replies",
+        "A notification tells of a reply that took so long and ended while the window was behind others.",
+        low=0,
+        high=3600,
+        slider_high=120,
+        step=5,
+        words=((0, "off"),),
+        unit="s",
     )
     show_advanced: bool = setting(
-        False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
+        False,
+        "Show advanced settings",
+        "The panes show every setting, also those that are seldom changed.",
+        neutral=False,
     )
 
 

@@ -1,7 +1,8 @@
-"""Ends the program well when the system asks it to (SIGTERM and SIGHUP: a session that is closed, a service that is stopped).
+"""Ends the program well when the system asks it to (SIGTERM and SIGHUP: a session that is closed, a service
+that is stopped).
 
-Python's own handlers run only between two steps of Python code on the main thread, which Qt's event loop may not reach for
-a long time. So the number of the signal is written into a pipe, and a thread waits there.
+Python's own handlers run only between two steps of Python code on the main thread, which Qt's event loop may
+not reach for a long time. So the number of the signal is written into a pipe, and a thread waits there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LAST_S = 25.0
 
 
 class SignalHandler:
-    """Calls `end()` on a thread of its own at the first SIGTERM or SIGHUP; `interrupted()` before Ctrl+C ends the program at once.
+    """Calls `end()` on a thread of its own at the first SIGTERM or SIGHUP; `interrupted()` before Ctrl+C ends
+    the program at once.
 
     Made on the main thread; does nothing on Windows, whose sessions end through their windows.
     """

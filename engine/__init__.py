@@ -13,13 +13,16 @@ Words
 -----
 Each has one meaning here.
 
-architecture: the make of a model (Llama, Qwen 3): how its headers are read, what its tensors are called, which parts it has.
+architecture: the make of a model (Llama, Qwen 3): how its headers are read, what its tensors are called,
+which parts it has.
 backend: a device that holds weights and runs programs: the CPU, one or several GPUs, the reference in NumPy.
 cache type: the number format in which keys and values are kept.
 checkpoint: a model's files, opened but not loaded.
 command: what `inglenook-engine` can be told to do.
-decode: a pass that gives the next token; a decode loop does so on the device, the draw included, without the host in between.
-drafting: guessing several tokens that the model then checks in one pass; the guesses come from a draft model or from repeats.
+decode: a pass that gives the next token; a decode loop does so on the device, the draw included, without the
+host in between.
+drafting: guessing several tokens that the model then checks in one pass; the guesses come from a draft model
+or from repeats.
 filter: a constraint on the text of a reply, as the set of tokens that may come next.
 kernel: one compiled function that computes on a device.
 lowering: turning a model's operations into the calls of kernels that a backend replays.
@@ -42,22 +45,27 @@ from typing import Any
 
 _HOMES = {
     "engine.core": (
-        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
+        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading", "Message",
+        "ModelInfo", "Prefill",
         "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Trimmed",
     ),
     "engine.settings": (
-        "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",
+        "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings",
+        "SamplerSettings",
         "SpeculationSettings", "StopSettings",
     ),
     "engine.errors": (
-        "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong", "DeviceLost", "DownloadError",
-        "EngineError", "ModelNotFound", "NotEnoughMemory", "NotFinite", "NothingAllowed", "NotSupportedYet", "UnsupportedModel",
+        "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong",
+        "DeviceLost", "DownloadError",
+        "EngineError", "ModelNotFound", "NotEnoughMemory", "NotFinite", "NothingAllowed", "NotSupportedYet",
+        "UnsupportedModel",
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),
     "engine.models.paged": ("PagedCache",),
     "engine.generator.runner": ("Guidance",),
     "engine.generator.streaming": ("StreamingGenerator",),
-    "engine.text.stops.conditions": ("Loop", "MaxTokens", "MinTokens", "StopRegex", "StopStrings", "StopTokens", "TimeLimit"),
+    "engine.text.stops.conditions": ("Loop", "MaxTokens", "MinTokens", "StopRegex", "StopStrings",
+    "StopTokens", "TimeLimit"),
     "engine.constraint.prefix": ("PrefixFilter",),
     "engine.constraint.select": ("SelectFilter",),
     "engine.constraint.grammar": ("GrammarFilter",),

@@ -1,6 +1,8 @@
-"""The program `inglenook-engine`: finds the command, prints its answer, and turns trouble into one sentence and an exit code.
+"""The program `inglenook-engine`: finds the command, prints its answer, and turns trouble into one sentence
+and an exit code.
 
-Exit codes: 0 it worked, 1 known trouble (one sentence on stderr) or a check that failed, 2 wrong arguments, 130 interrupted by Ctrl+C.
+Exit codes: 0 it worked, 1 known trouble (one sentence on stderr) or a check that failed, 2 wrong arguments,
+130 interrupted by Ctrl+C.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ from engine.printable import json_text, printable
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of `inglenook-engine`."""
-    result = argparse.ArgumentParser(prog="inglenook-engine", description="Language models on your own machine, without a window.")
+    result = argparse.ArgumentParser(
+        prog="inglenook-engine", description="Language models on your own machine, without a window."
+    )
     result.add_argument("--version", action="version", version=f"inglenook-engine {version()}")
     commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        sub = commands.add_parser(command.name, help=command.help, description=command.help[0].upper() + command.help[1:] + ".")
+        sub = commands.add_parser(
+            command.name, help=command.help, description=command.help[0].upper() + command.help[1:] + "."
+        )
         command.arguments(sub)
         if command.has_json:
             sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -34,16 +40,21 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. Wrong arguments leave through SystemExit(2), as argparse does."""
+    """Run one command; returns the exit code.
+
+    Wrong arguments leave through SystemExit(2), as argparse does.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Windows' code pages lack most characters; half a surrogate pair in an argument must not end the program.
+            # Windows' code pages lack most characters; half a surrogate pair in an argument must not end the
+            # program.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     options = parser().parse_args(arguments)
     try:
         return _use(options.use, options)
     except BrokenPipeError:
-        # The reader of a pipe has gone, as in `... | head`. What is still buffered must not fail again at exit.
+        # The reader of a pipe has gone, as in `... | head`. What is still buffered must not fail again at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -63,7 +74,11 @@ def _use(command: Command, options: argparse.Namespace) -> int:
         try:
             text = json_text(json.dumps(answer, ensure_ascii=False, allow_nan=False))
         except ValueError:
-            print("The answer has numbers that JSON cannot hold (NaN or infinite); without --json it is shown as it is.", file=sys.stderr)
+            print(
+                "The answer has numbers that JSON cannot hold (NaN or infinite); without --json it is "
+                "shown as it is.",
+                file=sys.stderr,
+            )
             return 1
     else:
         text = printable(command.show(answer))

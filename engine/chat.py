@@ -1,4 +1,7 @@
-"""LocalChat: a conversation with a model in this process. Request -> template -> ids -> generator -> events."""
+"""LocalChat: a conversation with a model in this process.
+
+Request -> template -> ids -> generator -> events.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
     from engine.models.memory.placement import Replaced
 
 _LOADING_THRESHOLD = 50_000
-"""Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own number is 700."""
+"""Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own
+number is 700.
+"""
 
 
 class LocalChat:
@@ -50,9 +55,16 @@ class LocalChat:
     """
 
     def __init__(
-        self, info: ModelInfo, generator: StreamingGenerator, template: ChatTemplate, load: LoadSettings = LoadSettings(), kept: str = ""
+        self,
+        info: ModelInfo,
+        generator: StreamingGenerator,
+        template: ChatTemplate,
+        load: LoadSettings = LoadSettings(),
+        kept: str = "",
     ) -> None:
-        """`load` is how a draft model is loaded; under the name `kept`, unless it is empty, the cache is saved at the end."""
+        """`load` is how a draft model is loaded; under the name `kept`, unless it is empty, the cache is
+        saved at the end.
+        """
         self.info = info
         self._kept = kept
         self.generator = generator
@@ -64,12 +76,13 @@ class LocalChat:
         self._adapters = AdapterSlot(generator.cache)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply: `Loading` of a draft model or adapters, `Trimmed` when turns had to be left out, `Rendered` when asked
-        for, `Prefill`, `Text` with `Running` now and then, one `Done`.
+        """The events of one reply: `Loading` of a draft model or adapters, `Trimmed` when turns had to be
+        left out, `Rendered` when asked for, `Prefill`, `Text` with `Running` now and then, one `Done`.
 
-        Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when the messages cannot
-        fit under `stops.when_full`, `BadTemplate` when the template refuses them, `BadSetting` for nothing to continue or a
-        constraint that is none, `NothingAllowed` when constraints leave no token to choose.
+        Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when
+        the messages cannot fit under `stops.when_full`, `BadTemplate` when the template refuses them,
+        `BadSetting` for nothing to continue or a constraint that is none, `NothingAllowed` when constraints
+        leave no token to choose.
         """
         started = time.perf_counter()
         if request.replayed is not None:
@@ -79,9 +92,13 @@ class LocalChat:
         if prompt.dropped or prompt.cut:
             yield Trimmed(prompt.dropped, prompt.cut)
         if not request.plain:
-            stops = dataclasses.replace(request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings)
+            stops = dataclasses.replace(
+                request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings
+            )
             request = dataclasses.replace(request, stops=stops)
-        heal = request.constraint.heal and (request.continue_last or request.plain) and not request.continue_ids
+        heal = (
+            request.constraint.heal and (request.continue_last or request.plain) and not request.continue_ids
+        )
         heal = request.replayed.heal if request.replayed is not None else heal
         written: list[int] = []
         healed = told = False
@@ -108,21 +125,33 @@ class LocalChat:
         """The prompt that is about to be read."""
         negative = prompt.guidance.negative_ids if prompt.guidance is not None else ()
         bytes_of, special = self.tokenizer.token_bytes, self.tokenizer.special_ids
-        vocabulary = tuple((id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative)))
+        vocabulary = tuple(
+            (id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative))
+        )
         return Rendered(tuple(prompt.ids), prompt.given, heal, negative, self.generator.reading(), vocabulary)
 
-    def complete(self, ids: Sequence[int], request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are not looked at."""
+    def complete(
+        self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
+    ) -> Iterator[ChatEvent]:
+        """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are
+        not looked at.
+        """
         prompt = self._prompts.completion(ids, request)
-        yield from self._write(prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter())
+        yield from self._write(
+            prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter()
+        )
 
-    def _write(self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float) -> Iterator[ChatEvent]:
+    def _write(
+        self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float
+    ) -> Iterator[ChatEvent]:
         yield from self._adapters.fit(request.adapters, stop)
         yield from self._draft.fit(request.speculation, stop)
         stream = self.generator.stream(
-            prompt.ids, request.sampler, request.stops, speculation=request.speculation, constraint=request.constraint,
-            guidance=prompt.guidance, output=request.output, given=prompt.given, heal=heal, stop_event=stop, started=started,
-            replayed=request.replayed.passes if request.replayed is not None else (), gather_seconds=request.gather_seconds,
+            prompt.ids, request.sampler, request.stops, speculation=request.speculation,
+            constraint=request.constraint, guidance=prompt.guidance, output=request.output,
+            given=prompt.given, heal=heal, stop_event=stop, started=started,
+            replayed=request.replayed.passes if request.replayed is not None else (),
+            gather_seconds=request.gather_seconds,
         )  # fmt: skip
         try:
             with closing(stream) as events:
@@ -145,19 +174,29 @@ class LocalChat:
         except DeviceLost as lost:
             raise DeviceLost(f"The model's scores are no numbers. {lost}", lost.report) from error
         raise NotFinite(
-            f"{error} The GPU's kernels were checked again and are right, so the model's file is likely damaged, or "
-            "its numbers go beyond their range: download it again, or take another quantisation of it."
+            f"{error} The GPU's kernels were checked again and are right, so the model's file is likely "
+            "damaged, or its numbers go beyond their range: download it again, or take another "
+            "quantisation of it."
         ) from error
 
     def foresee(self, request: ChatRequest) -> Foreseen:
-        """What reading the prompt of a request would take now; nothing is read. Raises as `stream` does before it begins."""
+        """What reading the prompt of a request would take now; nothing is read.
+
+        Raises as `stream` does before it begins.
+        """
         if not request.messages:
             return Foreseen(0, 0, self.context_length)
         prompt = self._prompts.build(request)
         cached = self.generator.cache.found(prompt.ids)
         first = int(request.messages[0].role == "system")  # which is never left out
         kept = (*request.messages[:first], *request.messages[first + prompt.dropped :])
-        return Foreseen(len(prompt.ids), cached, self.context_length, prompt.dropped, self._prompts.shares(kept, len(prompt.ids)))
+        return Foreseen(
+            len(prompt.ids),
+            cached,
+            self.context_length,
+            prompt.dropped,
+            self._prompts.shares(kept, len(prompt.ids)),
+        )
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens that these messages take as the prompt of a reply; 0 for none."""
@@ -184,7 +223,9 @@ def _as_it_was(told: Rendered, scale: float) -> Prompt:
 
 
 def _tell(notice: str) -> None:
-    """What concerns saved caches, or devices that were passed over, is no trouble of the conversation: it goes to the log."""
+    """What concerns saved caches, or devices that were passed over, is no trouble of the conversation: it
+    goes to the log.
+    """
     if notice:
         logging.getLogger(__name__).info(notice)
 
@@ -198,9 +239,10 @@ def open_chat(
 ) -> Generator[Loading, None, LocalChat]:
     """Load a model for chatting: yields progress and returns the chat (`chat = yield from open_chat(path)`).
 
-    Setting `stop` raises `Cancelled` at the next progress. `replaces` is closed when the new model's headers, tokenizer and template
-    were found good and its memory enough, before any weight is read; until then a failure leaves it as it is. Raises
-    `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`, `NotEnoughMemory`, `BadSetting`.
+    Setting `stop` raises `Cancelled` at the next progress. `replaces` is closed when the new model's headers,
+    tokenizer and template were found good and its memory enough, before any weight is read; until then a
+    failure leaves it as it is. Raises `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`,
+    `NotEnoughMemory`, `BadSetting`.
     """
     with _few_collections():
         return (yield from _watched(_load(path, load, cache, replaces), Path(path).name, stop))
@@ -208,7 +250,9 @@ def open_chat(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Search for cycles rarely: loading makes hundreds of thousands of small objects that stay, and looking at them takes a tenth of it."""
+    """Search for cycles rarely: loading makes hundreds of thousands of small objects that stay, and
+    looking at them takes a tenth of it.
+    """
     before = gc.get_threshold()
     gc.set_threshold(max(_LOADING_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
     try:
@@ -217,7 +261,9 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _watched(loading: Generator[Loading, None, LocalChat], name: str, stop: threading.Event | None) -> Generator[Loading, None, LocalChat]:
+def _watched(
+    loading: Generator[Loading, None, LocalChat], name: str, stop: threading.Event | None
+) -> Generator[Loading, None, LocalChat]:
     """`loading`, ended by `stop`."""
     from engine.backends.trim import give_memory_back
 
@@ -234,7 +280,9 @@ def _watched(loading: Generator[Loading, None, LocalChat], name: str, stop: thre
             raise Cancelled(f"Loading {name} was stopped.")
 
 
-def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None) -> Generator[Loading, None, LocalChat]:
+def _load(
+    path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
+) -> Generator[Loading, None, LocalChat]:
     # Numba and torch come in here, not when the module is imported.
     from engine.backends.choice import settled
     from engine.backends.cpu.runtime.cores import default_threads
@@ -251,7 +299,8 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     checkpoint = open_checkpoint(path)
     try:
         info = describe_checkpoint(checkpoint)
-        chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
+        # a context that cannot be is told before the weights are read
+        chosen_context(cache, info.context_length)
         tokenizer, template = open_text(checkpoint, load.chat_template)
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
@@ -262,17 +311,20 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     if cache.keep_on_disk:
         kept = fingerprint(path)
         if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
-            kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"  # other weights or sums, other keys and values
+            # other weights or sums, other keys and values
+            kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
     thinking = template.thinking(tokenizer)[0]
     threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
     info = dataclasses.replace(
-        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking, opens_thought=template.opens(thinking),
-        notice=found.notice, report=found.report,
+        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking,
+        opens_thought=template.opens(thinking), notice=found.notice, report=found.report,
     )  # fmt: skip
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
-    return LocalChat(info, StreamingGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept)
+    return LocalChat(
+        info, StreamingGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept
+    )
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

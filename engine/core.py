@@ -2,8 +2,8 @@
 
 Everything here is frozen and holds only str, int, float and tuples, so that it can cross threads freely.
 
-Shape letters used in all docstrings: T rows (tokens of one step), V vocabulary, E model width, H query heads, G key/value
-heads, D head dimension, F feed-forward width, L layers, P pages, N out features, K in features.
+Shape letters used in all docstrings: T rows (tokens of one step), V vocabulary, E model width, H query heads,
+G key/value heads, D head dimension, F feed-forward width, L layers, P pages, N out features, K in features.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The exact prompt of a reply, told before it is read, and all that is needed to read it again in the same way.
+    """The exact prompt of a reply, told before it is read, and all that is needed to read it again in the
+    same way.
 
-    The last `given` of `ids` are the reply's beginning; with `heal` the last one is chosen anew; `negative_ids` stand in the
-    negative row of guidance. `passes` are those of the model over each row, (first position, number of rows) each; a number of
-    0 says that it is not known how these were read. `vocabulary`: (id, its bytes, whether it is a control token), each id once.
+    The last `given` of `ids` are the reply's beginning; with `heal` the last one is chosen anew;
+    `negative_ids` stand in the negative row of guidance. `passes` are those of the model over each row,
+    (first position, number of rows) each; a number of 0 says that it is not known how these were read.
+    `vocabulary`: (id, its bytes, whether it is a control token), each id once.
     """
 
     ids: tuple[int, ...]
@@ -62,13 +64,14 @@ class Rendered:
 class ChatRequest:
     """One question to a chat source.
 
-    `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a new turn. Then
-    `continue_ids`, when there are any, are the exact token ids of that message: they stand in the prompt in place of its text.
-    `plain` is a free completion: the text of the last message is the whole prompt, without a template but with its
-    control tokens read as such, and the reply goes on from its end (`continue_ids` are its exact tokens then, too).
-    With `tell_prompt` the prompt is told as `Rendered` before it is read. With `replayed` that prompt is read, in its own passes
-    and without what is cached, and the messages are not looked at. Text that comes within `gather_seconds` of the last is handed on
-    with the next; who shows frames need not take each token of a fast model by itself.
+    `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a
+    new turn. Then `continue_ids`, when there are any, are the exact token ids of that message: they stand in
+    the prompt in place of its text. `plain` is a free completion: the text of the last message is the whole
+    prompt, without a template but with its control tokens read as such, and the reply goes on from its end
+    (`continue_ids` are its exact tokens then, too). With `tell_prompt` the prompt is told as `Rendered`
+    before it is read. With `replayed` that prompt is read, in its own passes and without what is cached, and
+    the messages are not looked at. Text that comes within `gather_seconds` of the last is handed on with the
+    next; who shows frames need not take each token of a fast model by itself.
     """
 
     messages: tuple[Message, ...]
@@ -89,8 +92,8 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply; not `exact`
-    where the prompt was too long to be counted to its end.
+    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply; not
+    `exact` where the prompt was too long to be counted to its end.
     """
 
     prompt: int
@@ -108,8 +111,9 @@ class PromptSize:
 class Stats:
     """Counts and times of one reply. Times are seconds; `first_token_seconds` counts from the request.
 
-    `passes` of the model were run after the prompt; `drafted_tokens` were proposed by a drafter and `accepted_tokens` of them
-    kept. `speedup` is the measured speed with drafting over the measured speed without it, 0 while either is unknown.
+    `passes` of the model were run after the prompt; `drafted_tokens` were proposed by a drafter and
+    `accepted_tokens` of them kept. `speedup` is the measured speed with drafting over the measured speed
+    without it, 0 while either is unknown.
     """
 
     prompt_tokens: int = 0
@@ -134,7 +138,9 @@ class Stats:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens for each pass of the model after the prompt's; 1 without drafting, 0 before the first such pass."""
+        """Tokens for each pass of the model after the prompt's; 1 without drafting, 0 before the first
+        such pass.
+        """
         return (self.new_tokens - 1) / self.passes if self.passes and self.new_tokens > 1 else 0.0
 
     @property
@@ -145,7 +151,11 @@ class Stats:
     @property
     def decode_tokens_per_second(self) -> float:
         """Tokens after the first for each second of decoding; 0 when there was at most one."""
-        return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds > 0 and self.new_tokens > 1 else 0.0
+        return (
+            (self.new_tokens - 1) / self.decode_seconds
+            if self.decode_seconds > 0 and self.new_tokens > 1
+            else 0.0
+        )
 
 
 DRAFT_STAGE = "Draft model: "
@@ -177,7 +187,9 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The context was full: this many of the oldest messages, or tokens of a plain text's beginning, were left out of the prompt."""
+    """The context was full: this many of the oldest messages, or tokens of a plain text's beginning, were
+    left out of the prompt.
+    """
 
     dropped_messages: int
     dropped_tokens: int = 0
@@ -185,7 +197,9 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that could have stood there: its own text, the model's probability and the final one (0 when a step dropped it)."""
+    """A token that could have stood there: its own text, the model's probability and the final one (0 when
+    a step dropped it).
+    """
 
     id: int
     text: str
@@ -195,11 +209,14 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """One token of a reply: `raw_probability` is the model's own, `probability` the one after all sampler steps.
+    """One token of a reply: `raw_probability` is the model's own, `probability` the one after all sampler
+    steps.
 
-    When asked for, `top` holds (id, final probability) pairs, likeliest first, and `alternatives` the tokens that the model
-    itself held likeliest. `entropy` is that of the model's own distribution, nats. `drafted`: a drafter proposed it.
-    `healed`: it took the place of the prompt's last token, whose text it begins with. `seconds` counts from the request.
+    When asked for, `top` holds (id, final probability) pairs, likeliest first, and `alternatives` the tokens
+    that the model itself held likeliest. `entropy` is that of the model's own distribution, nats. `drafted`:
+    a drafter proposed it.
+    `healed`: it took the place of the prompt's last token, whose text it begins with. `seconds` counts from
+    the request.
     """
 
     id: int
@@ -216,9 +233,11 @@ class TokenInfo:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of the reply that is certain: never half a character, never part of a stop string or of a banned one.
+    """A piece of the reply that is certain: never half a character, never part of a stop string or of a
+    banned one.
 
-    `suppressed` is text that was taken back, unseen, because a banned string had come up; other words are written in its place.
+    `suppressed` is text that was taken back, unseen, because a banned string had come up; other words are
+    written in its place.
     """
 
     text: str
@@ -234,15 +253,19 @@ class Running:
 
 
 STOP_REASONS = (
-    "stop_token", "stop_string", "stop_regex", "end_filter", "max_tokens", "time_limit", "loop", "context_full", "cancelled",
+    "stop_token", "stop_string", "stop_regex", "end_filter", "max_tokens", "time_limit", "loop",
+    "context_full", "cancelled",
 )  # fmt: skip
-"""Every value `Done.reason` can have; "end_filter" says that a constraint was fulfilled and allows nothing more."""
+"""Every value `Done.reason` can have; "end_filter" says that a constraint was fulfilled and allows nothing
+more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last event of a reply. `trigger` is the text that fired: the stop string, what the expression matched, the stop
-    token's text, the repeated part of a loop; empty for limits."""
+    """The last event of a reply. `trigger` is the text that fired: the stop string, what the expression
+    matched, the stop token's text, the repeated part of a loop; empty for limits.
+    """
 
     reason: str
     trigger: str
@@ -271,8 +294,8 @@ class Downloaded:
 
 @dataclass(frozen=True, slots=True)
 class WorkSpace:
-    """Bytes that a model's passes take beside its weights and its cache: `row` for each of the `rows` of a step, `position` for each
-    position of the context, `fixed` for all.
+    """Bytes that a model's passes take beside its weights and its cache: `row` for each of the `rows` of a
+    step, `position` for each position of the context, `fixed` for all.
     """
 
     rows: int = 0
@@ -290,20 +313,22 @@ class ModelInfo:
     """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people. The texts
     that are shown are made fit for that.
 
-    `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata. `quantisation` is how people
-    name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the file states it, or ""; `resident_bytes` are what the
-    weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
-    sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
-    model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
-    bytes of all but the head, then of the head. `work` is what passes take besides on the CPU; `gpu_bytes` and `gpu_work` are
-    `resident_bytes` and `work` on a GPU. Of a loaded model, `backend` is the name of the one it runs on, `where` that
-    one's `Backend.where`, `cache_bytes` what its cache has taken of a GPU, and `threads` how many compute on a processor; `thinking`
-    are the (opening, closing) tags that it may think in, its template's own first, and `opens_thought` closes the thought that its
-    prompts leave open, "" where they do not. `fallback_template` names the general format that stands in where the
-    files have no chat template ("gemma", "plain"; see `engine.text.template.fallback`), "" where they have one. `notice` is a
-    sentence for people where it runs otherwise than was to be expected, as on the CPU though there is a GPU,
-    or ""; `report` is more of it, to be copied. `file_bytes` are those of
-    the files themselves, headers included; 0 where that is not known.
+    `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata.
+    `quantisation` is how people name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the
+    file states it, or ""; `resident_bytes` are what the weights will take in memory once loaded on the CPU,
+    `read_bytes` what one decoded token reads of them; `defaults` are the sampler settings that the model's
+    makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the model gets worse;
+    `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers
+    and bytes of all but the head, then of the head. `work` is what passes take besides on the CPU;
+    `gpu_bytes` and `gpu_work` are `resident_bytes` and `work` on a GPU. Of a loaded model, `backend` is the
+    name of the one it runs on, `where` that one's `Backend.where`, `cache_bytes` what its cache has taken of
+    a GPU, and `threads` how many compute on a processor; `thinking` are the (opening, closing) tags that it
+    may think in, its template's own first, and `opens_thought` closes the thought that its prompts leave
+    open, "" where they do not. `fallback_template` names the general format that stands in where the files
+    have no chat template ("gemma", "plain"; see `engine.text.template.fallback`), "" where they have one.
+    `notice` is a sentence for people where it runs otherwise than was to be expected, as on the CPU though
+    there is a GPU, or ""; `report` is more of it, to be copied. `file_bytes` are those of the files
+    themselves, headers included; 0 where that is not known.
     """
 
     path: str
@@ -354,10 +379,11 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What reading a prompt will take, tokens: all of it, what of it is cached, and how many messages would be left out.
+    """What reading a prompt will take, tokens: all of it, what of it is cached, and how many messages would
+    be left out.
 
-    `messages` are the shares of those that would be read, in order; they come to `prompt_tokens`. What a message's place in the
-    template costs is shared out evenly.
+    `messages` are the shares of those that would be read, in order; they come to `prompt_tokens`. What a
+    message's place in the template costs is shared out evenly.
     """
 
     prompt_tokens: int
@@ -373,7 +399,10 @@ class ChatSource(Protocol):
     info: ModelInfo
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply. Setting `stop` ends it within one token, also during prefill, with reason "cancelled"."""
+        """The events of one reply.
+
+        Setting `stop` ends it within one token, also during prefill, with reason "cancelled".
+        """
         ...
 
     def count(self, text: str) -> int:
@@ -385,7 +414,10 @@ class ChatSource(Protocol):
         ...
 
     def foresee(self, request: ChatRequest) -> Foreseen:
-        """What reading the prompt of a request would take now; nothing is read. Raises as `stream` does before it begins."""
+        """What reading the prompt of a request would take now; nothing is read.
+
+        Raises as `stream` does before it begins.
+        """
         ...
 
     def close(self) -> None:

@@ -27,8 +27,9 @@ from engine.printable import one_line
 
 
 class EngineError(Exception):
-    """Base of all known trouble. `str(error)` is one sentence for the user's eyes: what it quotes from a file is made fit for them.
-    `report` is more of it, for those who mend the program, where there is more."""
+    """Base of all known trouble. `str(error)` is one sentence for the user's eyes: what it quotes from a file
+    is made fit for them. `report` is more of it, for those who mend the program, where there is more.
+    """
 
     report = ""
 
@@ -61,7 +62,9 @@ class DeviceLost(EngineError):
 
 
 class NotFinite(EngineError):
-    """What the model computed is no number: a damaged file, sums beyond the numbers' range, or a device that computes wrongly."""
+    """What the model computed is no number: a damaged file, sums beyond the numbers' range, or a device
+    that computes wrongly.
+    """
 
 
 class BadSetting(EngineError, ValueError):
@@ -93,11 +96,16 @@ class BenchmarkError(EngineError):
 
 
 class Cancelled(EngineError):
-    """Loading was stopped by the user before it was done. (A stopped reply is no error: it ends with reason "cancelled".)"""
+    """Loading was stopped by the user before it was done.
+
+    (A stopped reply is no error: it ends with reason "cancelled".)
+    """
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Let go of the local variables of the functions that an error came through: they may hold gigabytes as long as it is looked at."""
+    """Let go of the local variables of the functions that an error came through: they may hold gigabytes
+    as long as it is looked at.
+    """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

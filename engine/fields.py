@@ -1,8 +1,10 @@
-"""How a setting is declared: a dataclass field with label, help, range and neutral value; validation and JSON both ways.
+"""How a setting is declared: a dataclass field with label, help, range and neutral value; validation and JSON
+both ways.
 
-A field made with `setting()` carries its default, label, help, range and neutral value in its dataclass metadata. The
-form in the window, the JSON in the store, the flags of the command line, validation and the README table all read
-that one field. Settings are frozen: a change makes a new object (`dataclasses.replace`); run-time state lives elsewhere.
+A field made with `setting()` carries its default, label, help, range and neutral value in its dataclass
+metadata. The form in the window, the JSON in the store, the flags of the command line, validation and the
+README table all read that one field. Settings are frozen: a change makes a new object
+(`dataclasses.replace`); run-time state lives elsewhere.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from engine.errors import BadSetting
 class SettingInfo:
     """What a form, a flag and a validator need to know about one field.
 
-    `low`, `high` bound the value (inclusive); `slider_high` is where a slider ends when the true bound is far away;
-    `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value, label) pairs;
-    `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto". `group` is the
-    heading under which a long form shows the field, `advanced` hides it behind a switch. `escaped` texts are kept as they are
-    written, with escapes such as \\n that the engine resolves.
-    Lines of a field with `folders` begin with folders that can be chosen. A text must match `pattern`, a regular expression, where
-    there is one; `form` says in words what it asks for.
+    `low`, `high` bound the value (inclusive); `slider_high` is where a slider ends when the true bound is far
+    away; `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value,
+    label) pairs; `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0
+    for "auto". `group` is the heading under which a long form shows the field, `advanced` hides it behind a
+    switch. `escaped` texts are kept as they are written, with escapes such as \\n that the engine resolves.
+    Lines of a field with `folders` begin with folders that can be chosen. A text must match `pattern`, a
+    regular expression, where there is one; `form` says in words what it asks for.
     """
 
     label: str
@@ -53,7 +55,9 @@ class SettingInfo:
 
 def setting(default: Any, label: str, help: str, **info: Any) -> Any:
     """A dataclass field with its `SettingInfo` under metadata key "setting"."""
-    return dataclasses.field(default=default, metadata={"setting": SettingInfo(label=label, help=help, **info)})
+    return dataclasses.field(
+        default=default, metadata={"setting": SettingInfo(label=label, help=help, **info)}
+    )
 
 
 def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
@@ -83,7 +87,9 @@ def _kinds(cls: type) -> dict[str, _Kind]:
             kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
         is_tuple = typing.get_origin(kind) is tuple
         scalar = typing.get_args(kind)[0] if is_tuple else kind
-        found[field.name] = _Kind(setting_info(field), scalar, is_tuple, optional, f"{cls.__name__}.{field.name}")
+        found[field.name] = _Kind(
+            setting_info(field), scalar, is_tuple, optional, f"{cls.__name__}.{field.name}"
+        )
     return found
 
 
@@ -119,7 +125,10 @@ def _range_text(info: SettingInfo) -> str:
 
 
 def check_value(cls: type, name: str, value: Any) -> Any:
-    """`value` as the type of field `name` of `cls`; lists become tuples. Raises `BadSetting` in one sentence."""
+    """`value` as the type of field `name` of `cls`; lists become tuples.
+
+    Raises `BadSetting` in one sentence.
+    """
     found = _kinds(cls).get(name)
     if found is None:
         raise BadSetting(f"{cls.__name__} has no setting named {name!r}.")

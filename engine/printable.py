@@ -1,4 +1,5 @@
-"""Texts from files, made fit for a terminal and for a window: nothing in them can move a cursor, turn a line round or fake one.
+"""Texts from files, made fit for a terminal and for a window: nothing in them can move a cursor, turn a line
+round or fake one.
 
 Names of files, tensors and models, licences, and the errors of templates are written by strangers.
 """
@@ -11,7 +12,9 @@ __all__ = ["json_text", "one_line", "printable"]
 
 _CONTROL = r"\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
 _HIDDEN = r"\u061c\u200b\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
-"""Marks that change the direction of text or that nobody sees, and halves of UTF-16 pairs, which no output can write."""
+"""Marks that change the direction of text or that nobody sees, and halves of UTF-16 pairs, which no output
+can write.
+"""
 _BLANKS = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
 _UNFIT = re.compile(f"[{_CONTROL}{_HIDDEN}]")
 _UNFIT_LINES = re.compile(f"[\v\f\x85\u2028\u2029{_CONTROL}{_HIDDEN}]|\r(?!\n)")
@@ -19,11 +22,15 @@ _LONGEST = 2000
 
 
 def one_line(text: str) -> str:
-    r"""`text` as one line of at most 2,000 characters: line ends and tabs are spaces, control characters, marks of direction
-    and characters that nobody sees are written as their numbers (`\u001b`).
+    r"""`text` as one line of at most 2,000 characters: line ends and tabs are spaces, control characters,
+    marks of direction and characters that nobody sees are written as their numbers (`\u001b`).
     """
     text = _shortened(text)
-    return text if text.isascii() and text.isprintable() else _shortened(_UNFIT.sub(_number, _BLANKS.sub(" ", text)))
+    return (
+        text
+        if text.isascii() and text.isprintable()
+        else _shortened(_UNFIT.sub(_number, _BLANKS.sub(" ", text)))
+    )
 
 
 def printable(text: str) -> str:

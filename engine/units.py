@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 def size_text(count: float) -> str:
-    """Bytes in powers of 1000, as file managers show them, with three digits: "999 bytes", "98.4 MB", "4.7 GB"."""
+    """Bytes in powers of 1000, as file managers show them, with three digits: "999 bytes", "98.4 MB", "4.7
+    GB".
+    """
     value, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 999.5:

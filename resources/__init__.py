@@ -1,4 +1,6 @@
-"""Files the program reads at run time: icons, themes, templates, the starter model's manifest; and where they lie."""
+"""Files the program reads at run time: icons, themes, templates, the starter model's manifest; and where
+they lie.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,15 @@ _FOLDER = Path(__file__).parent
 
 
 def path(name: str) -> Path:
-    """The file or folder `name` ("icons/send.svg") of this package on disk. Raises FileNotFoundError when it is not there."""
+    """The file or folder `name` ("icons/send.svg") of this package on disk.
+
+    Raises FileNotFoundError when it is not there.
+    """
     found = _FOLDER / name
     if not found.exists():
-        raise FileNotFoundError(f"The program's own file resources/{name} is missing; install Inglenook again.")
+        raise FileNotFoundError(
+            f"The program's own file resources/{name} is missing; install Inglenook again."
+        )
     return found
 
 

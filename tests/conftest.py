@@ -1,4 +1,6 @@
-"""The frame of every test: a home of its own, no network, nothing left over, and the starter model when asked for."""
+"""The frame of every test: a home of its own, no network, nothing left over, and the starter model when
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 WAIT_MS = 30_000
 """How long a test waits for what should come at once: on a loaded machine it comes late."""
 _HANDED_ON = "INGLENOOK_TESTS_ENVIRON"
-"""The user's own variables, from the process that shares the tests out to those that run them (pytest-xdist)."""
+"""The user's own variables, from the process that shares the tests out to those that run them
+(pytest-xdist).
+"""
 _REAL_ENVIRON: dict[str, str] = json.loads(os.environ.get(_HANDED_ON, "null")) or dict(os.environ)
 _network = Network()
 _numbers = itertools.count()
@@ -37,14 +41,29 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[_HANDED_ON] = json.dumps(_REAL_ENVIRON)
     _home = tempfile.TemporaryDirectory(prefix="inglenook-tests-", ignore_cleanup_errors=True)
     home = Path(_home.name)
-    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+    for name in (
+        "HOME",
+        "USERPROFILE",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_STATE_HOME",
+    ):
         os.environ[name] = str(home / name.lower())
         (home / name.lower()).mkdir()
     os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads sleep, instead of taking a core from those that work
-    for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitActive, QtBot.waitExposed, QtBot.waitCallback):
+    # PyTorch's idle threads sleep, instead of taking a core from those that work
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for wait in (
+        QtBot.waitUntil,
+        QtBot.waitSignal,
+        QtBot.waitSignals,
+        QtBot.waitActive,
+        QtBot.waitExposed,
+        QtBot.waitCallback,
+    ):
         wait.__kwdefaults__["timeout"] = WAIT_MS  # type: ignore[index]
     gc.disable()  # `search_garbage_here` takes its place
     watch_threads()
@@ -70,9 +89,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _guards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _guards(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """A data folder of its own for each test; no network; nothing left over."""
-    data = tmp_path_factory.getbasetemp() / "data" / str(next(_numbers))  # `mktemp` would look through all those before
+    # `mktemp` would look through all those before
+    data = tmp_path_factory.getbasetemp() / "data" / str(next(_numbers))
     data.mkdir(parents=True)
     monkeypatch.setenv("INGLENOOK_DATA", str(data))
     allowed = "loopback" if request.node.get_closest_marker("loopback") else "none"
@@ -93,12 +115,17 @@ def allow_network() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def starter_path() -> Path:
-    """The starter model's file: `INGLENOOK_STARTER` if set, else fetched once into a cache of the user's. Hash checked."""
+    """The starter model's file: `INGLENOOK_STARTER` if set, else fetched once into a cache of the user's.
+
+    Hash checked.
+    """
     given = _REAL_ENVIRON.get("INGLENOOK_STARTER")
     if given:
         wanted = json.loads((ROOT / "resources" / "starter.json").read_text("utf-8"))["sha256"]
         with open(given, "rb") as file:
-            assert hashlib.file_digest(file, "sha256").hexdigest() == wanted, "INGLENOOK_STARTER is not the starter model"
+            assert hashlib.file_digest(file, "sha256").hexdigest() == wanted, (
+                "INGLENOOK_STARTER is not the starter model"
+            )
         return Path(given)
     from engine.core import Downloaded
     from engine.hub import fetch_starter
@@ -111,7 +138,10 @@ def starter_path() -> Path:
 
 @pytest.fixture(scope="session")
 def gemma_path() -> Path:
-    """Gemma 3 270M's file: `INGLENOOK_GEMMA` if set, else fetched once into a cache of the user's. Hash checked."""
+    """Gemma 3 270M's file: `INGLENOOK_GEMMA` if set, else fetched once into a cache of the user's.
+
+    Hash checked.
+    """
     from tests.gemma import fetch_gemma, manifest, sha256
 
     given = _REAL_ENVIRON.get("INGLENOOK_GEMMA")
@@ -134,7 +164,9 @@ def _fetching() -> Iterator[Path]:
 
 @contextmanager
 def _users_environ() -> Iterator[None]:
-    """The variables that tell where the user's settings and caches are, as they were before this run; what was not set is not."""
+    """The variables that tell where the user's settings and caches are, as they were before this run; what
+    was not set is not.
+    """
     with mock.patch.dict(os.environ):
         for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
             os.environ.pop(name, None)

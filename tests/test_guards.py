@@ -110,10 +110,22 @@ FAULTS = """
 
 
 def test_each_guard_catches_its_fault(tmp_path: Path) -> None:
-    """A run of tiny tests: those named bad fail or error, those named good pass; the thread's origin is printed."""
+    """A run of tiny tests: those named bad fail or error, those named good pass; the thread's origin is
+    printed.
+    """
     file = tmp_path / "test_faults.py"
     file.write_text(textwrap.dedent(FAULTS), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "tests.conftest"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(tmp_path),
+        "-p",
+        "tests.conftest",
+    ]
     command += ["-p", "no:cacheprovider", "-rA", "--confcutdir", str(tmp_path), str(file)]
     run = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)
     verdicts = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(test_\w+)", run.stdout, re.MULTILINE)

@@ -1,4 +1,6 @@
-"""README.md tells the truth: its files exist, its tables equal the source, its commands are the ones that CI runs."""
+"""README.md tells the truth: its files exist, its tables equal the source, its commands are the ones that
+CI runs.
+"""
 
 from __future__ import annotations
 
@@ -50,5 +52,7 @@ def test_two_lines_install_and_start() -> None:
     assert [block for block in shell if "\n" in block] == []
     test = '.venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest -n 2 --dist loadfile'
     assert f"python3 -m venv .venv && {test}" in shell
-    assert "python3 -m venv .venv && .venv/bin/python -m pip install . && .venv/bin/inglenook --starter" in shell
+    assert (
+        "python3 -m venv .venv && .venv/bin/python -m pip install . && .venv/bin/inglenook --starter" in shell
+    )
     assert "the test command: .ci/run takes it from here" in (ROOT / ".ci" / "run").read_text("utf-8")

@@ -1,4 +1,6 @@
-"""The words of the house: each has one meaning, told in the docstrings of the two packages; words that gave way do not come back."""
+"""The words of the house: each has one meaning, told in the docstrings of the two packages; words that
+gave way do not come back.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,17 @@ import engine
 
 ROOT = Path(__file__).resolve().parent.parent
 GONE = {
-    "desk": "controller", "door": "command (engine), api (desktop)", "doors": "commands (engine), api (desktop)", "shelf": "chat list",
-    "farewell": "signal handler", "team": "thread pool", "walker": "decode loop", "emission": "step output", "heldtokens": "token buffer",
-    "roomasker": "cpu yield", "engineroom": "engine controller", "tokenshelf": "token cache", "walkplan": "sampling plan",
+    "desk": "controller", "door": "command (engine), api (desktop)",
+    "doors": "commands (engine), api (desktop)", "shelf": "chat list", "farewell": "signal handler",
+    "team": "thread pool", "walker": "decode loop", "emission": "step output", "heldtokens": "token buffer",
+    "roomasker": "cpu yield", "engineroom": "engine controller", "tokenshelf": "token cache",
+    "walkplan": "sampling plan",
 }  # fmt: skip
 """Words that no name of the program has any more, with those that took their place."""
-GONE_IN_ENGINE = {"family": "architecture (models), weight layout (backends)", "families": "architectures, weight layouts"}
+GONE_IN_ENGINE = {
+    "family": "architecture (models), weight layout (backends)",
+    "families": "architectures, weight layouts",
+}
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 

@@ -1,7 +1,8 @@
-"""Simple quantisers for GGUF's IQ types and NVFP4: scales by the largest value, codebook rows by the least squared error.
+"""Simple quantisers for GGUF's IQ types and NVFP4: scales by the largest value, codebook rows by the least
+squared error.
 
-Each packs (B, 256) float32 into (B, bytes) uint8. The codebooks are those of the `gguf` package; the packing is written from
-the layouts independently of the engine's decoders.
+Each packs (B, 256) float32 into (B, bytes) uint8. The codebooks are those of the `gguf` package; the packing
+is written from the layouts independently of the engine's decoders.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def _halves(values: Array) -> Array:
 
 
 def _steps(values: Array, groups: int, units: Array, top: float) -> tuple[Array, Array, Array]:
-    """d float16-rounded (B, 1), the index into `units` of each group (B, groups), and each group's step (B, groups)."""
+    """d float16-rounded (B, 1), the index into `units` of each group (B, groups), and each group's step
+    (B, groups).
+    """
     peaks = np.abs(values.reshape(len(values), groups, -1)).max(2)
     d = (peaks.max(1, keepdims=True) / (top * units[-1])).astype(np.float16).astype(np.float32)
     wanted = np.divide(peaks, top * d, out=np.zeros_like(peaks), where=d != 0)
@@ -43,7 +46,9 @@ def _nearest(values: Array, steps: Array, table: Array) -> Array:
 
 
 def _signs(values: Array, even: bool) -> Array:
-    """A byte of signs for each 8 values (B, 32); `even`: the sign of the smallest is flipped where their number would be odd."""
+    """A byte of signs for each 8 values (B, 32); `even`: the sign of the smallest is flipped where their
+    number would be odd.
+    """
     groups = values.reshape(len(values), 32, 8)
     negative = groups < 0
     if even:
@@ -91,24 +96,40 @@ def _iq2_xs(values: Array) -> Array:
 def _iq2_s(values: Array) -> Array:
     d, codes, steps = _steps(values, 16, _QUARTERS, 43)
     index = _nearest(np.abs(values), steps, _codebook("IQ2_S"))
-    return _bytes(_halves(d), index & 255, _signs(values, False), _digits(index >> 8, 2, 4, "u1"), _digits(codes, 4, 2, "u1"))
+    return _bytes(
+        _halves(d),
+        index & 255,
+        _signs(values, False),
+        _digits(index >> 8, 2, 4, "u1"),
+        _digits(codes, 4, 2, "u1"),
+    )
 
 
 def _iq3_xxs(values: Array) -> Array:
     d, codes, steps = _steps(values, 8, _HALVES, 62)
-    return _bytes(_halves(d), _nearest(np.abs(values), steps, _codebook("IQ3_XXS")), _tail(values, codes).view(np.uint8))
+    return _bytes(
+        _halves(d), _nearest(np.abs(values), steps, _codebook("IQ3_XXS")), _tail(values, codes).view(np.uint8)
+    )
 
 
 def _iq3_s(values: Array) -> Array:
     d, codes, steps = _steps(values, 8, _ODD, 15)
     index = _nearest(np.abs(values), steps, _codebook("IQ3_S"))
-    return _bytes(_halves(d), index & 255, _digits(index >> 8, 1, 8, "u1"), _signs(values, False), _digits(codes, 4, 2, "u1"))
+    return _bytes(
+        _halves(d),
+        index & 255,
+        _digits(index >> 8, 1, 8, "u1"),
+        _signs(values, False),
+        _digits(codes, 4, 2, "u1"),
+    )
 
 
 def _shifted(values: Array, steps: Array, groups: int) -> tuple[Array, Array]:
     """IQ1: whether delta is negative for each of `groups` (B, groups), and the indices (B, 32)."""
     below = values.reshape(len(values), groups, -1).mean(2) < 0
-    delta = np.repeat(np.where(below, -0.125, 0.125), 256 // groups, axis=1) * np.repeat(steps, 256 // steps.shape[1], axis=1)
+    delta = np.repeat(np.where(below, -0.125, 0.125), 256 // groups, axis=1) * np.repeat(
+        steps, 256 // steps.shape[1], axis=1
+    )
     return below, _nearest((values - delta).astype(np.float32), steps, _codebook("IQ1_S"))
 
 
@@ -125,7 +146,11 @@ def _iq1_m(values: Array) -> Array:
     below, index = _shifted(values, steps, 32)
     quarters = d.astype(np.float16).view(np.uint16).astype(np.int64) >> 4 * np.arange(4) & 15
     words = (codes.reshape(-1, 4, 4) << 3 * np.arange(4)).sum(2) | quarters << 12
-    return _bytes(index & 255, _digits(index >> 8 | below.astype(np.int64) << 3, 4, 2, "u1"), words.astype("<u2").view(np.uint8))
+    return _bytes(
+        index & 255,
+        _digits(index >> 8 | below.astype(np.int64) << 3, 4, 2, "u1"),
+        words.astype("<u2").view(np.uint8),
+    )
 
 
 def _levels(values: Array, steps: Array) -> Array:
@@ -148,7 +173,8 @@ def _iq4_xs(values: Array) -> Array:
     d, codes, steps = _steps(values, 8, np.arange(32, dtype=np.float32), 127)
     codes = codes + 32
     return _bytes(
-        _halves(d), _digits(codes >> 4, 2, 8, "<u2"), _digits(codes & 15, 4, 2, "u1"), _split_nibbles(_levels(values, steps), 32)
+        _halves(d), _digits(codes >> 4, 2, 8, "<u2"), _digits(codes & 15, 4, 2, "u1"),
+        _split_nibbles(_levels(values, steps), 32)
     )  # fmt: skip
 
 
@@ -162,6 +188,6 @@ def _nvfp4(values: Array) -> Array:
 
 
 IQ_QUANTISERS: dict[str, Callable[[Array], Array]] = {
-    "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs, "IQ3_S": _iq3_s, "IQ3_XXS": _iq3_xxs, "IQ2_S": _iq2_s, "IQ2_XS": _iq2_xs,
-    "IQ2_XXS": _iq2_xxs, "IQ1_M": _iq1_m, "IQ1_S": _iq1_s, "NVFP4": _nvfp4,
+    "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs, "IQ3_S": _iq3_s, "IQ3_XXS": _iq3_xxs, "IQ2_S": _iq2_s,
+    "IQ2_XS": _iq2_xs, "IQ2_XXS": _iq2_xxs, "IQ1_M": _iq1_m, "IQ1_S": _iq1_s, "NVFP4": _nvfp4,
 }  # fmt: skip

@@ -1,8 +1,11 @@
-"""Tiny models whose matrices are packed as quantising tools pack them, written bit by bit from the formats' descriptions.
+"""Tiny models whose matrices are packed as quantising tools pack them, written bit by bit from the formats'
+descriptions.
 
-    write_packed(folder, "gptq", bits=3, group=32, by_activation=True)     a folder, and the float32 weights it stands for
+    write_packed(folder, "gptq", bits=3, group=32, by_activation=True)     a folder, and the float32 weights
+    it stands for
 
-A packer gets codes, zeros and scales drawn at random around a matrix; nothing here is shared with the engine's readers.
+A packer gets codes, zeros and scales drawn at random around a matrix; nothing here is shared with the
+engine's readers.
 """
 
 from __future__ import annotations
@@ -49,15 +52,30 @@ def awq_words(codes: Ints) -> npt.NDArray[np.int32]:
 class Drawn:
     """Codes (N, K), zeros and scales (N, G) near a matrix, and `groups` (K,)."""
 
-    def __init__(self, values: Floats, bits: int, groups: Ints, rng: np.random.Generator, symmetric: bool, low: int, kind: Any) -> None:
+    def __init__(
+        self,
+        values: Floats,
+        bits: int,
+        groups: Ints,
+        rng: np.random.Generator,
+        symmetric: bool,
+        low: int,
+        kind: Any,
+    ) -> None:
         n, count = len(values), int(groups.max()) + 1
         self.bits, self.groups = bits, groups
         top = (1 << bits) - 1
-        self.zeros = np.full((n, count), 1 << (bits - 1)) if symmetric else rng.integers(low, top + 1 + low, (n, count))
+        self.zeros = (
+            np.full((n, count), 1 << (bits - 1))
+            if symmetric
+            else rng.integers(low, top + 1 + low, (n, count))
+        )
         size = np.array([np.abs(values[:, groups == g]).max(1) for g in range(count)]).T
         self.scales = (size / (1 << (bits - 1)) * rng.uniform(0.8, 1.2, (n, count))).astype(kind)
         wide = self.scales.astype(np.float32)
-        self.codes = np.clip(np.rint(values / wide[:, groups]) + self.zeros[:, groups], 0, top).astype(np.int64)
+        self.codes = np.clip(np.rint(values / wide[:, groups]) + self.zeros[:, groups], 0, top).astype(
+            np.int64
+        )
         self.values: Floats = (self.codes - self.zeros[:, groups]).astype(np.float32) * wide[:, groups]
 
 
@@ -65,8 +83,8 @@ Packer = Callable[[str, Floats, np.random.Generator], tuple[Tensors, Floats]]
 
 
 def gptq(
-    bits: int = 4, group: int = 32, by_activation: bool = False, symmetric: bool = False, version: int = 1, index: bool = True,
-    kind: Any = np.float16,
+    bits: int = 4, group: int = 32, by_activation: bool = False, symmetric: bool = False, version: int = 1,
+    index: bool = True, kind: Any = np.float16,
 ) -> tuple[Packer, dict[str, Any]]:  # fmt: skip
     """AutoGPTQ (`version` 1) and gptq_v2 (2)."""
 
@@ -77,14 +95,21 @@ def gptq(
             groups = np.random.default_rng(columns).permutation(groups)
         drawn = Drawn(values, bits, groups, rng, symmetric, 1 if version == 1 else 0, kind)
         tensors = {
-            "qweight": bit_columns(drawn.codes.T, bits), "qzeros": bit_rows(drawn.zeros.T - (version == 1), bits),
+            "qweight": bit_columns(drawn.codes.T, bits),
+            "qzeros": bit_rows(drawn.zeros.T - (version == 1), bits),
             "scales": np.ascontiguousarray(drawn.scales.T), "g_idx": groups.astype(np.int32),
         }  # fmt: skip
         if not index:
             del tensors["g_idx"]
         return {f"{stem}.{part}": tensor for part, tensor in tensors.items()}, drawn.values
 
-    settings = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": by_activation, "sym": symmetric}
+    settings = {
+        "quant_method": "gptq",
+        "bits": bits,
+        "group_size": group,
+        "desc_act": by_activation,
+        "sym": symmetric,
+    }
     return pack, settings if version == 1 else settings | {"checkpoint_format": "gptq_v2"}
 
 
@@ -96,7 +121,11 @@ def awq(version: str = "gemm", group: int = 32, kind: Any = np.float16) -> tuple
         size = columns if group == -1 else group
         drawn = Drawn(values, 4, np.arange(columns) // size, rng, False, 0, kind)
         if version == "gemm":
-            tensors = {"qweight": awq_words(drawn.codes.T), "qzeros": awq_words(drawn.zeros.T), "scales": drawn.scales.T}
+            tensors = {
+                "qweight": awq_words(drawn.codes.T),
+                "qzeros": awq_words(drawn.zeros.T),
+                "scales": drawn.scales.T,
+            }
         else:
             words = -(-(columns // size) // 8)
             step = {64: 2, 32: 4}.get(size, 1)
@@ -104,13 +133,25 @@ def awq(version: str = "gemm", group: int = 32, kind: Any = np.float16) -> tuple
             zeros, scales = np.zeros((n, width), np.int64), np.zeros((n, width), kind)
             zeros[:, : drawn.zeros.shape[1]], scales[:, : drawn.scales.shape[1]] = drawn.zeros, drawn.scales
             tensors = {"qweight": bit_rows(drawn.codes, 4), "qzeros": bit_rows(zeros, 4), "scales": scales}
-        return {f"{stem}.{part}": np.ascontiguousarray(tensor) for part, tensor in tensors.items()}, drawn.values
+        return {
+            f"{stem}.{part}": np.ascontiguousarray(tensor) for part, tensor in tensors.items()
+        }, drawn.values
 
-    return pack, {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": version}
+    return pack, {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": group,
+        "zero_point": True,
+        "version": version,
+    }
 
 
-def exl2(widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32, shuffled: bool = True) -> tuple[Packer, dict[str, Any]]:
-    """ExLlamaV2: (bits, groups) from the first inputs on; the last pair has all that are left, its last group as short as it comes."""
+def exl2(
+    widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32, shuffled: bool = True
+) -> tuple[Packer, dict[str, Any]]:
+    """ExLlamaV2: (bits, groups) from the first inputs on; the last pair has all that are left, its last
+    group as short as it comes.
+    """
 
     def pack(stem: str, values: Floats, rng: np.random.Generator) -> tuple[Tensors, Floats]:
         n, columns = values.shape
@@ -142,8 +183,9 @@ def exl2(widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32
         inverse = np.empty(columns, np.int32)
         inverse[order] = np.arange(columns)
         tensors = {
-            "q_weight": np.concatenate(words), "q_scale": bit_rows(np.array(scale_codes), 4), "q_scale_max": np.array(most, np.float16),
-            "q_groups": np.array(q_groups, np.int16), "q_invperm": inverse,
+            "q_weight": np.concatenate(words), "q_scale": bit_rows(np.array(scale_codes), 4),
+            "q_scale_max": np.array(most, np.float16), "q_groups": np.array(q_groups, np.int16),
+            "q_invperm": inverse,
         }  # fmt: skip
         return {f"{stem}.{part}": tensor for part, tensor in tensors.items()}, meant
 
@@ -151,7 +193,12 @@ def exl2(widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32
 
 
 def compressed(
-    bits: int = 4, group: int = 32, symmetric: bool = True, by_activation: bool = False, packed: bool = True, kind: Any = np.float16
+    bits: int = 4,
+    group: int = 32,
+    symmetric: bool = True,
+    by_activation: bool = False,
+    packed: bool = True,
+    kind: Any = np.float16,
 ) -> tuple[Packer, dict[str, Any]]:
     """compressed-tensors: "pack-quantized", or "int-quantized" (one byte a code) unless `packed`."""
 
@@ -164,7 +211,10 @@ def compressed(
         tensors: Tensors = {"weight_scale": drawn.scales}
         middle = 1 << (bits - 1)
         if packed:
-            tensors |= {"weight_packed": bit_rows(drawn.codes, bits), "weight_shape": np.array([n, columns], np.int64)}
+            tensors |= {
+                "weight_packed": bit_rows(drawn.codes, bits),
+                "weight_shape": np.array([n, columns], np.int64),
+            }
             if not symmetric:
                 tensors["weight_zero_point"] = bit_columns(drawn.zeros, bits)
         else:
@@ -175,17 +225,29 @@ def compressed(
             tensors["weight_g_idx"] = groups.astype(np.int32)
         return {f"{stem}.{part}": tensor for part, tensor in tensors.items()}, drawn.values
 
-    weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "group_size": group, "strategy": "group"}
+    weights = {
+        "num_bits": bits,
+        "type": "int",
+        "symmetric": symmetric,
+        "group_size": group,
+        "strategy": "group",
+    }
     return pack, {
-        "quant_method": "compressed-tensors", "format": "pack-quantized" if packed else "int-quantized", "ignore": ["lm_head"],
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "quant_method": "compressed-tensors", "format": "pack-quantized" if packed else "int-quantized",
+        "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
     }  # fmt: skip
 
 
 def write_packed(
-    folder: Path, packing: tuple[Packer, dict[str, Any]], tiny: Tiny = SIZES, head: bool = False, file: str = "model.safetensors"
+    folder: Path,
+    packing: tuple[Packer, dict[str, Any]],
+    tiny: Tiny = SIZES,
+    head: bool = False,
+    file: str = "model.safetensors",
 ) -> dict[str, Floats]:
-    """A model folder with packed linears (the head too if `head`), the rest fp16; returns the float32 weights it means."""
+    """A model folder with packed linears (the head too if `head`), the rest fp16; returns the float32
+    weights it means.
+    """
     from safetensors.numpy import save_file
 
     pack, settings = packing
@@ -201,6 +263,8 @@ def write_packed(
             meant[name] = tensors[name].astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / file)
-    (folder / "config.json").write_text(json.dumps(tiny_config(tiny) | {"quantization_config": settings}), "utf-8")
+    (folder / "config.json").write_text(
+        json.dumps(tiny_config(tiny) | {"quantization_config": settings}), "utf-8"
+    )
     write_tokenizer(folder)
     return meant

@@ -1,6 +1,8 @@
-"""Simple quantisers for GGUF types that the `gguf` package can only decode: rounding to the nearest, no search.
+"""Simple quantisers for GGUF types that the `gguf` package can only decode: rounding to the nearest, no
+search.
 
-Each packs (B, 256) float32 into (B, block bytes) uint8, written from the layouts independently of the engine's decoders.
+Each packs (B, 256) float32 into (B, block bytes) uint8, written from the layouts independently of the
+engine's decoders.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ Floats = npt.NDArray[np.float32]
 
 
 def quantise(values: Floats, type_name: str) -> npt.NDArray[Any]:
-    """(N, K) float32 as `GGUFWriter.add_tensor` wants it: bytes (N, row bytes) of quantised types, else numbers."""
+    """(N, K) float32 as `GGUFWriter.add_tensor` wants it: bytes (N, row bytes) of quantised types, else
+    numbers.
+    """
     kind = gguf.GGMLQuantizationType[type_name]
     own = _QUANTISERS.get(type_name)
     if own is None:
@@ -53,13 +57,26 @@ def _unit(peaks: Floats, levels: int) -> Floats:
     return (highest / levels).astype(np.float16).astype(np.float32)
 
 
-def _symmetric(blocks: Floats, most: int, levels: int) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """16 groups of 16: unit d (B, 1), whole scales (B, 16) up to `levels`, q (B, 16, 16) in -most .. most - 1."""
+def _symmetric(
+    blocks: Floats, most: int, levels: int
+) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """16 groups of 16: unit d (B, 1), whole scales (B, 16) up to `levels`, q (B, 16, 16) in -most .. most
+    - 1.
+    """
     groups = blocks.reshape(-1, 16, 16)
     steps = np.abs(groups).max(axis=2) / (most - 1)
     d = _unit(steps, levels)
     scales = _rounded(steps, np.broadcast_to(d, steps.shape), 0, levels)
-    return d, scales, _rounded(groups, np.broadcast_to((d * scales)[:, :, None], groups.shape).astype(np.float32), -most, most - 1)
+    return (
+        d,
+        scales,
+        _rounded(
+            groups,
+            np.broadcast_to((d * scales)[:, :, None], groups.shape).astype(np.float32),
+            -most,
+            most - 1,
+        ),
+    )
 
 
 def _with_minimum(
@@ -73,17 +90,28 @@ def _with_minimum(
     scales = _rounded(steps, np.broadcast_to(d, steps.shape), 0, levels)
     mins = _rounded(lows, np.broadcast_to(dmin, lows.shape), 0, levels)
     step = np.broadcast_to((d * scales)[:, :, None], parts.shape).astype(np.float32)
-    return d, dmin, scales, mins, _rounded((parts + (dmin * mins)[:, :, None]).astype(np.float32), step, 0, most)
+    return (
+        d,
+        dmin,
+        scales,
+        mins,
+        _rounded((parts + (dmin * mins)[:, :, None]).astype(np.float32), step, 0, most),
+    )
 
 
 def _pairs(q: npt.NDArray[np.int32]) -> Bytes:
-    """(B, 2, 4, 32) two-bit numbers to (B, 64): byte l of a half holds the four numbers at l, l + 32, l + 64, l + 96."""
+    """(B, 2, 4, 32) two-bit numbers to (B, 64): byte l of a half holds the four numbers at l, l + 32, l +
+    64, l + 96.
+    """
     return (q[:, :, 0] | q[:, :, 1] << 2 | q[:, :, 2] << 4 | q[:, :, 3] << 6).astype(np.uint8).reshape(-1, 64)
 
 
 def _q2_k(blocks: Floats) -> Bytes:
     d, dmin, scales, mins, q = _with_minimum(blocks, 16, 3, 15)
-    return np.concatenate([(scales | mins << 4).astype(np.uint8), _pairs(q.reshape(-1, 2, 4, 32)), _halves(d), _halves(dmin)], axis=1)
+    return np.concatenate(
+        [(scales | mins << 4).astype(np.uint8), _pairs(q.reshape(-1, 2, 4, 32)), _halves(d), _halves(dmin)],
+        axis=1,
+    )
 
 
 def _q3_k(blocks: Floats) -> Bytes:
@@ -102,7 +130,9 @@ def _six_bits(scales: npt.NDArray[np.int32], mins: npt.NDArray[np.int32]) -> Byt
     """Eight scales and eight mins below 64 in 12 bytes."""
     first = scales[:, :4] | (scales[:, 4:] >> 4) << 6
     second = mins[:, :4] | (mins[:, 4:] >> 4) << 6
-    return np.concatenate([first, second, scales[:, 4:] & 15 | (mins[:, 4:] & 15) << 4], axis=1).astype(np.uint8)
+    return np.concatenate([first, second, scales[:, 4:] & 15 | (mins[:, 4:] & 15) << 4], axis=1).astype(
+        np.uint8
+    )
 
 
 def _nibbles(q: npt.NDArray[np.int32]) -> Bytes:
@@ -118,14 +148,23 @@ def _q4_k(blocks: Floats) -> Bytes:
 def _q5_k(blocks: Floats) -> Bytes:
     d, dmin, scales, mins, q = _with_minimum(blocks, 8, 31, 63)
     high = sum((q[:, group] >> 4) << group for group in range(8))
-    return np.concatenate([_halves(d), _halves(dmin), _six_bits(scales, mins), np.asarray(high, np.uint8), _nibbles(q)], axis=1)
+    return np.concatenate(
+        [_halves(d), _halves(dmin), _six_bits(scales, mins), np.asarray(high, np.uint8), _nibbles(q)], axis=1
+    )
 
 
 def _q6_k(blocks: Floats) -> Bytes:
     d, scales, q = _symmetric(blocks, 32, 127)
     q = q.reshape(-1, 2, 4, 32) + 32
-    low = np.concatenate([q[:, :, 0] & 15 | (q[:, :, 2] & 15) << 4, q[:, :, 1] & 15 | (q[:, :, 3] & 15) << 4], axis=2)
-    parts = [low.astype(np.uint8).reshape(-1, 128), _pairs(q >> 4), scales.astype(np.int8).view(np.uint8), _halves(d)]
+    low = np.concatenate(
+        [q[:, :, 0] & 15 | (q[:, :, 2] & 15) << 4, q[:, :, 1] & 15 | (q[:, :, 3] & 15) << 4], axis=2
+    )
+    parts = [
+        low.astype(np.uint8).reshape(-1, 128),
+        _pairs(q >> 4),
+        scales.astype(np.int8).view(np.uint8),
+        _halves(d),
+    ]
     return np.concatenate(parts, axis=1)
 
 

@@ -17,7 +17,10 @@ _EVERY = 10
 
 
 def calls_in(work: Callable[[], object]) -> int:
-    """How many functions, of Python and of C, `work` calls on this thread. What one C function does inside is not seen."""
+    """How many functions, of Python and of C, `work` calls on this thread.
+
+    What one C function does inside is not seen.
+    """
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: Any) -> None:
@@ -35,7 +38,9 @@ def calls_in(work: Callable[[], object]) -> int:
 
 @contextmanager
 def database_work(database: Database) -> Iterator[list[int]]:
-    """The virtual machine instructions that SQLite executes inside, in the one number of the list, to the nearest ten."""
+    """The virtual machine instructions that SQLite executes inside, in the one number of the list, to the
+    nearest ten.
+    """
     done = [0]
 
     def count() -> int:

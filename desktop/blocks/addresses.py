@@ -1,7 +1,8 @@
-"""Bare addresses in Markdown become links, as in GitHub Flavored Markdown (its section 6.9), on the screen and in what is exported.
+"""Bare addresses in Markdown become links, as in GitHub Flavored Markdown (its section 6.9), on the screen
+and in what is exported.
 
-markdown-it's own rule, with `linkify-it-py`, takes a time that grows with the square of a hostile text (48 KB of "http://a": 7 s);
-here each letter is looked at a bounded number of times.
+markdown-it's own rule, with `linkify-it-py`, takes a time that grows with the square of a hostile text (48 KB
+of "http://a": 7 s); here each letter is looked at a bounded number of times.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ _ENDS = r"\s<>\"“”‘’«»「」『』（）《》【】、。，；：！
 """In Chinese and Japanese no space follows an address."""
 _ADDRESS = re.compile(
     rf"""(?<![A-Za-z0-9_./@+<-])(?:
-        (?: https?:// (?=[\w\[]) | ftp:// (?=\w) | mailto: (?=[\w.+-]{{1,64}}@) | (?P<www> www\. (?=[\w-]{{1,63}}\.[^\W\d_]{{2}}) ) )
+        (?: https?:// (?=[\w\[]) | ftp:// (?=\w) | mailto: (?=[\w.+-]{{1,64}}@)
+        | (?P<www> www\. (?=[\w-]{{1,63}}\.[^\W\d_]{{2}}) ) )
         [^{_ENDS}]{{1,2000}}
-    | (?P<mail> [A-Za-z0-9_.+-]{{1,64}} @ [A-Za-z0-9_-]{{1,63}} (?: \. [A-Za-z0-9_-]{{1,63}} ){{1,8}} (?![\w@]) )
+    | (?P<mail> [A-Za-z0-9_.+-]{{1,64}} @ [A-Za-z0-9_-]{{1,63}}
+        (?: \. [A-Za-z0-9_-]{{1,63}} ){{1,8}} (?![\w@]) )
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -69,12 +72,16 @@ def _cut(markdown: MarkdownIt, child: Token) -> Iterator[Token]:
         words = _trimmed(match[0])
         if match["mail"] and words[-1] in "-_":
             continue
-        address = markdown.normalizeLink(("http://" if match["www"] else "mailto:" if match["mail"] else "") + words)
+        address = markdown.normalizeLink(
+            ("http://" if match["www"] else "mailto:" if match["mail"] else "") + words
+        )
         if not markdown.validateLink(address):
             continue
         if match.start() > done:
             yield Token("text", "", 0, content=text[done : match.start()], level=child.level)
-        yield Token("link_open", "a", 1, attrs={"href": address}, level=child.level, markup="linkify", info="auto")
+        yield Token(
+            "link_open", "a", 1, attrs={"href": address}, level=child.level, markup="linkify", info="auto"
+        )
         yield Token("text", "", 0, content=words, level=child.level + 1)
         yield Token("link_close", "a", -1, level=child.level, markup="linkify", info="auto")
         done = match.start() + len(words)
@@ -83,10 +90,14 @@ def _cut(markdown: MarkdownIt, child: Token) -> Iterator[Token]:
 
 
 def _trimmed(words: str) -> str:
-    """Without what ends the sentence around it, or a character reference; a closing bracket stays where its opening one is within."""
+    """Without what ends the sentence around it, or a character reference; a closing bracket stays where
+    its opening one is within.
+    """
     surplus = {closing: words.count(closing) - words.count(opening) for closing, opening in _PAIRS.items()}
     end = len(words)
-    while end and (words[end - 1] in _TRAILING or words[end - 1] == ";" or surplus.get(words[end - 1], 0) > 0):
+    while end and (
+        words[end - 1] in _TRAILING or words[end - 1] == ";" or surplus.get(words[end - 1], 0) > 0
+    ):
         if words[end - 1] in surplus:
             surplus[words[end - 1]] -= 1
         entity = _ENTITY.search(words, max(0, end - 34), end) if words[end - 1] == ";" else None

@@ -6,7 +6,18 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from desktop.blocks.lines import alert, cells, closes_fence, dedent, delimiter, display_math, fence, footnote, is_rule, list_marker
+from desktop.blocks.lines import (
+    alert,
+    cells,
+    closes_fence,
+    dedent,
+    delimiter,
+    display_math,
+    fence,
+    footnote,
+    is_rule,
+    list_marker,
+)
 
 __all__ = ["Block", "Kind"]
 
@@ -16,9 +27,10 @@ _NOT_A_BLOCK_START = "\u200b"
 
 
 class Kind(StrEnum):
-    """The kinds of block. `THINKING` is the opening tag of a thought, whose blocks follow with `thought` set; `MARKUP` is source
-    that shows nothing: blank lines, addresses of links, the closing tag of a thought, the first characters of a marker that is still
-    arriving."""
+    """The kinds of block. `THINKING` is the opening tag of a thought, whose blocks follow with `thought` set;
+    `MARKUP` is source that shows nothing: blank lines, addresses of links, the closing tag of a thought, the
+    first characters of a marker that is still arriving.
+    """
 
     PROSE = "prose"
     HEADING = "heading"
@@ -37,9 +49,10 @@ class Kind(StrEnum):
 class Block:
     """A piece of a message; the sources of all blocks of a message joined are the message.
 
-    `indent` counts the columns that an enclosing list takes from every line. `joined` says that the block goes on where the one
-    before it was cut for size: no space between them. `head` is the head of a table that was cut, the first line of code that was, or
-    of an alert. An open block (`closed` false) may still change; a closed one never does.
+    `indent` counts the columns that an enclosing list takes from every line. `joined` says that the block
+    goes on where the one before it was cut for size: no space between them. `head` is the head of a table
+    that was cut, the first line of code that was, or of an alert. An open block (`closed` false) may still
+    change; a closed one never does.
     """
 
     kind: Kind
@@ -53,8 +66,9 @@ class Block:
 
     @property
     def body(self) -> str:
-        """What is shown: code without its fences, a quote without its marks, a table with a complete head, math as LaTeX, a footnote
-        without its marker, else Markdown."""
+        """What is shown: code without its fences, a quote without its marks, a table with a complete head,
+        math as LaTeX, a footnote without its marker, else Markdown.
+        """
         if self.kind is Kind.CODE:
             return self._code()
         text = dedent(self.source, self.indent)
@@ -85,7 +99,11 @@ class Block:
     @property
     def alert(self) -> str:
         """What kind of alert a quote is, see `lines.alert`; empty for all else."""
-        return alert(self.head or dedent(self.source, self.indent).split("\n", 1)[0]) if self.kind is Kind.QUOTE else ""
+        return (
+            alert(self.head or dedent(self.source, self.indent).split("\n", 1)[0])
+            if self.kind is Kind.QUOTE
+            else ""
+        )
 
     def _code(self) -> str:
         whole = self.head + self.source
@@ -104,7 +122,10 @@ class Block:
 
 
 def _math(text: str) -> str:
-    """LaTeX without `$$` or brackets; an environment as it is. A full stop behind the formula stands at its end."""
+    """LaTeX without `$$` or brackets; an environment as it is.
+
+    A full stop behind the formula stands at its end.
+    """
     opening = display_math(text.split("\n", 1)[0])
     finish = opening[1] if opening is not None else ""
     stripped = text.strip()
@@ -118,11 +139,18 @@ def _math(text: str) -> str:
 
 def _starts_block(text: str) -> bool:
     line = text.split("\n", 1)[0]
-    return line.lstrip()[:1] in ("#", ">", "|") or list_marker(line) is not None or is_rule(line) or fence(line) is not None
+    return (
+        line.lstrip()[:1] in ("#", ">", "|")
+        or list_marker(line) is not None
+        or is_rule(line)
+        or fence(line) is not None
+    )
 
 
 def _table(text: str) -> str:
-    """The table with as many columns in the row of dashes as in its head, because GitHub's grammar takes no other."""
+    """The table with as many columns in the row of dashes as in its head, because GitHub's grammar takes
+    no other.
+    """
     lines = text.rstrip("\r\n").split("\n")
     columns = len(cells(lines[0]))
     given = cells(lines[1]) if len(lines) > 1 and delimiter(lines[1]) else []

@@ -1,4 +1,6 @@
-r"""Chemical formulas, `\ce{...}` of the LaTeX package mhchem (its manual, version 4), in the LaTeX of plain mathematics."""
+r"""Chemical formulas, `\ce{...}` of the LaTeX package mhchem (its manual, version 4), in the LaTeX of
+plain mathematics.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ import re
 __all__ = ["chemistry"]
 
 _ARROWS = {
-    "<=>>": r"\rightleftharpoons", "<<=>": r"\rightleftharpoons", "<=>": r"\rightleftharpoons", "<-->": r"\leftrightarrow",
-    "<->": r"\leftrightarrow", "->": r"\longrightarrow", "<-": r"\longleftarrow",
+    "<=>>": r"\rightleftharpoons", "<<=>": r"\rightleftharpoons", "<=>": r"\rightleftharpoons",
+    "<-->": r"\leftrightarrow", "<->": r"\leftrightarrow", "->": r"\longrightarrow", "<-": r"\longleftarrow",
 }  # fmt: skip
 _TOKEN = re.compile(
     r"""
-    (?P<arrow> <=>> | <<=> | <=> | <--> | <-> | -> | <- ) (?: \[ (?P<above> [^\]]* ) \] )? (?: \[ (?P<below> [^\]]* ) \] )?
+    (?P<arrow> <=>> | <<=> | <=> | <--> | <-> | -> | <- )
+        (?: \[ (?P<above> [^\]]* ) \] )? (?: \[ (?P<below> [^\]]* ) \] )?
     | \$ (?P<math> [^$]* ) \$
     | (?P<script> [\^_] ) (?: \{ (?P<group> [^{}]* ) \} | (?P<bare> [A-Za-z] | [0-9]*[+-]? ) )
     | (?P<state> \( (?: aq | s | l | g | cr | conc | dil ) \) )
@@ -28,7 +31,9 @@ _BONDS = {"#": r"\equiv ", "=": "=", "*": r"\cdot ", ".": r"\cdot "}
 
 
 def chemistry(formula: str) -> str:
-    r"""LaTeX for what stands in `\ce{...}`: numbers behind an element are below the line, charges above it."""
+    r"""LaTeX for what stands in `\ce{...}`: numbers behind an element are below the line, charges above
+    it.
+    """
     made: list[str] = []
     before = " "  # what kind of thing came last: " " for nothing, "x" for what can have numbers below it
     for found in _TOKEN.finditer(formula):
@@ -49,13 +54,17 @@ def chemistry(formula: str) -> str:
         elif kind == "number":
             made.append(f"_{{{text}}}" if before == "x" else _fraction(text) + r"\,")
         elif kind == "space":
-            made.append(r"\ " if before == "x" and re.match(r"[A-Za-z(\[]", after) and after not in "vV" else "")
+            made.append(
+                r"\ " if before == "x" and re.match(r"[A-Za-z(\[]", after) and after not in "vV" else ""
+            )
         elif kind in ("math", "command"):
             made.append(f" {found['math'] or text} ")
         elif text in "+-" and before == "x" and (after in ("", ")", "]", "}") or after + text == " -"):
             made.append(f"^{{{text}}}")
         elif text == "+" and before == "x":
-            made.append("^{+}" if after == " " and formula[found.end() :].lstrip()[:1] in ("+", "-", "<") else "+")
+            made.append(
+                "^{+}" if after == " " and formula[found.end() :].lstrip()[:1] in ("+", "-", "<") else "+"
+            )
         else:
             made.append(_BONDS.get(text, text) if before != " " or text not in "+-" else f" {text} ")
         is_base = kind in ("letters", "state") or text in ")]" or (kind == "number" and before == "x")
@@ -77,7 +86,9 @@ def _arrow(found: re.Match[str]) -> str:
 
 
 def _script(found: re.Match[str], alone: bool, after: str) -> str:
-    """A number or charge above or below; an empty base where there is none, and an arrow for gas that leaves."""
+    """A number or charge above or below; an empty base where there is none, and an arrow for gas that
+    leaves.
+    """
     text = found["group"] if found["group"] is not None else found["bare"] or ""
     if found["script"] == "^" and not text:
         return r"\uparrow "

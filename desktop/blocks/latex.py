@@ -1,6 +1,9 @@
-"""LaTeX -> plain vector paths (SVG) for pictures and pages, and MathML for web pages. Slow (3 to 30 ms): not for the GUI's thread.
+"""LaTeX -> plain vector paths (SVG) for pictures and pages, and MathML for web pages.
 
-ziamath and its fonts (STIX Two Math) are imported at the first formula. What they cannot show is shown as source instead.
+Slow (3 to 30 ms): not for the GUI's thread.
+
+ziamath and its fonts (STIX Two Math) are imported at the first formula. What they cannot show is shown as
+source instead.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ _DROPPED = re.compile(r"\\(?:label|nonumber|notag)(?:\s*\{[^{}]*\})?(?![A-Za-z])
 _WORDS = re.compile(r"\\text\{([^{}$]*)\$([^{}$]*)\$([^{}$]*)\}")
 _TAG = re.compile(r"\\tag\*?\s*\{([^{}]*)\}")
 _UNKNOWN = re.compile(
-    r"\\(?:newcommand|renewcommand|providecommand|def|let|require|usepackage|includegraphics|unicode|href|url|ce|SI|SIrange|cite|ref"
+    r"\\(?:newcommand|renewcommand|providecommand|def|let|require|usepackage|includegraphics|unicode"
+    r"|href|url|ce|SI|SIrange|cite|ref"
     r"|input|rule|sideset|hline\s*\\hline|verb)(?![A-Za-z])"
 )
 _PACKAGES = re.compile(r"\\(ce|SI|qty|si|unit|num|ang)(?:\s*\[[^\]]*\])?\s*(?=\{)")
@@ -41,7 +45,9 @@ _ML_DROPPED = {"style", "class", "id", "href", "src"}
 
 
 def math_svg(latex: str, size: float, display: bool) -> str:
-    """The formula as SVG of plain paths whose y axis begins at the baseline; empty when something in it is not known."""
+    """The formula as SVG of plain paths whose y axis begins at the baseline; empty when something in it is
+    not known.
+    """
     text = _known(latex)
     if not text:
         return ""
@@ -64,7 +70,8 @@ def math_ml(latex: str, display: bool) -> str:
         made = convert_to_element(text, display="block" if display else "inline")
     except _errors():
         return ""
-    for element in made.iter():  # its texts are written in entities; and a message has no say in the page's style
+    # its texts are written in entities; and a message has no say in the page's style
+    for element in made.iter():
         element.text = unescape(element.text or "")
         for name in _ML_DROPPED & element.attrib.keys():
             del element.attrib[name]
@@ -80,7 +87,11 @@ def _known(latex: str) -> str:
 def _svg(ziamath: Any, text: str, size: float, display: bool) -> str:
     try:
         formula = ziamath.Latex(text, size=size, inline=not display)
-        words = "".join(formula.element.itertext()) if hasattr(formula.element, "itertext") else str(formula.element)
+        words = (
+            "".join(formula.element.itertext())
+            if hasattr(formula.element, "itertext")
+            else str(formula.element)
+        )
         if "\\" in words or not _has_glyphs(formula.font, text):
             return ""
         return str(formula.svg())
@@ -102,14 +113,32 @@ def _errors() -> tuple[type[BaseException], ...]:
     """What ziamath and latex2mathml raise for LaTeX that they do not know."""
     import latex2mathml.exceptions
 
-    own = [kind for kind in vars(latex2mathml.exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-    usual = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, SyntaxError, AssertionError, NameError)
+    own = [
+        kind
+        for kind in vars(latex2mathml.exceptions).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ]
+    usual = (
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        SyntaxError,
+        AssertionError,
+        NameError,
+    )
     return (*own, *usual)
 
 
 def _has_glyphs(font: Any, text: str) -> bool:
-    """Whether the font has every character that is written as itself: a formula in boxes would say nothing."""
-    return all(ord(letter) < 0x250 or font.glyphindex(letter) != 0 for letter in set(text) if not letter.isspace())
+    """Whether the font has every character that is written as itself: a formula in boxes would say
+    nothing.
+    """
+    return all(
+        ord(letter) < 0x250 or font.glyphindex(letter) != 0 for letter in set(text) if not letter.isspace()
+    )
 
 
 def _depth(text: str) -> int:
@@ -121,7 +150,9 @@ def _depth(text: str) -> int:
 
 
 def _argument(text: str, start: int) -> tuple[str, int]:
-    """(what stands in the braces that open at `start`, the place behind them); an empty text where none open or they do not close."""
+    """(what stands in the braces that open at `start`, the place behind them); an empty text where none
+    open or they do not close.
+    """
     depth = 0
     for place in range(start, len(text) if text[start : start + 1] == "{" else 0):
         escaped = text[place - 1] == "\\" and text[place - 2 : place] != "\\\\"
@@ -146,7 +177,8 @@ def _with_packages(text: str) -> str:
             continue
         name = found[1]
         plain = (
-            chemistry(first) if name == "ce" else number(first) if name == "num" else angle(first) if name == "ang"
+            chemistry(first) if name == "ce" else number(first) if name == "num" else angle(first)
+            if name == "ang"
             else quantity(first, second) if second else unit(first)
         )  # fmt: skip
         made += [text[done : found.start()], "{", plain, "}"]
@@ -162,7 +194,9 @@ def _plain_words(found: re.Match[str]) -> str:
 
 
 def _normal(latex: str) -> str:
-    """LaTeX with environments and commands that the library has under another name, or not, put in its words."""
+    """LaTeX with environments and commands that the library has under another name, or not, put in its
+    words.
+    """
     text = _with_packages(latex)
     text = _TEXT.sub(_plain_words, _MATRIX_END.sub(r"\1}", _MATRIX.sub(r"{\1", text)))
     latex = text
@@ -172,7 +206,11 @@ def _normal(latex: str) -> str:
     text = _ALIGNED.sub(lambda found: f"\\{found[1]}{{aligned}}", text)
     text = _GATHERED.sub(lambda found: f"\\{found[1]}{{gathered}}", text).strip()
     text = text.removesuffix("\\\\").rstrip()
-    if "\\begin{" not in text and "\\substack" not in text and ("\\\\" in text or re.search(r"(?<!\\)&", text)):
+    if (
+        "\\begin{" not in text
+        and "\\substack" not in text
+        and ("\\\\" in text or re.search(r"(?<!\\)&", text))
+    ):
         name = "aligned" if re.search(r"(?<!\\)&", text) else "gathered"
         text = f"\\begin{{{name}}}{text}\\end{{{name}}}"
     return text

@@ -1,4 +1,6 @@
-"""The process that turns formulas into SVG for a window: [latex, size, display] comes in, the SVG goes out, each as a line of JSON."""
+"""The process that turns formulas into SVG for a window: [latex, size, display] comes in, the SVG goes
+out, each as a line of JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""What one line of Markdown can start: the patterns of CommonMark 0.31 and of GitHub's tables, a little more tolerant."""
+"""What one line of Markdown can start: the patterns of CommonMark 0.31 and of GitHub's tables, a little
+more tolerant.
+"""
 
 from __future__ import annotations
 
 import re
 
 __all__ = [
-    "alert", "cells", "closes_fence", "dedent", "delimiter", "display_math", "fence", "footnote", "indentation", "is_rule", "list_marker",
-    "piece_length",
+    "alert", "cells", "closes_fence", "dedent", "delimiter", "display_math", "fence", "footnote",
+    "indentation", "is_rule", "list_marker", "piece_length",
 ]  # fmt: skip
 
 PIECE = 1024
@@ -16,14 +18,19 @@ _FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)?)(`{3,}|~{3,})([^\n]*)\n?$"
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _LIST = re.compile(r"( *)(?:[-*+]|(\d{1,9})[.)])(?:[ \t]+(\S)?|$)")
 _DASHES = re.compile(r":?-+:?")
-_MATH = re.compile(r"( *)(?:(\$\$)(?!\$)|(\\\[)|\\begin\{((?:equation|align|gather|multline|alignat|flalign|eqnarray|displaymath)\*?)\})")
+_MATH = re.compile(
+    r"( *)(?:(\$\$)(?!\$)|(\\\[)|\\begin\{((?:equation|align|gather|multline|alignat|flalign|eqnarray"
+    r"|displaymath)\*?)\})"
+)
 _FOOTNOTE = re.compile(r" {0,3}\[\^([^\]\s^]{1,80})\]:(?:[ \t]+|$)")
 _ALERT = re.compile(r"(?: {0,3}> ?)?[ \t]*\[!(note|tip|important|warning|caution)\]$", re.IGNORECASE)
 _BREAK = re.compile(r"[ \t\u3001\u3002\uff01\uff0c\uff1f]")
 
 
 def alert(line: str) -> str:
-    """The kind of alert that a quote with this first line is: "note", "tip", "important", "warning", "caution"; empty for a plain quote."""
+    """The kind of alert that a quote with this first line is: "note", "tip", "important", "warning",
+    "caution"; empty for a plain quote.
+    """
     match = _ALERT.match(line.rstrip())
     return match[1].lower() if match is not None else ""
 
@@ -38,13 +45,16 @@ def fence(line: str) -> tuple[int, str, str] | None:
 
 
 def closes_fence(line: str, opened: str) -> bool:
-    """Whether `line` closes the fence that `opened`: the same character, at least as often, alone on its line."""
+    """Whether `line` closes the fence that `opened`: the same character, at least as often, alone on its
+    line.
+    """
     text = line.strip()
     return len(text) >= len(opened) and text == opened[0] * len(text)
 
 
 def display_math(line: str) -> tuple[int, str, bool] | None:
-    """(columns before it, what closes it, whether it is closed on this line) when `line` opens math that stands for itself.
+    """(columns before it, what closes it, whether it is closed on this line) when `line` opens math that
+    stands for itself.
 
     Behind a closing on the same line there is nothing but a full stop or comma; else it is math among words.
     """
@@ -101,7 +111,9 @@ def dedent(text: str, columns: int) -> str:
 
 
 def piece_length(text: str, start: int = 0) -> int:
-    """Length of the piece of `text` from `start` on: a line with its end, or a cut of a very long line; 0 while that is not known yet."""
+    """Length of the piece of `text` from `start` on: a line with its end, or a cut of a very long line; 0
+    while that is not known yet.
+    """
     end = text.find("\n", start, start + 2 * PIECE)
     if 0 <= end < start + PIECE:
         return end + 1 - start

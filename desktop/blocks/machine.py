@@ -1,4 +1,6 @@
-"""The state of the splitter between two lines of Markdown: takes one line after the other, hands out closed blocks."""
+"""The state of the splitter between two lines of Markdown: takes one line after the other, hands out
+closed blocks.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from desktop.blocks.block import Block, Kind
-from desktop.blocks.lines import alert, cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
+from desktop.blocks.lines import (
+    alert,
+    cells,
+    closes_fence,
+    delimiter,
+    display_math,
+    fence,
+    footnote,
+    indentation,
+    is_rule,
+    list_marker,
+)
 from engine.text.template.reasoning import Tag
 
 __all__ = ["CELLS", "CODE_LIMIT", "CODE_LINES", "COLUMNS", "LIMIT", "LINES", "Machine"]
 
 LIMIT = 2048
-"""Characters after which a block of text is closed at the next good place: layout of one document must stay short."""
+"""Characters after which a block of text is closed at the next good place: layout of one document must
+stay short.
+"""
 
 LINES = 128
 """Lines after which it is closed as well."""
@@ -33,7 +48,8 @@ MATH_LIMIT = 4096
 
 _MOST_REFERENCES = 1000
 
-_MUSES = re.compile(r"think|thought", re.IGNORECASE)  # tags of other names also close what a reply wrote about
+# tags of other names also close what a reply wrote about
+_MUSES = re.compile(r"think|thought", re.IGNORECASE)
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _QUOTE = re.compile(r" {0,3}>")
@@ -69,7 +85,10 @@ class _Open:
 
 
 class Machine:
-    """`out` receives closed blocks. With `opened`, the closing tag of a thought, the text begins inside that thought."""
+    """`out` receives closed blocks.
+
+    With `opened`, the closing tag of a thought, the text begins inside that thought.
+    """
 
     def __init__(self, tags: Sequence[Tag], opened: str = "") -> None:
         self.tags = tags
@@ -109,7 +128,10 @@ class Machine:
                     self._after_tag(Kind.THINKING, line, lead + len(begin), finish)
                     return
             if not self.thinks and not self.orphan:
-                self.orphan = next((finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)), "")
+                self.orphan = next(
+                    (finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)),
+                    "",
+                )
         self._line(line, starts)
 
     def _after_tag(self, kind: Kind, line: str, end: int, thought: str) -> None:
@@ -132,15 +154,32 @@ class Machine:
         unsure = block.kind is Kind.TABLE and not block.sure and closed
         kind = Kind.PROSE if unsure else block.kind
         source = "".join(block.lines)
-        if closed and kind is Kind.PROSE and source.lstrip().startswith("[") and "]:" in source and not block.joined:
+        if (
+            closed
+            and kind is Kind.PROSE
+            and source.lstrip().startswith("[")
+            and "]:" in source
+            and not block.joined
+        ):
             kind = self._define(source)
         self.out.append(
-            Block(kind, source, closed, block.language, block.indent, bool(self.thought), block.joined, "" if unsure else block.head)
+            Block(
+                kind,
+                source,
+                closed,
+                block.language,
+                block.indent,
+                bool(self.thought),
+                block.joined,
+                "" if unsure else block.head,
+            )
         )
         self.open = None
 
     def _define(self, source: str) -> Kind:
-        """Remember the addresses of links that a paragraph begins with (CommonMark 0.31, section 4.7); returns what it is."""
+        """Remember the addresses of links that a paragraph begins with (CommonMark 0.31, section 4.7);
+        returns what it is.
+        """
         from desktop.blocks.parser import definitions
 
         found, other = definitions(source)
@@ -241,7 +280,9 @@ class Machine:
                 block.add(line)
             return starts is Kind.PROSE
         if block.kind is Kind.QUOTE:
-            if starts not in (Kind.QUOTE, Kind.PROSE) or (starts is Kind.PROSE and not block.lines[-1].strip(" \t\r\n>")):
+            if starts not in (Kind.QUOTE, Kind.PROSE) or (
+                starts is Kind.PROSE and not block.lines[-1].strip(" \t\r\n>")
+            ):
                 return False
             if block.full and starts is Kind.QUOTE:
                 self._start(Kind.QUOTE, line, block.indent, joined=True).head = _alert_line(block)
@@ -251,7 +292,12 @@ class Machine:
         return self._continues_prose(block, line, starts)
 
     def _continues_prose(self, block: _Open, line: str, starts: Kind) -> bool:
-        if delimiter(line) and "|" in block.lines[-1] and not block.joined and len(cells(block.lines[-1])) <= COLUMNS:
+        if (
+            delimiter(line)
+            and "|" in block.lines[-1]
+            and not block.joined
+            and len(cells(block.lines[-1])) <= COLUMNS
+        ):
             head = block.lines.pop()
             if block.lines:
                 self._start(Kind.TABLE, head, block.indent)
@@ -278,18 +324,34 @@ class Machine:
 
     def _continues_list(self, block: _Open, line: str) -> bool:
         columns = indentation(line.expandtabs(4))
-        if (is_rule(line) and columns < 2) or fence(line) is not None or (not self.no_math and display_math(line) is not None):
+        if (
+            (is_rule(line) and columns < 2)
+            or fence(line) is not None
+            or (not self.no_math and display_math(line) is not None)
+        ):
             return False
         marker = list_marker(line)
         inside = columns >= 2 or marker is not None
-        if block.blank and marker is not None and marker[0] <= 1 and (marker[1] == "") != (self._number_of(block) == ""):
+        if (
+            block.blank
+            and marker is not None
+            and marker[0] <= 1
+            and (marker[1] == "") != (self._number_of(block) == "")
+        ):
             return False
         if not inside and (block.blank or self._kind_at(line, 0) is not Kind.PROSE):
             return False
         more = 1 if marker is not None and marker[0] <= 1 else 2
-        full = block.size >= more * LIMIT or len(block.lines) >= more * LINES or block.dollars >= more * DOLLARS
+        full = (
+            block.size >= more * LIMIT or len(block.lines) >= more * LINES or block.dollars >= more * DOLLARS
+        )
         if full:
-            self._start(Kind.LIST if marker is not None else Kind.PROSE, line, min(indentation(line), block.indent), joined=True)
+            self._start(
+                Kind.LIST if marker is not None else Kind.PROSE,
+                line,
+                min(indentation(line), block.indent),
+                joined=True,
+            )
         else:
             block.add(line)
             block.blank = False

@@ -1,8 +1,10 @@
-"""Markdown of one block -> the tokens of markdown-it: CommonMark 0.31 with GitHub's tables, strikethrough, tasks and bare addresses.
+"""Markdown of one block -> the tokens of markdown-it: CommonMark 0.31 with GitHub's tables, strikethrough,
+tasks and bare addresses.
 
-Two things are read more kindly than CommonMark does. Emphasis also begins and ends beside Chinese, Japanese and Korean letters and
-punctuation, where no spaces are written. And the few HTML elements that format words are tokens `html_open` and `html_close`
-with their `tag`; all other HTML is text. Importing this imports markdown-it: not for a start.
+Two things are read more kindly than CommonMark does. Emphasis also begins and ends beside Chinese, Japanese
+and Korean letters and punctuation, where no spaces are written. And the few HTML elements that format words
+are tokens `html_open` and `html_close` with their `tag`; all other HTML is text. Importing this imports
+markdown-it: not for a start.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from desktop.blocks.addresses import with_addresses
 __all__ = ["HTML_TAGS", "Cell", "References", "definitions", "parse", "parse_table", "table_rows"]
 
 References = Mapping[str, Any]
-"""What links may name: markdown-it's own form of addresses, by labels in the form that labels are compared in."""
-HTML_TAGS = frozenset({"b", "code", "del", "em", "i", "ins", "kbd", "mark", "s", "strong", "sub", "summary", "sup", "u"})
+"""What links may name: markdown-it's own form of addresses, by labels in the form that labels are compared
+in.
+"""
+HTML_TAGS = frozenset(
+    {"b", "code", "del", "em", "i", "ins", "kbd", "mark", "s", "strong", "sub", "summary", "sup", "u"}
+)
 """HTML elements that are shown as what they mean, when they are closed in the same paragraph."""
 _NESTING = 200
 """Levels that markdown-it goes down before it leaves out what is deeper."""
@@ -40,7 +46,8 @@ _MOST_BRACKETS, _MOST_SIGNS = 200, 1000
 """In a text with more of them they mean nothing; finding that out would take seconds."""
 _DETAILS = re.compile(r"</?details(?:\s[^<>]*)?>$", re.IGNORECASE)
 _CJK = re.compile(
-    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3200-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f"
+    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3200-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
+    "\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f"
     "\uff00-\uffef\U0001b000-\U0001b2ff\U0001f200-\U0001f2ff\U00020000-\U0003fffd]"
 )
 
@@ -61,18 +68,26 @@ def definitions(source: str) -> tuple[dict[str, Any], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The words of a cell of a table, and the `side` that they stand at: "left", "right", "center" or nothing."""
+    """The words of a cell of a table, and the `side` that they stand at: "left", "right", "center" or
+    nothing.
+    """
 
     children: Sequence[Token]
     side: str = ""
 
 
 def parse_table(source: str, references: References | None = None) -> list[list[Cell]]:
-    """The cells of the body of a block that is a table: as many in each row as in its head. The row of dashes is none of them."""
+    """The cells of the body of a block that is a table: as many in each row as in its head.
+
+    The row of dashes is none of them.
+    """
     lines = [_CELL_END.split(line.strip()[1:-1]) for line in source.rstrip("\n").split("\n")]
     dashes = [cell.strip() for cell in (lines[1] if len(lines) > 1 else ["-"] * len(lines[0]))]
     sides = [(cell[:1] == ":", cell[-1:] == ":") for cell in dashes]
-    names = [{(True, True): "center", (True, False): "left", (False, True): "right"}.get(side, "") for side in sides]
+    names = [
+        {(True, True): "center", (True, False): "left", (False, True): "right"}.get(side, "")
+        for side in sides
+    ]
     env = _environment(references)
     rows = []
     for line in (lines[0], *lines[2:]):
@@ -88,7 +103,12 @@ def table_rows(tokens: Sequence[Token]) -> list[list[Cell]]:
         if token.type == "tr_open":
             rows.append([])
         elif token.type in ("th_open", "td_open"):
-            rows[-1].append(Cell(tokens[place + 1].children or (), str(token.attrs.get("style", "")).removeprefix("text-align:")))
+            rows[-1].append(
+                Cell(
+                    tokens[place + 1].children or (),
+                    str(token.attrs.get("style", "")).removeprefix("text-align:"),
+                )
+            )
         elif token.type == "table_close":
             break
     return rows
@@ -125,7 +145,11 @@ class _Inline(ParserInline):
     """Reads emphasis by the rules of `_flanking`."""
 
     def parse(self, src: str, md: MarkdownIt, env: Any, tokens: list[Token]) -> list[Token]:
-        if _SIGNS.search(src) is None or src.count("[") > _MOST_BRACKETS or len(_SIGNS.findall(src)) > _MOST_SIGNS:
+        if (
+            _SIGNS.search(src) is None
+            or src.count("[") > _MOST_BRACKETS
+            or len(_SIGNS.findall(src)) > _MOST_SIGNS
+        ):
             tokens.append(Token("text", "", 0, content=src))
             return tokens
         state = _State(src, md, env, tokens)
@@ -152,13 +176,19 @@ def _parser() -> MarkdownIt:
     made = MarkdownIt("commonmark")
     made.inline = _Inline()
     made.configure("commonmark").enable(["table", "strikethrough"]).disable("html_block")
-    made.options["html"], made.options["maxNesting"], made.options["strikethrough_single_tilde"] = True, _NESTING, True
+    made.options["html"], made.options["maxNesting"], made.options["strikethrough_single_tilde"] = (
+        True,
+        _NESTING,
+        True,
+    )
     made.core.ruler.push("addresses", _finish)
     return made
 
 
 def _flanking(before: str, after: str) -> tuple[bool, bool]:
-    """Whether a run of delimiters between two characters is left-flanking, and whether it is right-flanking."""
+    """Whether a run of delimiters between two characters is left-flanking, and whether it is
+    right-flanking.
+    """
     behind, ahead = before.isspace(), after.isspace()
     cjk_before, cjk_after = _CJK.match(before) is not None, _CJK.match(after) is not None
     mark_before, mark_after = _is_mark(before) and not cjk_before, _is_mark(after) and not cjk_after

@@ -1,7 +1,9 @@
-"""What CommonMark does not know inside a block: LaTeX math, footnote references, and pictures, which are not left to Qt.
+"""What CommonMark does not know inside a block: LaTeX math, footnote references, and pictures, which are not
+left to Qt.
 
-Math in dollars follows Pandoc's rule (its manual, "tex_math_dollars"): the opening dollar has no space at its right, the closing
-one no space at its left and no digit at its right; so prices stay text. A letter or digit before the opening one forbids it too.
+Math in dollars follows Pandoc's rule (its manual, "tex_math_dollars"): the opening dollar has no space at its
+right, the closing one no space at its left and no digit at its right; so prices stay text. A letter or digit
+before the opening one forbids it too.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class SpanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`content` is the LaTeX, the label of the footnote or the address of the picture; `words` what describes a picture."""
+    """`content` is the LaTeX, the label of the footnote or the address of the picture; `words` what
+    describes a picture.
+    """
 
     kind: SpanKind
     source: str
@@ -43,10 +47,12 @@ _SPAN = re.compile(
     | \\\[ (?P<square> .{{1,{LONGEST}}}? ) \\\]
     | (?P<escape> \\. )
     | (?<! [\w$] ) \$\$ (?! \$ ) (?P<double> (?: \\. | [^$\\] ){{1,{LONGEST}}}? ) \$\$ (?! \$ )
-    | (?<! [\w$] ) \$ (?! [\s$] ) (?P<single> (?: \\. | [^$\\\n`] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? ) (?<! \s ) \$ (?! [\d$] )
+    | (?<! [\w$] ) \$ (?! [\s$] ) (?P<single> (?: \\. | [^$\\\n`] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? )
+        (?<! \s ) \$ (?! [\d$] )
     | \[\^ (?P<label> [^\]\s^]{{1,80}} ) \] (?! : )
     | ! \[ (?P<words> [^\[\]]{{0,400}} ) \] \( [ \t]*
-        (?: < (?P<angled> [^<>\n]{{1,2000}} ) > | (?P<address> (?: \\. | [^()\s\\] | \( [^()\s]* \) ){{1,2000}} ) )
+        (?: < (?P<angled> [^<>\n]{{1,2000}} ) >
+        | (?P<address> (?: \\. | [^()\s\\] | \( [^()\s]* \) ){{1,2000}} ) )
         (?: \s+ (?: "[^"\n]*" | '[^'\n]*' ) )? [ \t]* \)
     """,
     re.VERBOSE | re.DOTALL,
@@ -55,7 +61,9 @@ _PRIVATE = range(0xE000, 0xF8FF)
 
 
 def mark_spans(text: str) -> tuple[str, dict[str, Span]]:
-    """`text` with a private-use character, found nowhere else in it, in the place of each span; and the spans by these characters."""
+    """`text` with a private-use character, found nowhere else in it, in the place of each span; and the
+    spans by these characters.
+    """
     if not any(sign in text for sign in ("$", "\\(", "\\[", "[^", "![")):
         return text, {}
     used = set(text)
@@ -82,7 +90,12 @@ def math_at(text: str, place: int) -> Span | None:
 
 def _span(match: re.Match[str]) -> Span | None:
     parts = match.groupdict()
-    for name, kind in (("round", SpanKind.MATH), ("single", SpanKind.MATH), ("square", SpanKind.DISPLAY), ("double", SpanKind.DISPLAY)):
+    for name, kind in (
+        ("round", SpanKind.MATH),
+        ("single", SpanKind.MATH),
+        ("square", SpanKind.DISPLAY),
+        ("double", SpanKind.DISPLAY),
+    ):
         if parts[name] is not None:
             content = parts[name].strip()
             return Span(kind, match[0], content) if content else None
@@ -90,5 +103,7 @@ def _span(match: re.Match[str]) -> Span | None:
         return Span(SpanKind.FOOTNOTE, match[0], parts["label"])
     address = parts["angled"] or parts["address"]
     if address:
-        return Span(SpanKind.IMAGE, match[0], re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", address), parts["words"].strip())
+        return Span(
+            SpanKind.IMAGE, match[0], re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", address), parts["words"].strip()
+        )
     return None

@@ -1,7 +1,8 @@
-"""Splits Markdown that arrives in pieces of any size into blocks; what is closed stays as it is, only the tail is open.
+"""Splits Markdown that arrives in pieces of any size into blocks; what is closed stays as it is, only the
+tail is open.
 
-The state only moves at whole lines, and the unfinished line is tried on a copy of it. So the blocks depend on the text
-alone and not on how it was cut in pieces.
+The state only moves at whole lines, and the unfinished line is tried on a copy of it. So the blocks depend on
+the text alone and not on how it was cut in pieces.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _HALF_MARKER = re.compile(r"[-*+#>`~_=$]{1,3}$|\\$|\d{1,3}[.)]?$")
 class BlockSplitter:
     """Feed text in pieces of any size; `closed` only grows, `tail` is what may still change.
 
-    With `opened`, the closing tag of a thought, the text begins inside that thought: the prompt had opened it. Its first block is
-    then a `THINKING` without source.
+    With `opened`, the closing tag of a thought, the text begins inside that thought: the prompt had opened
+    it. Its first block is then a `THINKING` without source.
     """
 
     def __init__(self, thinking_tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
@@ -45,7 +46,10 @@ class BlockSplitter:
 
     @property
     def orphan(self) -> str:
-        """The closing tag, alone on its line, of a thought that was never opened: all text before it is one. Else nothing."""
+        """The closing tag, alone on its line, of a thought that was never opened: all text before it is one.
+
+        Else nothing.
+        """
         return self._machine.orphan
 
     def feed(self, text: str) -> None:
@@ -59,7 +63,9 @@ class BlockSplitter:
         self._rest = rest[start:]
 
     def tail(self, ended: bool = False) -> list[Block]:
-        """The blocks after `closed` as the text stands; `ended` says that nothing follows, so that all are closed."""
+        """The blocks after `closed` as the text stands; `ended` says that nothing follows, so that all are
+        closed.
+        """
         machine = self._machine.fork()
         shown, held = (self._rest, "") if ended else self._hold(self._rest)
         if shown:
@@ -75,11 +81,15 @@ class BlockSplitter:
         return [*self.closed, *self.tail(ended)]
 
     def _hold(self, line: str) -> tuple[str, str]:
-        """Split the unfinished line in what can be shown and what may turn out to be the start of a tag or marker."""
+        """Split the unfinished line in what can be shown and what may turn out to be the start of a tag or
+        marker.
+        """
         machine = self._machine
         text = line.strip()
         in_code = machine.open is not None and machine.open.kind is Kind.CODE
-        opened = "" if in_code else next((finish for begin, finish in machine.tags if text.startswith(begin)), "")
+        opened = (
+            "" if in_code else next((finish for begin, finish in machine.tags if text.startswith(begin)), "")
+        )
         finish = machine.thought or opened
         if finish and finish not in line:
             for length in range(min(len(line), len(finish) - 1), 0, -1):
@@ -87,7 +97,9 @@ class BlockSplitter:
                     return line[:-length], line[-length:]
         if in_code or not self._starts or not text:
             return line, ""
-        half_tag = not machine.thought and any(tag.startswith(text) and tag != text for tag, _ in machine.tags)
+        half_tag = not machine.thought and any(
+            tag.startswith(text) and tag != text for tag, _ in machine.tags
+        )
         return ("", line) if half_tag or _HALF_MARKER.match(text) else (line, "")
 
 
@@ -99,8 +111,9 @@ def split(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS) -> list[Block
 
 
 def split_plain(text: str, limit: int = LIMIT) -> list[str]:
-    """Plain text in pieces of about `limit` characters and `LINES` lines at most, cut at line ends where there are any; joined they
-    are `text`."""
+    """Plain text in pieces of about `limit` characters and `LINES` lines at most, cut at line ends where
+    there are any; joined they are `text`.
+    """
     pieces: list[str] = []
     start = begin = lines = 0
     while start < len(text):

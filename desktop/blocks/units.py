@@ -1,5 +1,6 @@
-r"""Numbers and units, `\SI`, `\qty`, `\si`, `\unit`, `\num` and `\ang` of the LaTeX package siunitx (its manual, version 3), in the
-LaTeX of plain mathematics."""
+r"""Numbers and units, `\SI`, `\qty`, `\si`, `\unit`, `\num` and `\ang` of the LaTeX package siunitx (its
+manual, version 3), in the LaTeX of plain mathematics.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +9,32 @@ import re
 __all__ = ["angle", "number", "quantity", "unit"]
 
 _PREFIXES = {
-    "quecto": "q", "ronto": "r", "yocto": "y", "zepto": "z", "atto": "a", "femto": "f", "pico": "p", "nano": "n", "micro": "\u00b5",
-    "milli": "m", "centi": "c", "deci": "d", "deca": "da", "deka": "da", "hecto": "h", "kilo": "k", "mega": "M", "giga": "G",
-    "tera": "T", "peta": "P", "exa": "E", "zetta": "Z", "yotta": "Y", "ronna": "R", "quetta": "Q", "kibi": "Ki", "mebi": "Mi", "gibi": "Gi",
+    "quecto": "q", "ronto": "r", "yocto": "y", "zepto": "z", "atto": "a", "femto": "f", "pico": "p",
+    "nano": "n", "micro": "\u00b5", "milli": "m", "centi": "c", "deci": "d", "deca": "da", "deka": "da",
+    "hecto": "h", "kilo": "k", "mega": "M", "giga": "G", "tera": "T", "peta": "P", "exa": "E", "zetta": "Z",
+    "yotta": "Y", "ronna": "R", "quetta": "Q", "kibi": "Ki", "mebi": "Mi", "gibi": "Gi",
 }  # fmt: skip
 _SHORT = (
-    "km cm mm nm kg mg g m s ms ns Hz kHz MHz GHz N kN Pa kPa MPa J kJ eV keV MeV GeV W kW MW V mV kV A mA K mol l ml L mL h min T C F"
+    "km cm mm nm kg mg g m s ms ns Hz kHz MHz GHz N kN Pa kPa MPa J kJ eV keV MeV GeV W kW MW V mV kV A mA "
+    "K mol l ml L mL h min T C F"
 )
 _UNITS = {
-    "ampere": "A", "candela": "cd", "kelvin": "K", "kilogram": "kg", "gram": "g", "metre": "m", "meter": "m", "mole": "mol", "second": "s",
-    "becquerel": "Bq", "coulomb": "C", "farad": "F", "gray": "Gy", "hertz": "Hz", "henry": "H", "joule": "J", "katal": "kat", "lumen": "lm",
-    "lux": "lx", "newton": "N", "ohm": "\u03a9", "pascal": "Pa", "radian": "rad", "siemens": "S", "sievert": "Sv", "steradian": "sr",
-    "tesla": "T", "volt": "V", "watt": "W", "weber": "Wb", "day": "d", "hour": "h", "minute": "min", "litre": "l", "liter": "L",
-    "tonne": "t", "hectare": "ha", "dalton": "Da", "electronvolt": "eV", "bel": "B", "decibel": "dB", "neper": "Np", "bit": "bit",
-    "byte": "B", "bar": "bar", "astronomicalunit": "au", "angstrom": "\u00c5", "percent": "%", "degree": "\u00b0",
-    "degreeCelsius": "\u00b0C", "celsius": "\u00b0C", "arcminute": "\u2032", "arcsecond": "\u2033", "micron": "\u00b5m",
-    "um": "\u00b5m", "us": "\u00b5s",
-    **{name: name for name in _SHORT.split()},
+    "ampere": "A", "candela": "cd", "kelvin": "K", "kilogram": "kg", "gram": "g", "metre": "m", "meter": "m",
+    "mole": "mol", "second": "s", "becquerel": "Bq", "coulomb": "C", "farad": "F", "gray": "Gy",
+    "hertz": "Hz", "henry": "H", "joule": "J", "katal": "kat", "lumen": "lm", "lux": "lx", "newton": "N",
+    "ohm": "\u03a9", "pascal": "Pa", "radian": "rad", "siemens": "S", "sievert": "Sv", "steradian": "sr",
+    "tesla": "T", "volt": "V", "watt": "W", "weber": "Wb", "day": "d", "hour": "h", "minute": "min",
+    "litre": "l", "liter": "L", "tonne": "t", "hectare": "ha", "dalton": "Da", "electronvolt": "eV",
+    "bel": "B", "decibel": "dB", "neper": "Np", "bit": "bit", "byte": "B", "bar": "bar",
+    "astronomicalunit": "au", "angstrom": "\u00c5", "percent": "%", "degree": "\u00b0",
+    "degreeCelsius": "\u00b0C", "celsius": "\u00b0C", "arcminute": "\u2032", "arcsecond": "\u2033",
+    "micron": "\u00b5m", "um": "\u00b5m", "us": "\u00b5s", **{name: name for name in _SHORT.split()},
 }  # fmt: skip
 _POWERS = {"squared": "2", "cubed": "3"}
 _MACRO = re.compile(r"\\([A-Za-z]+)\s*(?:\{([^{}]*)\})?")
-_NUMBER = re.compile(r"([+-]?[0-9., ]*)(?:\(([0-9.]+)\))?(?:(?:\+-|\\pm)\s*([0-9.]+))?(?:[eEdD]([+-]?[0-9]+))?$")
+_NUMBER = re.compile(
+    r"([+-]?[0-9., ]*)(?:\(([0-9.]+)\))?(?:(?:\+-|\\pm)\s*([0-9.]+))?(?:[eEdD]([+-]?[0-9]+))?$"
+)
 
 
 def number(text: str) -> str:
@@ -44,7 +50,11 @@ def number(text: str) -> str:
         return made
     if plus_minus:
         made = f"({made})"
-    return f"{made} \\times 10^{{{power.removeprefix('+')}}}" if made not in ("", "+", "-") else f"{made}10^{{{power.removeprefix('+')}}}"
+    return (
+        f"{made} \\times 10^{{{power.removeprefix('+')}}}"
+        if made not in ("", "+", "-")
+        else f"{made}10^{{{power.removeprefix('+')}}}"
+    )
 
 
 def unit(text: str) -> str:
@@ -85,4 +95,8 @@ def quantity(value: str, of: str) -> str:
 
 def angle(text: str) -> str:
     """LaTeX for an angle in degrees, or in degrees, minutes and seconds parted by semicolons."""
-    return "".join(f"{number(part)}{sign}" for part, sign in zip(text.split(";"), ("^{\\circ}", "'", "''"), strict=False) if part.strip())
+    return "".join(
+        f"{number(part)}{sign}"
+        for part, sign in zip(text.split(";"), ("^{\\circ}", "'", "''"), strict=False)
+        if part.strip()
+    )

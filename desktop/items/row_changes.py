@@ -1,4 +1,6 @@
-"""Brings the rows of a Qt list model to other rows with few insertions, removals and moves, so that a view keeps its place."""
+"""Brings the rows of a Qt list model to other rows with few insertions, removals and moves, so that a view
+keeps its place.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ class _Changes(Protocol):
     def endInsertRows(self) -> None: ...
     def beginRemoveRows(self, parent: QModelIndex, first: int, last: int, /) -> None: ...
     def endRemoveRows(self) -> None: ...
-    def beginMoveRows(self, source: QModelIndex, first: int, last: int, target: QModelIndex, row: int, /) -> bool: ...
+    def beginMoveRows(
+        self, source: QModelIndex, first: int, last: int, target: QModelIndex, row: int, /
+    ) -> bool: ...
     def endMoveRows(self) -> None: ...
 
 
 def bring_to(model: _Changes, rows: list[T], new: list[T]) -> bool:
-    """Change `rows`, which belong to `model`, into `new`; all rows of each are different. True: too much differs, and the
-    caller has to reset the model; what was done until then is told.
+    """Change `rows`, which belong to `model`, into `new`; all rows of each are different. True: too much
+    differs, and the caller has to reset the model; what was done until then is told.
     """
     if _one_change(model, rows, new):
         return False
@@ -65,7 +69,9 @@ def bring_to(model: _Changes, rows: list[T], new: list[T]) -> bool:
 
 
 def _one_change(model: _Changes, rows: list[T], new: list[T]) -> bool:
-    """What mostly happens, without a look at each of 10,000 rows: one run of rows comes or goes, or one row moves."""
+    """What mostly happens, without a look at each of 10,000 rows: one run of rows comes or goes, or one
+    row moves.
+    """
     shorter = min(len(rows), len(new))
     first = _common(rows, new, shorter)
     last = _common(reversed(rows), reversed(new), shorter - first)

@@ -1,7 +1,8 @@
-"""The program's place in the system's menu of applications, and among the programs that open a file by a double click.
+"""The program's place in the system's menu of applications, and among the programs that open a file by a
+double click.
 
-    install(data), uninstall(): put it there, take it out; each returns a sentence on what was done. Doing it again is harmless.
-    installed(): whether it is there.
+    install(data), uninstall(): put it there, take it out; each returns a sentence on what was done. Doing it
+    again is harmless. installed(): whether it is there.
 
 Only the user's own part of the system is touched, and `uninstall` removes just what `install` puts there.
 """
@@ -18,7 +19,10 @@ __all__ = ["EntryError", "install", "installed", "uninstall"]
 
 
 def install(data: Path | None = None) -> str:
-    """Put the program there, to be started with the data folder `data` where one is given. Raises `EntryError`."""
+    """Put the program there, to be started with the data folder `data` where one is given.
+
+    Raises `EntryError`.
+    """
     start = starting(data)
     try:
         if sys.platform == "win32":
@@ -35,7 +39,9 @@ def install(data: Path | None = None) -> str:
     except OSError as error:
         raise EntryError(_sentence("put into", error)) from error
     except ImportError as error:  # the pictures are drawn by Qt
-        raise EntryError(f"Inglenook cannot be put into the applications menu, because Qt cannot be used here ({error}).") from error
+        raise EntryError(
+            f"Inglenook cannot be put into the applications menu, because Qt cannot be used here ({error})."
+        ) from error
 
 
 def uninstall() -> str:
@@ -73,4 +79,7 @@ def installed() -> bool:
 
 def _sentence(what: str, error: OSError) -> str:
     place = f" at {error.filename}" if error.filename else ""
-    return f"Inglenook cannot be {what} the applications menu ({error.strerror or error}{place}): make sure that you may write there."
+    return (
+        f"Inglenook cannot be {what} the applications menu ({error.strerror or error}{place}): make sure "
+        "that you may write there."
+    )

@@ -38,7 +38,10 @@ KINDS = (
 
 
 def write_picture(path: Path, size: int = 256) -> None:
-    """Write the program's icon of `size` by `size` pixels, as the path's ending says: .png, .ico or .icns. Raises OSError."""
+    """Write the program's icon of `size` by `size` pixels, as the path's ending says: .png, .ico or .icns.
+
+    Raises OSError.
+    """
     if not _picture(size).save(str(path)):
         raise OSError(errno.EIO, "the picture cannot be written", str(path))
 
@@ -51,6 +54,8 @@ def _picture(size: int) -> QImage:
     picture = QImage(size, size, QImage.Format.Format_ARGB32)
     picture.fill(Qt.GlobalColor.transparent)
     painter = QPainter(picture)
-    QSvgRenderer(QByteArray(resources.text("icons/inglenook.svg").encode())).render(painter, QRectF(0, 0, size, size))
+    QSvgRenderer(QByteArray(resources.text("icons/inglenook.svg").encode())).render(
+        painter, QRectF(0, 0, size, size)
+    )
     painter.end()
     return picture

@@ -25,8 +25,10 @@ def bundle() -> Path:
 def information() -> dict[str, Any]:
     """The application's Info.plist."""
     return {
-        "CFBundleName": "Inglenook", "CFBundleIdentifier": IDENTIFIER, "CFBundleExecutable": "inglenook", "CFBundleIconFile": "inglenook",
-        "CFBundlePackageType": "APPL", "CFBundleShortVersionString": version(), "NSHighResolutionCapable": True,
+        "CFBundleName": "Inglenook", "CFBundleIdentifier": IDENTIFIER, "CFBundleExecutable": "inglenook",
+        "CFBundleIconFile": "inglenook",
+        "CFBundlePackageType": "APPL", "CFBundleShortVersionString": version(),
+        "NSHighResolutionCapable": True,
         "CFBundleDocumentTypes": [
             {"CFBundleTypeName": kind.label, "CFBundleTypeRole": "Editor", "LSHandlerRank": "Alternate",
              "CFBundleTypeExtensions": [kind.suffix.rpartition(".")[2]]}
@@ -50,7 +52,10 @@ def _is_own(place: Path) -> bool:
 
 
 def install(start: Starting) -> str:
-    """Make the application, in place of an older one. Raises OSError, and `EntryError` where something else has its name."""
+    """Make the application, in place of an older one.
+
+    Raises OSError, and `EntryError` where something else has its name.
+    """
     place = bundle()
     if place.exists():
         uninstall()

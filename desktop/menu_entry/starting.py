@@ -1,4 +1,6 @@
-"""How the system starts this program: the command of its environment, or Python with its module from a clone."""
+"""How the system starts this program: the command of its environment, or Python with its module from a
+clone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The entry on Windows: a shortcut in the user's Start menu, and the file types in the user's part of the registry."""
+"""The entry on Windows: a shortcut in the user's Start menu, and the file types in the user's part of the
+registry.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,25 @@ _LAST_ENDINGS = {kind.word: "." + kind.suffix.rpartition(".")[2] for kind in KIN
 
 def shortcut() -> Path:
     """Where the shortcut lies."""
-    return Path(os.environ.get("APPDATA", Path.home() / "AppData" / "Roaming")) / "Microsoft/Windows/Start Menu/Programs/Inglenook.lnk"
+    return (
+        Path(os.environ.get("APPDATA", Path.home() / "AppData" / "Roaming"))
+        / "Microsoft/Windows/Start Menu/Programs/Inglenook.lnk"
+    )
 
 
 def _icon() -> Path:
-    return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "Inglenook" / "inglenook.ico"
+    return (
+        Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+        / "Inglenook"
+        / "inglenook.ico"
+    )
 
 
 def registry(start: Starting, icon: Path) -> list[tuple[str, str, str]]:
-    """What is written under HKEY_CURRENT_USER: key, name of the value, text. The ending ".json" is only offered, never taken."""
+    """What is written under HKEY_CURRENT_USER: key, name of the value, text.
+
+    The ending ".json" is only offered, never taken.
+    """
     command = subprocess.list2cmdline(start.command) + ' "%1"'
     found = []
     for kind in KINDS:
@@ -65,7 +77,9 @@ def install(start: Starting) -> str:
     command = ["powershell", "-NoProfile", "-NonInteractive", "-Command", shortcut_script(start, icon, place)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode or not place.exists():
-        raise EntryError("The shortcut in the Start menu could not be made, because PowerShell refused; make one by hand.")
+        raise EntryError(
+            "The shortcut in the Start menu could not be made, because PowerShell refused; make one by hand."
+        )
     if sys.platform == "win32":
         import winreg
 

@@ -1,6 +1,8 @@
-"""The entry on Linux: a desktop file, icons, and the MIME types of its files, as freedesktop.org's specifications say.
+"""The entry on Linux: a desktop file, icons, and the MIME types of its files, as freedesktop.org's
+specifications say.
 
-https://specifications.freedesktop.org/desktop-entry-spec/latest/, .../icon-theme-spec/latest/, .../shared-mime-info-spec/latest/
+https://specifications.freedesktop.org/desktop-entry-spec/latest/, .../icon-theme-spec/latest/,
+.../shared-mime-info-spec/latest/
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ _SCALABLE = "icons/hicolor/scalable/apps/inglenook.svg"
 _UPDATE_S = 20
 _MAGIC = {
     "application/x-gguf": '<match type="string" offset="0" value="GGUF"/>',
-    "application/x-inglenook-chats+json": '<match type="string" offset="0:32" value="&quot;inglenook-conversation&quot;"/>',
+    "application/x-inglenook-chats+json": '<match type="string" offset="0:32" '
+    'value="&quot;inglenook-conversation&quot;"/>',
 }
-"""How the files begin: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and `desktop.store.transfer.exporters.own`."""
+"""How the files begin: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and
+`desktop.store.transfer.exporters.own`.
+"""
 
 
 def data_home() -> Path:
@@ -36,7 +41,9 @@ def data_home() -> Path:
 
 
 def quoted(argument: str) -> str:
-    """An argument of an Exec line: in quotes where it needs them, "%" doubled, then escaped as every text of the file."""
+    """An argument of an Exec line: in quotes where it needs them, "%" doubled, then escaped as every text
+    of the file.
+    """
     text = argument.replace("%", "%%")
     if not text or any(letter in " \t\n\"'\\><~|&;$*?#()`" for letter in text):
         inner = "".join(f"\\{letter}" if letter in '"`$\\' else letter for letter in text)
@@ -79,11 +86,15 @@ def mime_file() -> str:
         magic = f'<magic priority="60">{_MAGIC[kind.mime]}</magic>'
         parent = '<sub-class-of type="application/json"/>' if kind.suffix.endswith(".json") else ""
         parts.append(
-            f'  <mime-type type="{kind.mime}">\n    <comment>{escape(kind.label)}</comment>\n    <icon name="inglenook"/>\n'
+            f'  <mime-type type="{kind.mime}">\n    <comment>{escape(kind.label)}</comment>\n    <icon '
+            'name="inglenook"/>\n'
             + "".join(f"    {line}\n" for line in (parent, magic) if line)
             + f'    <glob pattern="*{kind.suffix}" weight="60"/>\n  </mime-type>\n'
         )
-    head = '<?xml version="1.0" encoding="UTF-8"?>\n<mime-info xmlns="http://www.freedesktop.org/standards/shared-mime-info">\n'
+    head = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<mime-info '
+        'xmlns="http://www.freedesktop.org/standards/shared-mime-info">\n'
+    )
     return head + "".join(parts) + "</mime-info>\n"
 
 
@@ -124,9 +135,14 @@ def uninstall() -> str:
 
 
 def _update(home: Path) -> None:
-    """Let the desktop know at once, where its programs for that are; without them it finds out by itself later."""
+    """Let the desktop know at once, where its programs for that are; without them it finds out by itself
+    later.
+    """
     os.utime(home / "icons" / "hicolor") if (home / "icons" / "hicolor").is_dir() else None
-    for program, folder in (("update-desktop-database", home / "applications"), ("update-mime-database", home / "mime")):
+    for program, folder in (
+        ("update-desktop-database", home / "applications"),
+        ("update-mime-database", home / "mime"),
+    ):
         found = shutil.which(program)
         if found and folder.is_dir():
             with contextlib.suppress(subprocess.SubprocessError, OSError):

@@ -52,8 +52,9 @@ class Services:
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
         helpers = (
-            self.meter, self.exchange, self.backups, self.chat_list, self.checks, self.devices, self.download, self.hub, self.judge,
-            self.writing, self.catalogue, self.origins.hashes, self.memory, self.place, self.session,
+            self.meter, self.exchange, self.backups, self.chat_list, self.checks, self.devices, self.download,
+            self.hub, self.judge, self.writing, self.catalogue, self.origins.hashes, self.memory, self.place,
+            self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):

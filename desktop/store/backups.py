@@ -1,7 +1,9 @@
-"""Automatic copies of the conversations: some of the last hours, days and weeks, in a folder that does not grow beyond a bound.
+"""Automatic copies of the conversations: some of the last hours, days and weeks, in a folder that does not
+grow beyond a bound.
 
-A copy is made with SQLite's backup API from a connection of its own, a few pages at a time, while the program writes on: an
-open read transaction holds the state it copies, so that it need not begin anew. Source: https://www.sqlite.org/backup.html
+A copy is made with SQLite's backup API from a connection of its own, a few pages at a time, while the program
+writes on: an open read transaction holds the state it copies, so that it need not begin anew. Source:
+https://www.sqlite.org/backup.html
 """
 
 from __future__ import annotations
@@ -16,21 +18,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database.database import Damaged, Database, DiskFull, StoreError, check_file, connect_existing, set_aside
+from desktop.store.database.database import (
+    Damaged,
+    Database,
+    DiskFull,
+    StoreError,
+    check_file,
+    connect_existing,
+    set_aside,
+)
 from desktop.store.database.errors import translated
 from desktop.store.database.integrity_marker import BESIDE, request_check
 from engine.platform.folders import private_file, private_folder
 
 __all__ = [
-    "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore", "put_in_place", "restore_backup",
+    "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore",
+    "put_in_place", "restore_backup",
 ]  # fmt: skip
 
 FOLDER = "backups"
 STEP_PAGES = 256
 PAUSE_S = 0.002
-"""Rest after each megabyte, so that a copy takes neither the disk nor the interpreter from a running reply."""
+"""Rest after each megabyte, so that a copy takes neither the disk nor the interpreter from a running
+reply.
+"""
 MOST_TIMES, MOST_BYTES = 4, 256 << 20
-"""All copies together take at most four times the file's bytes, or 256 MiB where that is more; the latest is always kept."""
+"""All copies together take at most four times the file's bytes, or 256 MiB where that is more; the latest
+is always kept.
+"""
 SPARE = 32 << 20
 _STAMP = "%Y%m%d-%H%M%S"
 
@@ -55,7 +70,10 @@ class Backup(NamedTuple):
 
 
 class Backups:
-    """The copies of the file at `path`, in the folder "backups" beside it. Every method may be called on any thread, one at a time."""
+    """The copies of the file at `path`, in the folder "backups" beside it.
+
+    Every method may be called on any thread, one at a time.
+    """
 
     def __init__(self, path: Path, folder: Path | None = None) -> None:
         self.path = path
@@ -67,12 +85,16 @@ class Backups:
         with contextlib.suppress(OSError):
             for file in self.folder.glob(f"{self.path.stem}-*{self.path.suffix}"):
                 with contextlib.suppress(ValueError, OSError):
-                    made = datetime.strptime(file.stem.removeprefix(f"{self.path.stem}-"), _STAMP).replace(tzinfo=UTC)
+                    made = datetime.strptime(file.stem.removeprefix(f"{self.path.stem}-"), _STAMP).replace(
+                        tzinfo=UTC
+                    )
                     found.append(Backup(file, made.timestamp(), file.stat().st_size))
         return tuple(sorted(found, key=lambda backup: backup.made_at, reverse=True))
 
     def due(self, now: float | None = None) -> bool:
-        """Whether the latest copy is an hour old and something was written since; cheap, nothing but the files' times is read."""
+        """Whether the latest copy is an hour old and something was written since; cheap, nothing but the
+        files' times is read.
+        """
         now = time.time() if now is None else now
         latest = self.latest(now)
         if latest is None:
@@ -90,13 +112,18 @@ class Backups:
         cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[float], None] = lambda share: None,
     ) -> Backup | None:
-        """Make a copy, check it, and remove those that are not needed any more: for a thread of its own. None when cancelled.
+        """Make a copy, check it, and remove those that are not needed any more: for a thread of its own.
 
-        `progress` is told the share that is copied. Raises `DiskFull` when there is no room, `Damaged` when the file is
-        damaged (earlier copies stay as they are), `StoreError` else.
+        None when cancelled.
+
+        `progress` is told the share that is copied. Raises `DiskFull` when there is no room, `Damaged` when
+        the file is damaged (earlier copies stay as they are), `StoreError` else.
         """
         now = time.time() if now is None else now
-        target = self.folder / f"{self.path.stem}-{datetime.fromtimestamp(now, UTC).strftime(_STAMP)}{self.path.suffix}"
+        target = (
+            self.folder
+            / f"{self.path.stem}-{datetime.fromtimestamp(now, UTC).strftime(_STAMP)}{self.path.suffix}"
+        )
         part = target.with_name(target.name + ".part")
         try:
             size = self.path.stat().st_size  # before the folder is made: where it was removed, it stays so
@@ -105,22 +132,27 @@ class Backups:
                 stale.unlink()
             self._bound(size)
             if shutil.disk_usage(self.folder).free < size + SPARE:
-                raise DiskFull(f"There is no room for a copy of the conversations in {self.folder}: it needs {size >> 20} MiB.")
+                raise DiskFull(
+                    f"There is no room for a copy of the conversations in {self.folder}: it needs "
+                    f"{size >> 20} MiB."
+                )
             private_file(part)
             if not self._copy(part, cancelled, progress):
                 part.unlink(missing_ok=True)
                 return None
             if damage := check_file(part, cancelled):
                 raise Damaged(
-                    f"The file {self.path} with your conversations is damaged ({damage}): start the program again, "
-                    "and what can be read is saved; earlier copies are as they were."
+                    f"The file {self.path} with your conversations is damaged ({damage}): start the program "
+                    "again, and what can be read is saved; earlier copies are as they were."
                 )
             os.replace(part, target)
         except Damaged:
             request_check(self.path)
             raise
         except OSError as error:
-            raise StoreError(f"No copy of the conversations can be made in {self.folder} ({error.strerror}).") from error
+            raise StoreError(
+                f"No copy of the conversations can be made in {self.folder} ({error.strerror})."
+            ) from error
         finally:
             for suffix in ("", "-wal", "-shm", *BESIDE):
                 with contextlib.suppress(OSError):
@@ -129,8 +161,8 @@ class Backups:
         return Backup(target, now, target.stat().st_size)
 
     def kept(self, now: float | None = None) -> dict[Path, str]:
-        """The copies that are needed, each with the name of the longest tier it is kept for. One of the future, made while the clock
-        was wrong, takes the place of no other.
+        """The copies that are needed, each with the name of the longest tier it is kept for. One of the
+        future, made while the clock was wrong, takes the place of no other.
         """
         found: dict[Path, str] = {}
         backups = self._in_order(now)
@@ -147,7 +179,9 @@ class Backups:
         return tuple(sorted(self.list(), key=lambda backup: backup.made_at > limit))
 
     def _bound(self, coming: int) -> None:
-        """Remove what no tier needs; then, as long as all are too large with `coming` bytes more, the oldest of the shortest tier."""
+        """Remove what no tier needs; then, as long as all are too large with `coming` bytes more, the
+        oldest of the shortest tier.
+        """
         kept, backups = self.kept(), [*self._in_order()]
         ranks = {tier.name: rank for rank, tier in enumerate(TIERS)}
         most = max(MOST_BYTES, MOST_TIMES * (self.path.stat().st_size if self.path.exists() else 0))
@@ -190,7 +224,8 @@ class _Cancelled(Exception):
 
 
 def restore_backup(backup: Path, path: Path) -> Path | None:
-    """Put a copy in the place of the file, which must be closed; returns where the present file was moved (None: there was none).
+    """Put a copy in the place of the file, which must be closed; returns where the present file was moved
+    (None: there was none).
 
     Raises `StoreError`, with the present file in its place, when the copy is damaged or cannot be copied.
     """
@@ -198,9 +233,12 @@ def restore_backup(backup: Path, path: Path) -> Path | None:
 
 
 def prepare_restore(backup: Path, path: Path) -> Path:
-    """A checked copy of the backup beside the file, brought up to date: for a thread of its own. `put_in_place` takes it.
+    """A checked copy of the backup beside the file, brought up to date: for a thread of its own.
 
-    Raises `StoreError`, with nothing left behind, when the backup is damaged, cannot be copied, or is of a newer version.
+    `put_in_place` takes it.
+
+    Raises `StoreError`, with nothing left behind, when the backup is damaged, cannot be copied, or is of a
+    newer version.
     """
     part = path.with_name(path.name + ".restored")
     try:
@@ -221,12 +259,15 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         forget_restore(part)
         if isinstance(error, StoreError):
             raise
-        raise StoreError(f"The copy {backup.name} cannot be put in place of {path} ({error.strerror}).") from error
+        raise StoreError(
+            f"The copy {backup.name} cannot be put in place of {path} ({error.strerror})."
+        ) from error
     return part
 
 
 def put_in_place(part: Path, path: Path) -> Path | None:
-    """Give the file, which must be closed, the place of the present one; returns where that was moved (None: there was none).
+    """Give the file, which must be closed, the place of the present one; returns where that was moved (None:
+    there was none).
 
     Raises `StoreError` with the present file in its place.
     """
@@ -253,8 +294,12 @@ def forget_restore(part: Path) -> None:
 def count_conversations(backup: Path) -> int:
     """How many conversations, without those in its trash, a copy holds; -1 where it cannot be read."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            return int(connection.execute("SELECT count(*) FROM conversations WHERE deleted = 0").fetchone()[0])
+        with contextlib.closing(
+            sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        ) as connection:
+            return int(
+                connection.execute("SELECT count(*) FROM conversations WHERE deleted = 0").fetchone()[0]
+            )
     except sqlite3.Error:
         return -1
 

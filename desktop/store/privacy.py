@@ -1,4 +1,6 @@
-"""What the program keeps is closed to other users of the computer: looked after at each start, for older installations as well."""
+"""What the program keeps is closed to other users of the computer: looked after at each start, for older
+installations as well.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ __all__ = ["close_data"]
 log = logging.getLogger(__name__)
 
 _OURS = (
-    "conversations*", "preferences.json*", ".preferences.json*", "window.ini*", "model-hashes.json*", "inglenook.*",
-    "logs", "backups", "models",
+    "conversations*", "preferences.json*", ".preferences.json*", "window.ini*", "model-hashes.json*",
+    "inglenook.*", "logs", "backups", "models",
 )  # fmt: skip
-"""Names in the data folder that are the program's, as patterns: somebody may have chosen a folder with other files in it."""
+"""Names in the data folder that are the program's, as patterns: somebody may have chosen a folder with
+other files in it.
+"""
 
 
 def close_data(folder: Path) -> str:
-    """Take the rights of others off the data folder, what is ours in it, and the cache; "" when that was possible.
+    """Take the rights of others off the data folder, what is ours in it, and the cache; "" when that was
+    possible.
 
     Else a sentence for the user: a disk without such rights, or a folder that belongs to somebody else.
     """
@@ -38,8 +43,8 @@ def close_data(folder: Path) -> str:
     if not _is_open(folder):
         return ""
     return (
-        f"Other users of this computer can open your chats in {folder}: its disk or its owner does not let Inglenook change that. "
-        "Choose a data folder of your own with --data."
+        f"Other users of this computer can open your chats in {folder}: its disk or its owner does not let "
+        "Inglenook change that. Choose a data folder of your own with --data."
     )
 
 

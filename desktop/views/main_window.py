@@ -27,14 +27,21 @@ __all__ = ["MainWindow"]
 
 
 class MainWindow(WindowParts):
-    """One window over one session. `geometry` keeps its place and panes; `close_services` ends everything behind it."""
+    """One window over one session.
 
-    def __init__(self, services: Services, theme: Theme, geometry: QSettings, close_services: Callable[[], None]) -> None:
+    `geometry` keeps its place and panes; `close_services` ends everything behind it.
+    """
+
+    def __init__(
+        self, services: Services, theme: Theme, geometry: QSettings, close_services: Callable[[], None]
+    ) -> None:
         super().__init__(services, geometry)
         self.theme = theme
         self._close_services = close_services
         self.commands = CommandController(self)
-        self.actions_by_name = self.notebooks.actions = add_menus(self, self._handlers() | self.commands.handlers())
+        self.actions_by_name = self.notebooks.actions = add_menus(
+            self, self._handlers() | self.commands.handlers()
+        )
         self.commands.attach(self.actions_by_name)
         self._connect()
         for cls in (Appearance, Behaviour):
@@ -280,7 +287,9 @@ class MainWindow(WindowParts):
         self.settings_controller.recall(self._geometry)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask first."""
+        """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask
+        first.
+        """
         self.inspector.finish()
         self.unsent.save()
         if not self.leaving.may_close():

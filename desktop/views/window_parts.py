@@ -1,4 +1,6 @@
-"""The parts of the window and the controllers between them and the services: made here in their order, and joined."""
+"""The parts of the window and the controllers between them and the services: made here in their order, and
+joined.
+"""
 
 from __future__ import annotations
 
@@ -70,14 +72,22 @@ class WindowParts(QMainWindow):
         """What stands between a part of the window and its services, each for one job."""
         services, session, inspector = self.services, self.session, self.inspector
         self.files = FileOpener(self)
-        self.model_controller = ModelController(session, services.catalogue, services.download, services.models, self)
-        self.library = LibraryController(session, self.model_controller, services.catalogue, services.judge, services.hub, self)
-        self.settings_controller = SettingsController(session, inspector, services.checks, services.devices, self)
+        self.model_controller = ModelController(
+            session, services.catalogue, services.download, services.models, self
+        )
+        self.library = LibraryController(
+            session, self.model_controller, services.catalogue, services.judge, services.hub, self
+        )
+        self.settings_controller = SettingsController(
+            session, inspector, services.checks, services.devices, self
+        )
         self.settings_controller.reload_requested.connect(self.model_controller.reload)
         self.chat.reload_requested.connect(self.model_controller.reload)
         self.device_controller = DeviceController(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftingController(session, self.model_controller, inspector, self)
-        self.sidebar_controller = SidebarController(services.chat_list, self.sidebar, self.chat, self._geometry, self)
+        self.sidebar_controller = SidebarController(
+            services.chat_list, self.sidebar, self.chat, self._geometry, self
+        )
         self.personas = PersonaController(session, self.chat, self.model_controller, services.catalogue, self)
         self.top_line.insertWidget(2, self.personas.picker)
         self.temporary.connect_view(self.chat)
@@ -89,12 +99,18 @@ class WindowParts(QMainWindow):
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.application_controller = ApplicationController(services, self.chat.banner, self.open_chat, self)
         self.clarity = ContextController(session, services.meter, self.chat, self)
-        services.meter.changed.connect(lambda found: inspector.prompt_field.show_size(found.system, found.about))
+        services.meter.changed.connect(
+            lambda found: inspector.prompt_field.show_size(found.system, found.about)
+        )
         self.memory = MemoryController(session, services.memory, inspector, self)
         self.origins = ReplyDetailsController(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
         self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
-        self.files.add(is_model, lambda paths: self.model_controller.open(model_path(paths[0])), "Drop the model here to open it")
+        self.files.add(
+            is_model,
+            lambda paths: self.model_controller.open(model_path(paths[0])),
+            "Drop the model here to open it",
+        )
         self.exchange = TransferController(session, services.exchange, self.chat, self.files, self)
         self.sidebar_controller.export_requested.connect(self.exchange.export)
         session.library_changed.connect(services.chat_list.load)

@@ -10,7 +10,9 @@ __all__ = ["backend_on", "make_backend"]
 
 
 def make_backend(settings: LoadSettings, fits: Fits = lambda _: True) -> Backend:
-    """The backend that `settings` ask for, on the first device that a model `fits` on. Imports torch or Numba only now.
+    """The backend that `settings` ask for, on the first device that a model `fits` on.
+
+    Imports torch or Numba only now.
 
     Raises `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
     """
@@ -25,7 +27,9 @@ def backend_on(target: Target, settings: LoadSettings) -> Backend:
 
         # GPUs that were named share the layers, whatever the model needs; others are no more than it needs.
         devices = [TorchDevice(index) for index in target.gpus]
-        return CudaBackend(devices, even=bool(settings.gpus), where=target.where, keep_free=settings.gpu_memory << 20)
+        return CudaBackend(
+            devices, even=bool(settings.gpus), where=target.where, keep_free=settings.gpu_memory << 20
+        )
     if target.backend == "reference":
         from engine.backends.reference import ReferenceBackend
 

@@ -1,4 +1,6 @@
-"""Which device a model goes to: what the settings ask for, what this machine has, and what the model fits on."""
+"""Which device a model goes to: what the settings ask for, what this machine has, and what the model fits
+on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU that models can run on: its number in CUDA's order, its `name` for people, and bytes of its memory: all, and free now."""
+    """A GPU that models can run on: its number in CUDA's order, its `name` for people, and bytes of its
+    memory: all, and free now.
+    """
 
     index: int
     name: str
@@ -28,7 +32,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """The GPUs that models can run on, and in `reason`, where there is none or another one cannot be used, one sentence that says why."""
+    """The GPUs that models can run on, and in `reason`, where there is none or another one cannot be used,
+    one sentence that says why.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
@@ -38,8 +44,9 @@ class Usable:
 class Target:
     """A device that a model could go to.
 
-    `backend` is "cpu", "cuda" or "reference"; `gpus` are the numbers of its GPUs in the order of the layers; `where` names them for
-    people and is empty for the machine's own memory; `free` bytes of theirs can be had.
+    `backend` is "cpu", "cuda" or "reference"; `gpus` are the numbers of its GPUs in the order of the layers;
+    `where` names them for people and is empty for the machine's own memory; `free` bytes of theirs can be
+    had.
     """
 
     backend: str
@@ -60,13 +67,20 @@ def find_gpus() -> Gpus:
 
 
 def usable_gpus() -> Usable:
-    """The GPUs of this machine that models can run on. Imports neither torch nor Numba and makes no context on a device."""
+    """The GPUs of this machine that models can run on.
+
+    Imports neither torch nor Numba and makes no context on a device.
+    """
     from engine.backends.cuda.runtime.kept_memory import kept_unused
 
     found, gpus = find_gpus(), list[Gpu]()
     for gpu in found.gpus:
         # As `cuda.device.Device.free_memory` counts it, so that both say the same of one GPU.
-        free = gpu.total_memory if gpu.free_memory is None else min(gpu.total_memory, gpu.free_memory + kept_unused(gpu.index))
+        free = (
+            gpu.total_memory
+            if gpu.free_memory is None
+            else min(gpu.total_memory, gpu.free_memory + kept_unused(gpu.index))
+        )
         gpus.append(Gpu(gpu.index, gpu.name, gpu.total_memory, free))
     return Usable(tuple(gpus), found.reason or " ".join(found.refused))
 
@@ -79,9 +93,9 @@ def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:
 def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]:
     """The devices that a model could go to, the best one first.
 
-    With automatic GPUs that is the one with the most free memory, then as many as are there; automatic devices end with the
-    processor. `known` are the GPUs where they were looked for already. Raises `BadSetting`, with the reason, where GPUs are asked for
-    and cannot be used.
+    With automatic GPUs that is the one with the most free memory, then as many as are there; automatic
+    devices end with the processor. `known` are the GPUs where they were looked for already. Raises
+    `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
     """
     if settings.backend in ("cpu", "reference"):
         return [Target(settings.backend, free=free_memory())]
@@ -95,7 +109,10 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
         chosen = [] if unknown else [_target([there[number] for number in wanted], usable, kept)]
     else:
         roomy = sorted(usable.gpus, key=lambda gpu: -gpu.free)
-        chosen = [_target(sorted(roomy[:count], key=lambda gpu: gpu.index), usable, kept) for count in range(1, len(roomy) + 1)]
+        chosen = [
+            _target(sorted(roomy[:count], key=lambda gpu: gpu.index), usable, kept)
+            for count in range(1, len(roomy) + 1)
+        ]
     return chosen if settings.backend == "cuda" else [*chosen, Target("cpu", free=free_memory())]
 
 
@@ -111,7 +128,9 @@ def settled(settings: LoadSettings, target: Target) -> LoadSettings:
 
 
 def place(gpus: Sequence[Gpu], all_gpus: Sequence[Gpu]) -> str:
-    """GPUs for people: "NVIDIA H200", with its number where another one of this machine is called so, too; or "GPU 0 and GPU 1"."""
+    """GPUs for people: "NVIDIA H200", with its number where another one of this machine is called so, too;
+    or "GPU 0 and GPU 1".
+    """
     if len(gpus) > 1:
         numbers = [f"GPU {gpu.index}" for gpu in gpus]
         return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
@@ -127,7 +146,13 @@ def _target(gpus: Sequence[Gpu], usable: Usable, kept: int) -> Target:
 
 def _refusal(unknown: Sequence[int], usable: Usable) -> str:
     if not usable.gpus:
-        return f"A GPU was chosen, but none can be used. {usable.reason} Choose the processor (CPU) or automatic as the device."
+        return (
+            f"A GPU was chosen, but none can be used. {usable.reason} Choose the processor (CPU) or "
+            "automatic as the device."
+        )
     there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable.gpus)
     why = f" {usable.reason}" if usable.reason else ""
-    return f"GPU {unknown[0]} was chosen, but the GPUs that can be used are: {there}.{why} Choose one of these, or the processor (CPU)."
+    return (
+        f"GPU {unknown[0]} was chosen, but the GPUs that can be used are: {there}.{why} Choose one of "
+        "these, or the processor (CPU)."
+    )

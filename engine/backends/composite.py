@@ -1,7 +1,8 @@
-"""Matrices whose columns lie in another order than the model's, or in parts of several layouts: GPTQ by activation order, EXL2.
+"""Matrices whose columns lie in another order than the model's, or in parts of several layouts: GPTQ by
+activation order, EXL2.
 
-The recorder brings the activations into that order once for all matrices that share it, a buffer for each part, and adds
-the parts' products up one after the other: each begins where the one before ended.
+The recorder brings the activations into that order once for all matrices that share it, a buffer for each
+part, and adds the parts' products up one after the other: each begins where the one before ended.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
 
 
 class Composite(Generic[PartT]):
-    """(N, K) as `parts`, each a matrix of some columns; column j of part i is the model's `orders[i][j]`, int32."""
+    """(N, K) as `parts`, each a matrix of some columns; column j of part i is the model's `orders[i][j]`,
+    int32.
+    """
 
     def __init__(self, tensor: PermutedTensor, part: Callable[[RawTensor], PartT]) -> None:
         """`part` makes a backend's matrix, or what stands for one, of a piece."""
@@ -51,4 +54,6 @@ class Composite(Generic[PartT]):
         order = np.arange(tensor.shape[1]) if tensor.order is None else tensor.order
         whole = np.ascontiguousarray(order, np.int32)
         ends = np.cumsum([part.shape[1] for part in self.parts])
-        self.orders: list[npt.NDArray[np.int32]] = [whole[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)]
+        self.orders: list[npt.NDArray[np.int32]] = [
+            whole[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)
+        ]

@@ -8,7 +8,9 @@ from engine.backends.base import Forward, RawTensor, Weight
 
 
 class Outlines(Protocol):
-    """What a backend, or one that is not there yet, tells from a model's headers alone; see `Backend` for each."""
+    """What a backend, or one that is not there yet, tells from a model's headers alone; see `Backend` for
+    each.
+    """
 
     @property
     def name(self) -> str: ...

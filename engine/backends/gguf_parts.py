@@ -1,7 +1,7 @@
 """How the files of GGUF's block types are taken apart, for backends that pack them anew: NumPy only.
 
-Source of the file layouts: the GGUF format page and ggml's block_q4_0 .. block_q6_K, block_iq4_nl, block_iq4_xs, block_mxfp4,
-block_tq1_0, block_tq2_0.
+Source of the file layouts: the GGUF format page and ggml's block_q4_0 .. block_q6_K, block_iq4_nl,
+block_iq4_xs, block_mxfp4, block_tq1_0, block_tq2_0.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _BITS = np.arange(8, dtype=np.uint8).reshape(8, 1)
 
 @dataclass(frozen=True)
 class Parts:
-    """A tensor's rows taken apart, all uint8: codes (rows, groups, 32); bytes of scales and minimums (rows, groups, parts of a
-    group); the numbers of a block (rows, blocks, bytes)."""
+    """A tensor's rows taken apart, all uint8: codes (rows, groups, 32); bytes of scales and minimums (rows,
+    groups, parts of a group); the numbers of a block (rows, blocks, bytes).
+    """
 
     codes: Bytes
     numbers: Bytes
@@ -50,12 +51,16 @@ def _planes(packed: Bytes) -> Bytes:
 
 
 def legacy_parts(numbers: int, fifth: bool) -> Callable[[Bytes], Parts]:
-    """Q4_0 to Q5_1, IQ4_NL and MXFP4: `numbers` bytes of d (and m), 32 fifth bits where there are any, 16 bytes of nibbles."""
+    """Q4_0 to Q5_1, IQ4_NL and MXFP4: `numbers` bytes of d (and m), 32 fifth bits where there are any, 16
+    bytes of nibbles.
+    """
 
     def take_apart(raw: Bytes) -> Parts:
         codes = _nibbles(raw[:, -16:])
         if fifth:
-            codes |= (np.unpackbits(raw[:, numbers : numbers + 4], axis=1, bitorder="little") << np.uint8(4))[:, None, :]
+            codes |= (np.unpackbits(raw[:, numbers : numbers + 4], axis=1, bitorder="little") << np.uint8(4))[
+                :, None, :
+            ]
         return Parts(codes, raw[:, :numbers])
 
     return take_apart
@@ -80,7 +85,9 @@ def q3_k_parts(raw: Bytes) -> Parts:
 
 
 def q45_k_parts(fifth: bool) -> Callable[[Bytes], Parts]:
-    """d, dmin, 12 bytes of eight 6-bit scales and minimums, in Q5_K 32 bytes of fifth bits, 128 bytes of nibbles."""
+    """d, dmin, 12 bytes of eight 6-bit scales and minimums, in Q5_K 32 bytes of fifth bits, 128 bytes of
+    nibbles.
+    """
 
     def take_apart(raw: Bytes) -> Parts:
         first, second, third = raw[:, 4:8], raw[:, 8:12], raw[:, 12:16]
@@ -96,20 +103,28 @@ def q45_k_parts(fifth: bool) -> Callable[[Bytes], Parts]:
 
 def q6_k_parts(raw: Bytes) -> Parts:
     """128 bytes of low nibbles (a run of 64 is half the block), 64 of upper bit pairs, 16 int8 scales, d."""
-    return Parts(_nibbles(raw[:, :128], 64) | (_two_bits(raw[:, 128:192]) << np.uint8(4)), raw[:, 208:210], raw[:, 192:208])
+    return Parts(
+        _nibbles(raw[:, :128], 64) | (_two_bits(raw[:, 128:192]) << np.uint8(4)),
+        raw[:, 208:210],
+        raw[:, 192:208],
+    )
 
 
 def iq4_xs_parts(raw: Bytes) -> Parts:
-    """d, 16 bits with the scales' upper pairs, 4 bytes with their lower nibbles, 128 bytes of nibbles; scales are plus 32."""
+    """d, 16 bits with the scales' upper pairs, 4 bytes with their lower nibbles, 128 bytes of nibbles;
+    scales are plus 32.
+    """
     low = np.stack([raw[:, 4:8] & 15, raw[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = ((raw[:, 2:4, None] >> _PAIRS.reshape(4)) & np.uint8(3)).reshape(-1, 8)
     return Parts(_nibbles(raw[:, 8:136]), raw[:, :2], (low | (high << np.uint8(4))) - np.uint8(32))
 
 
 def tq1_0_parts(raw: Bytes) -> Parts:
-    """48 bytes of five ternary digits each (of 32 bytes all first ones, and so on, then of 16), 4 bytes of four, d.
+    """48 bytes of five ternary digits each (of 32 bytes all first ones, and so on, then of 16), 4 bytes of
+    four, d.
 
-    A byte is a fraction of 256 in base 3: after a product with 3^i modulo 256, digit i is what three times it carries over.
+    A byte is a fraction of 256 in base 3: after a product with 3^i modulo 256, digit i is what three times it
+    carries over.
     """
     powers = np.array([1, 3, 9, 27, 81], np.uint8).reshape(5, 1)
     fractions = [raw[:, None, :32] * powers, raw[:, None, 32:48] * powers, raw[:, None, 48:52] * powers[:4]]

@@ -1,15 +1,18 @@
 """The number formats of the key/value cache, and what a position takes in each.
 
 fp32, fp16   plain numbers.
-fp8          plain e4m3 numbers (OCP 8-bit Floating Point Specification, revision 1.0): no scale; values past 448 become 448.
-q8, q4       each head's vector is turned by a 32-point Walsh-Hadamard transform over groups of 32 dimensions (a head dimension
-             that is not a multiple of 32 is padded with zeros to one), and each group is kept as 8- or 4-bit codes with one
-             fp16 scale. The transform spreads an outlier over its group; it is orthonormal, so scores can be taken between
-             turned queries and turned keys, and a sum of values is turned back once.
-             Keys are rounded so that the scores of queries like their own keep right.
-q4           keeps, besides, a sequence's first key and value as they are, for so much attention goes there that their error shows
-             (Xiao et al., arXiv 2309.17453); its other keys are differences from a mean of earlier ones. Four
-             bits for whole keys, each number rounded to the nearest, cost a small model 7 % of perplexity.
+fp8          plain e4m3 numbers (OCP 8-bit Floating Point Specification, revision 1.0): no scale; values past
+448 become 448.
+q8, q4       each head's vector is turned by a 32-point Walsh-Hadamard transform over groups of 32 dimensions
+             (a head dimension that is not a multiple of 32 is padded with zeros to one), and each group is
+             kept as 8- or 4-bit codes with one fp16 scale. The transform spreads an outlier over its group;
+             it is orthonormal, so scores can be taken between turned queries and turned keys, and a sum of
+             values is turned back once. Keys are rounded so that the scores of queries like their own keep
+             right.
+q4           keeps, besides, a sequence's first key and value as they are, for so much attention goes there
+             that their error shows (Xiao et al., arXiv 2309.17453); its other keys are differences from a
+             mean of earlier ones. Four bits for whole keys, each number rounded to the nearest, cost a small
+             model 7 % of perplexity.
 What the codes mean is written down in plain torch in `engine.backends.kv_rounding`.
 Keys and values have a format each: "q6" is the usual name of 8-bit keys with 4-bit values.
 """
@@ -24,13 +27,17 @@ from engine.errors import BadSetting
 GROUP = 32
 """Dimensions that share a rotation and a scale."""
 Q4_LEVELS = tuple(c + 3 * c**3 / 512 for c in range(-8, 8))
-"""What the sixteen codes of q4 stand for, times the scale: turned numbers are nearly normal, so levels are closer at zero."""
+"""What the sixteen codes of q4 stand for, times the scale: turned numbers are nearly normal, so levels are
+closer at zero.
+"""
 SCALE_SHARES = tuple(1.05 - 0.02 * i for i in range(16))
 """Scales tried for a group of q4, as shares of the one that gives its extreme the lowest level."""
 Q4_EXTREME = 600000.0
 """The largest turned number of q4, whose scale fp16 still holds."""
 STEERING = 64.0
-"""Weight of a key's error along its token's queries against its error in any other direction, in q8 and q4 keys."""
+"""Weight of a key's error along its token's queries against its error in any other direction, in q8 and q4
+keys.
+"""
 WHOLE_KEYS = 16
 """The first positions of a sequence, whose q4 keys are not differences from a mean: there is none yet."""
 
@@ -41,7 +48,10 @@ QUANTISED = ("q8", "q4")
 
 @dataclass(frozen=True, slots=True)
 class CacheType:
-    """The formats of keys and values: "fp32", "fp16", "fp8", "q8" or "q4" each. `str` gives "q8/q4", or "fp16" for two alike."""
+    """The formats of keys and values: "fp32", "fp16", "fp8", "q8" or "q4" each.
+
+    `str` gives "q8/q4", or "fp16" for two alike.
+    """
 
     keys: str
     values: str
@@ -53,8 +63,8 @@ class CacheType:
 def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -> CacheType:
     """The formats that settings ask for.
 
-    `dtype` is "auto" (`automatic`), a format's name, "q6", or two formats as in "q8/q4"; `value_dtype`, unless it is "same",
-    replaces the values' format. Raises `BadSetting` for other names.
+    `dtype` is "auto" (`automatic`), a format's name, "q6", or two formats as in "q8/q4"; `value_dtype`,
+    unless it is "same", replaces the values' format. Raises `BadSetting` for other names.
     """
     first, _, second = dtype.partition("/")
     keys, values = _pair(first, automatic)
@@ -66,21 +76,29 @@ def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -
 
 
 def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int) -> int:
-    """Bytes that one position's keys and values take in one layer of the CPU backend's cache, padding and scales included."""
+    """Bytes that one position's keys and values take in one layer of the CPU backend's cache, padding and
+    scales included.
+    """
     return kv_heads * (key_bytes(kind.keys, head_dim) + value_bytes(kind.values, head_dim))
 
 
 def key_bytes(name: str, head_dim: int) -> int:
     """Bytes of one head's key at one position, with its share of what a page holds once."""
     if name in QUANTISED:
-        return _quantised_bytes(name, head_dim) + (kept_bytes(2, head_dim) // PAGE_TOKENS if name == "q4" else 0)
+        return _quantised_bytes(name, head_dim) + (
+            kept_bytes(2, head_dim) // PAGE_TOKENS if name == "q4" else 0
+        )
     return head_dim * _BITS[name] // 8
 
 
 def value_bytes(name: str, head_dim: int) -> int:
-    """Bytes of one head's value at one position, as `key_bytes`: plain numbers are padded to whole vectors of 16."""
+    """Bytes of one head's value at one position, as `key_bytes`: plain numbers are padded to whole vectors
+    of 16.
+    """
     if name in QUANTISED:
-        return _quantised_bytes(name, head_dim) + (kept_bytes(1, head_dim) // PAGE_TOKENS if name == "q4" else 0)
+        return _quantised_bytes(name, head_dim) + (
+            kept_bytes(1, head_dim) // PAGE_TOKENS if name == "q4" else 0
+        )
     return -(-head_dim // 16) * 2 * _BITS[name]
 
 
@@ -104,5 +122,8 @@ def _pair(name: str, automatic: str) -> tuple[str, str]:
 
 def _one(name: str) -> str:
     if name not in _BITS:
-        raise BadSetting(f"The cache type is {name!r}; expected one of auto, {', '.join([*_BITS, *_PAIRS])}, or two such as q8/q4.")
+        raise BadSetting(
+            f"The cache type is {name!r}; expected one of auto, {', '.join([*_BITS, *_PAIRS])}, or two such "
+            "as q8/q4."
+        )
     return name

@@ -1,8 +1,10 @@
-"""What each cache format makes of numbers, in plain torch: the definition, and the oracle of the store kernels.
+"""What each cache format makes of numbers, in plain torch: the definition, and the oracle of the store
+kernels.
 
-q8 follows exllamav2's cache (codes of turned groups, scale = extreme / 128), with a signed scale: the extreme itself is then
-the code -128, where an unsigned one would need the code 128, which does not exist. q4 does the same with sixteen levels that
-are closer at zero, and tries several scales. Both treat keys with more care; see `steered`.
+q8 follows exllamav2's cache (codes of turned groups, scale = extreme / 128), with a signed scale: the extreme
+itself is then the code -128, where an unsigned one would need the code 128, which does not exist. q4 does the
+same with sixteen levels that are closer at zero, and tries several scales. Both treat keys with more care;
+see `steered`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _BORDERS = (_LEVELS[1:] + _LEVELS[:-1]) / 2
 
 
 def rounded(x: torch.Tensor, name: str) -> torch.Tensor:
-    """x (..., D) float32 as format `name` gives it back: float32, or float16 for "fp16". Keys as q8 and q4 are another matter: `steered`.
+    """x (..., D) float32 as format `name` gives it back: float32, or float16 for "fp16".
+
+    Keys as q8 and q4 are another matter: `steered`.
 
     fp8, q8 and q4 read NaN as 0; q8 and q4 limit numbers to fp16's range before the transform.
     """
@@ -35,14 +39,15 @@ def rounded(x: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def steered(k: torch.Tensor, q: torch.Tensor, mean: torch.Tensor, name: str) -> torch.Tensor:
-    """Keys k (T, G, D) as "q8" or "q4" gives them back when they are differences from `mean` (G, D), which q8 takes as zero.
+    """Keys k (T, G, D) as "q8" or "q4" gives them back when they are differences from `mean` (G, D), which q8
+    takes as zero.
 
-    q (T, G, R, D) are the rows' own queries. Two things make four bits enough. Adding one vector to all keys changes
-    no softmax, so only differences from a mean (of earlier keys, which attention adds again) need be exact, and they are far
-    smaller than keys. And queries of one head have much in common, so an error along a token's own queries is an error in nearly
-    all scores to come: entry by entry, what rounding has done along that direction is made up for by the entries to come, as
-    GPTQ does (arXiv 2210.17323) for the metric I + STEERING a a^T, a being the unit vector along the sum of the R unit queries.
-    q8 needs only the second.
+    q (T, G, R, D) are the rows' own queries. Two things make four bits enough. Adding one vector to all keys
+    changes no softmax, so only differences from a mean (of earlier keys, which attention adds again) need be
+    exact, and they are far smaller than keys. And queries of one head have much in common, so an error along
+    a token's own queries is an error in nearly all scores to come: entry by entry, what rounding has done
+    along that direction is made up for by the entries to come, as GPTQ does (arXiv 2210.17323) for the metric
+    I + STEERING a a^T, a being the unit vector along the sum of the R unit queries. q8 needs only the second.
     """
     unit = q / q.norm(dim=-1, keepdim=True)
     aim = turned(limited(torch.where(q.norm(dim=-1, keepdim=True) > 0, unit, 0.0).sum(-2)))
@@ -52,7 +57,9 @@ def steered(k: torch.Tensor, q: torch.Tensor, mean: torch.Tensor, name: str) -> 
 
 
 def _q8(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
-    """Turned groups (..., n, 32): scale = fp16(-extreme / 128), codes in -128 .. 127, rounded one entry after the other."""
+    """Turned groups (..., n, 32): scale = fp16(-extreme / 128), codes in -128 .. 127, rounded one entry
+    after the other.
+    """
     scale = (_extreme(r) / -128).to(torch.float16).float()
     inverse = torch.where(scale == 0, 0.0, 1 / scale)
     gain, _ = _feedback(aim)
@@ -67,7 +74,9 @@ def _q8(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
 
 
 def _q4(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
-    """Turned groups (..., n, 32), rounded one entry after the other for each scale; the scale of lowest cost is taken."""
+    """Turned groups (..., n, 32), rounded one entry after the other for each scale; the scale of lowest
+    cost is taken.
+    """
     gain, tail = _feedback(aim)
     scales = _extreme(r).clamp(-Q4_EXTREME, Q4_EXTREME) / _LEVELS[0] * torch.tensor(SCALE_SHARES)
     scales = scales.to(torch.float16).float()  # (..., n, S)
@@ -83,7 +92,9 @@ def _q4(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
             miss = tried[-1] - r[..., g, d, None]
             error, cost = error + aim[..., g, d, None] * miss, cost + miss**2
         best = (cost + error**2 / tail[..., g, -1, None]).argmin(-1, keepdim=True)
-        out[..., g, :] = torch.stack(tried, -1).gather(-2, best[..., None].expand(*best.shape, GROUP))[..., 0, :]
+        out[..., g, :] = torch.stack(tried, -1).gather(-2, best[..., None].expand(*best.shape, GROUP))[
+            ..., 0, :
+        ]
         before = error.gather(-1, best)[..., 0]
     return out
 
@@ -91,8 +102,8 @@ def _q4(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
 def _feedback(aim: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What share of the error so far along `aim` (..., n, 32) each entry makes up for, and its `tail`.
 
-    That is 1 / STEERING + the sum of squares of the aim's later entries: an error e along the aim that is left to them costs
-    e^2 / tail.
+    That is 1 / STEERING + the sum of squares of the aim's later entries: an error e along the aim that is
+    left to them costs e^2 / tail.
     """
     squares = aim.flatten(-2) ** 2
     tail = (1 / STEERING + squares.flip(-1).cumsum(-1).flip(-1) - squares).reshape(aim.shape)
@@ -122,7 +133,9 @@ def turned_back(r: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def hadamard() -> torch.Tensor:
-    """The orthonormal Walsh-Hadamard matrix (32, 32) of Sylvester's construction: H(2 n) = [[H, H], [H, -H]] / sqrt 2."""
+    """The orthonormal Walsh-Hadamard matrix (32, 32) of Sylvester's construction: H(2 n) = [[H, H], [H,
+    -H]] / sqrt 2.
+    """
     h = torch.ones(1, 1)
     while len(h) < GROUP:
         h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])

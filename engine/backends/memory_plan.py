@@ -1,4 +1,6 @@
-"""Where a recording's activations lie: symbolic buffers, and the places in memory that they share one after the other."""
+"""Where a recording's activations lie: symbolic buffers, and the places in memory that they share one
+after the other.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Protocol
 
 @dataclass(eq=False)
 class Buffer:
-    """A symbolic activation (rows, width) of 4-byte numbers; `stride` is bytes of one row, whole vectors of 64 bytes.
+    """A symbolic activation (rows, width) of 4-byte numbers; `stride` is bytes of one row, whole vectors of
+    64 bytes.
 
     There are `copies` rows for each row of the step, or of its logit rows.
     """
@@ -40,17 +43,24 @@ class Touches(Protocol):
 
 
 def assign_places(operations: Sequence[Touches], result: Buffer) -> list[int]:
-    """Give every buffer a place; returns the row bytes of each place. A place is free after its buffer's last use."""
+    """Give every buffer a place; returns the row bytes of each place.
+
+    A place is free after its buffer's last use.
+    """
     places, sizes = places_of(operations, result)
     for buffer, place in places.items():
         buffer.place = place
     return [size for size, _ in sizes]
 
 
-def places_of(operations: Sequence[Touches], result: Buffer, apart: bool = False) -> tuple[dict[Buffer, int], list[tuple[int, bool]]]:
-    """The place of every buffer that is written, and the (row bytes, whether rows are logit rows) of each place.
+def places_of(
+    operations: Sequence[Touches], result: Buffer, apart: bool = False
+) -> tuple[dict[Buffer, int], list[tuple[int, bool]]]:
+    """The place of every buffer that is written, and the (row bytes, whether rows are logit rows) of each
+    place.
 
-    With `apart` a place is for rows of all tokens or for logit rows, never for both; otherwise the second number means nothing.
+    With `apart` a place is for rows of all tokens or for logit rows, never for both; otherwise the second
+    number means nothing.
     """
     last: dict[Buffer, int] = {}
     for i, operation in enumerate(operations):
@@ -71,5 +81,7 @@ def places_of(operations: Sequence[Touches], result: Buffer, apart: bool = False
                     free.remove(places[thing])
                 else:
                     sizes.append(wanted)
-        free += {places[t] for t in [*operation.reads, *operation.writes] if isinstance(t, Buffer) and last[t] == i}
+        free += {
+            places[t] for t in [*operation.reads, *operation.writes] if isinstance(t, Buffer) and last[t] == i
+        }
     return places, sizes

@@ -1,4 +1,6 @@
-"""The reference backend: plain torch in float32, one readable line for each formula. The oracle of every kernel.
+"""The reference backend: plain torch in float32, one readable line for each formula.
+
+The oracle of every kernel.
 
 Nothing is fused, cached or approximated; `record` keeps the forward function and `run` calls it eagerly.
 """
@@ -91,7 +93,9 @@ class ReferenceWeight:
 
 
 class ReferenceCache:
-    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16"; numbers of the other types lie as float32, already rounded."""
+    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16"; numbers of the other types lie as
+    float32, already rounded.
+    """
 
     def __init__(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> None:
         self.kind = cache_type(dtype, automatic="fp32")
@@ -99,7 +103,8 @@ class ReferenceCache:
         self.page_count = page_count
         size = (layers, page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
         self.keys, self.values = (  # by NumPy, whose zeros cost no memory before they are written
-            torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32)) for name in (self.kind.keys, self.kind.values)
+            torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32))
+            for name in (self.kind.keys, self.kind.values)
         )
         self.nbytes = self.keys.nbytes + self.values.nbytes
         self.page_bytes = self.nbytes // page_count
@@ -115,7 +120,9 @@ class ReferenceCache:
 
     def read_page(self, page: int) -> Bytes:
         """See `KVCache.read_page`: keys of all layers, then values."""
-        return np.concatenate([part[:, page].numpy().reshape(-1).view(np.uint8) for part in (self.keys, self.values)])
+        return np.concatenate(
+            [part[:, page].numpy().reshape(-1).view(np.uint8) for part in (self.keys, self.values)]
+        )
 
     def write_page(self, page: int, data: Bytes) -> None:
         """See `KVCache.write_page`."""
@@ -126,7 +133,9 @@ class ReferenceCache:
 
 
 class Kept(Protocol):
-    """Where `ReferenceOps` has keys and values: of each layer (P, 256, G, D), of the numbers that `kind` names or of float32."""
+    """Where `ReferenceOps` has keys and values: of each layer (P, 256, G, D), of the numbers that `kind`
+    names or of float32.
+    """
 
     @property
     def kind(self) -> CacheType: ...
@@ -160,7 +169,10 @@ class ReferenceProgram:
 
 
 class ReferenceOps:
-    """See `engine.backends.base.Ops`: one step's operations, carried out at once. Arrays are float32 tensors (T, width)."""
+    """See `engine.backends.base.Ops`: one step's operations, carried out at once.
+
+    Arrays are float32 tensors (T, width).
+    """
 
     def __init__(self, step: Step, cache: Kept) -> None:
         self._cache = cache
@@ -184,16 +196,24 @@ class ReferenceOps:
     def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
         """See `Ops.rms_norm`."""
         parts = x.reshape(len(x), heads, -1)
-        return (parts / torch.sqrt((parts * parts).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)).reshape(x.shape)
+        return (
+            parts / torch.sqrt((parts * parts).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)
+        ).reshape(x.shape)
 
     def layer_norm(self, x: Array, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Array:
         """See `Ops.layer_norm`."""
         parts = x.reshape(len(x), heads, -1)
         centred = parts - parts.mean(dim=-1, keepdim=True)
-        y = centred / torch.sqrt((centred * centred).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)
+        y = (
+            centred
+            / torch.sqrt((centred * centred).mean(dim=-1, keepdim=True) + eps)
+            * _shared(weight, parts)
+        )
         return (y if bias is None else y + _shared(bias, parts)).reshape(x.shape)
 
-    def linear(self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None) -> Array:
+    def linear(
+        self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None
+    ) -> Array:
         """See `Ops.linear`."""
         y = self._times(x, weight)
         if bias is not None:
@@ -203,7 +223,8 @@ class ReferenceOps:
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
         """See `Ops.rope`."""
         rows = self._positions.numpy()
-        cos, sin = (torch.from_numpy(part[rows])[:, None, :].to(x.device) for part in (table.cos, table.sin))  # (T, 1, R / 2)
+        # (T, 1, R / 2)
+        cos, sin = (torch.from_numpy(part[rows])[:, None, :].to(x.device) for part in (table.cos, table.sin))
         half = table.cos.shape[1]
         out = x.reshape(len(x), heads, -1).clone()  # (T, heads, D)
         if table.interleaved:
@@ -215,13 +236,18 @@ class ReferenceOps:
         out[..., second] = b * cos + a * sin
         return out.reshape(x.shape)
 
-    def attention(self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None) -> Array:
+    def attention(
+        self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None
+    ) -> Array:
         """See `Ops.attention`."""
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         on = keys.device
         q, k, v = (part.to(on) for part in (q, k, v))
-        pages, places = (part.to(on) for part in (self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS))
+        pages, places = (
+            part.to(on)
+            for part in (self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS)
+        )
         k = k.reshape(rows, shape.kv_heads, dim)
         queries = q.reshape(rows, shape.kv_heads, -1, dim)
         if self._cache.kind.keys == "q4":
@@ -257,8 +283,8 @@ class ReferenceOps:
         return out.reshape(rows, heads * dim)
 
     def _store_differences(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
-        """Write q4 keys: the first sixteen have no mean, the rest of the first page that of positions 1 .. 15, and each later
-        page that of the page before. The very first key is kept as it is.
+        """Write q4 keys: the first sixteen have no mean, the rest of the first page that of positions 1 ..
+        15, and each later page that of the page before. The very first key is kept as it is.
         """
         first, t = int(self._positions[0]), 0
         while t < len(k):
@@ -320,7 +346,9 @@ class ReferenceOps:
         """See `Ops.spread`; row t * used + j is row t for its expert j."""
         return x.repeat_interleave(routes[0].shape[1], dim=0)
 
-    def expert_linear(self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None) -> Array:
+    def expert_linear(
+        self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
+    ) -> Array:
         """See `Ops.expert_linear`."""
         rows = []
         for row, expert in zip(x, routes[0].reshape(-1).tolist(), strict=True):

@@ -7,7 +7,10 @@ import sys
 
 
 def give_memory_back() -> None:
-    """Return what was freed but is still held: after loading, glibc may keep tens of megabytes. Elsewhere nothing is to do."""
+    """Return what was freed but is still held: after loading, glibc may keep tens of megabytes.
+
+    Elsewhere nothing is to do.
+    """
     if not sys.platform.startswith("linux"):
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none

@@ -1,7 +1,9 @@
-"""Command `bench`: prefill and decode speed beside the read bandwidth and other engines, interleaved in one run.
+"""Command `bench`: prefill and decode speed beside the read bandwidth and other engines, interleaved in one
+run.
 
-Tokens are fixed at random and nothing is sampled, as in llama.cpp's own bench, so every engine does exactly the same work.
-A machine's speed drifts, so only figures of one run compare: each repetition measures everything once; medians are given.
+Tokens are fixed at random and nothing is sampled, as in llama.cpp's own bench, so every engine does exactly
+the same work. A machine's speed drifts, so only figures of one run compare: each repetition measures
+everything once; medians are given.
 """
 
 from __future__ import annotations
@@ -73,12 +75,35 @@ class Times:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
-    parser.add_argument("--prompt-tokens", metavar="N", type=int, default=512, help="tokens of the prefill; default: 512")
-    parser.add_argument("--new-tokens", metavar="N", type=int, default=128, help="tokens of the decode; default: 128")
-    parser.add_argument("--depth", metavar="D", type=int, default=0, help="tokens in the cache before the decode starts; default: 0")
-    parser.add_argument("--repeat", metavar="R", type=int, default=3, help="repetitions, of which the median counts; default: 3")
+    parser.add_argument(
+        "--prompt-tokens", metavar="N", type=int, default=512, help="tokens of the prefill; default: 512"
+    )
+    parser.add_argument(
+        "--new-tokens", metavar="N", type=int, default=128, help="tokens of the decode; default: 128"
+    )
+    parser.add_argument(
+        "--depth",
+        metavar="D",
+        type=int,
+        default=0,
+        help="tokens in the cache before the decode starts; default: 0",
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="R",
+        type=int,
+        default=3,
+        help="repetitions, of which the median counts; default: 3",
+    )
     add_device(parser)
-    parser.add_argument("--vs", metavar="PEER", action="append", default=[], choices=PEERS, help="another engine on the same file")
+    parser.add_argument(
+        "--vs",
+        metavar="PEER",
+        action="append",
+        default=[],
+        choices=PEERS,
+        help="another engine on the same file",
+    )
     parser.add_argument("--profile", action="store_true", help="also show time and bytes by operation")
     add_settings(parser, LoadSettings, without=("backend", "gpus"))
     add_settings(parser, CacheSettings, without=("context_length",))
@@ -95,17 +120,26 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     context = max(options.prompt_tokens, options.depth + options.new_tokens)
     with ExitStack() as stack:
         peers = [_opened(stack, LlamaCpp(path, threads, context)) for _ in dict.fromkeys(options.vs)]
-        chat = load(options.model, settings, replace(read_settings(CacheSettings, options), context_length=context), console)
+        chat = load(
+            options.model,
+            settings,
+            replace(read_settings(CacheSettings, options), context_length=context),
+            console,
+        )
         stack.callback(chat.close)
         cache = chat.generator.cache
         if options.profile:
             check_profile(cache)
         runners: list[Runner] = [Ours(cache), *peers]
-        ids = [int(token) for token in np.random.default_rng(0).integers(0, cache.model.config.vocab_size, context)]
+        ids = [
+            int(token)
+            for token in np.random.default_rng(0).integers(0, cache.model.config.vocab_size, context)
+        ]
         bandwidths: list[float] = []
         times = {runner.name: Times([], []) for runner in runners}
         for runner in runners:
-            runner.run(ids[: min(32, context)], 0, one_by_one=False)  # first use of memory and threads is not measured
+            # first use of memory and threads is not measured
+            runner.run(ids[: min(32, context)], 0, one_by_one=False)
         for repetition in range(options.repeat):
             console.progress(f"Measuring, {repetition + 1} of {options.repeat}")
             bandwidths.append(_bandwidth(cache.model.backend, threads))
@@ -114,12 +148,16 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         rates = {name: _rates(found, options) for name, found in times.items()}
         report = _report(cache, threads, median(bandwidths), rates, peers)
         if options.profile:
-            report["profile"] = step_profiles(cache, ids, options.prompt_tokens, options.depth, median(bandwidths))
+            report["profile"] = step_profiles(
+                cache, ids, options.prompt_tokens, options.depth, median(bandwidths)
+            )
         return report
 
 
 def _bandwidth(backend: Backend, threads: int) -> float:
-    """Bytes a second: what the threads read of the machine's memory, or what a copy within the GPU's reads and writes."""
+    """Bytes a second: what the threads read of the machine's memory, or what a copy within the GPU's reads
+    and writes.
+    """
     if backend.name == "cuda":
         from engine.backends.cuda.backend import CudaBackend
         from engine.backends.cuda.runtime.rates import copy_bandwidth
@@ -134,7 +172,9 @@ def _bandwidth(backend: Backend, threads: int) -> float:
 def _check(options: argparse.Namespace) -> None:
     for name, low in (("prompt_tokens", 1), ("new_tokens", 1), ("depth", 0), ("repeat", 1)):
         if getattr(options, name) < low:
-            raise BenchmarkError(f"--{name.replace('_', '-')} is {getattr(options, name)}, but it must be at least {low}.")
+            raise BenchmarkError(
+                f"--{name.replace('_', '-')} is {getattr(options, name)}, but it must be at least {low}."
+            )
 
 
 def _opened(stack: ExitStack, peer: LlamaCpp) -> LlamaCpp:
@@ -142,7 +182,9 @@ def _opened(stack: ExitStack, peer: LlamaCpp) -> LlamaCpp:
     return peer
 
 
-def _measure(runners: Sequence[Runner], times: dict[str, Times], ids: Sequence[int], options: argparse.Namespace) -> None:
+def _measure(
+    runners: Sequence[Runner], times: dict[str, Times], ids: Sequence[int], options: argparse.Namespace
+) -> None:
     """One repetition: every engine's prefill, then every engine's decode."""
     for runner in runners:
         times[runner.name].prefill.append(runner.run(ids[: options.prompt_tokens], 0, one_by_one=False))
@@ -150,7 +192,9 @@ def _measure(runners: Sequence[Runner], times: dict[str, Times], ids: Sequence[i
     for runner in runners:
         if depth:
             runner.run(ids[:depth], 0, one_by_one=False)
-        times[runner.name].decode.append(runner.run(ids[depth : depth + options.new_tokens], depth, one_by_one=True))
+        times[runner.name].decode.append(
+            runner.run(ids[depth : depth + options.new_tokens], depth, one_by_one=True)
+        )
 
 
 def _rates(times: Times, options: argparse.Namespace) -> Answer:
@@ -160,7 +204,9 @@ def _rates(times: Times, options: argparse.Namespace) -> Answer:
     }
 
 
-def _report(cache: PagedCache, threads: int, bandwidth: float, rates: dict[str, Answer], peers: Sequence[LlamaCpp]) -> Answer:
+def _report(
+    cache: PagedCache, threads: int, bandwidth: float, rates: dict[str, Answer], peers: Sequence[LlamaCpp]
+) -> Answer:
     ours, weight_bytes = rates[Ours.name], cache.model.weight_bytes_per_token
     return {
         "device": cache.model.backend.name,
@@ -170,7 +216,9 @@ def _report(cache: PagedCache, threads: int, bandwidth: float, rates: dict[str, 
         "weight_bytes_per_token": weight_bytes,
         "read_bandwidth_bytes_per_second": bandwidth,
         "bandwidth_fraction": ours["decode_tokens_per_second"] * weight_bytes / bandwidth,
-        "peers": [{"name": peer.name, "version": peer.version, **_beside(ours, rates[peer.name])} for peer in peers],
+        "peers": [
+            {"name": peer.name, "version": peer.version, **_beside(ours, rates[peer.name])} for peer in peers
+        ],
     }
 
 
@@ -188,13 +236,16 @@ def _show(answer: Answer) -> str:
     lines = [
         f"{answer['device']}, {answer['where'] or str(answer['threads']) + ' threads'}",
         f"prefill  {answer['prefill_tokens_per_second']:10.1f} tokens/s",
-        f"decode   {answer['decode_tokens_per_second']:10.1f} tokens/s, {100 * answer['bandwidth_fraction']:.0f} % of the {of_what} "
-        f"of {answer['read_bandwidth_bytes_per_second'] / 1e9:.1f} GB/s ({answer['weight_bytes_per_token'] / 1e6:.1f} MB a token)",
+        f"decode   {answer['decode_tokens_per_second']:10.1f} tokens/s, "
+        f"{100 * answer['bandwidth_fraction']:.0f} % of the {of_what} of "
+        f"{answer['read_bandwidth_bytes_per_second'] / 1e9:.1f} GB/s "
+        f"({answer['weight_bytes_per_token'] / 1e6:.1f} MB a token)",
     ]
     for peer in answer["peers"]:
         lines.append(
-            f"{peer['name']} {peer['version']}: prefill {peer['prefill_tokens_per_second']:.1f} tokens/s (here {peer['prefill_ratio']:.2f} "
-            f"times that), decode {peer['decode_tokens_per_second']:.1f} tokens/s (here {peer['decode_ratio']:.2f} times that)"
+            f"{peer['name']} {peer['version']}: prefill {peer['prefill_tokens_per_second']:.1f} tokens/s "
+            f"(here {peer['prefill_ratio']:.2f} times that), decode {peer['decode_tokens_per_second']:.1f} "
+            f"tokens/s (here {peer['decode_ratio']:.2f} times that)"
         )
     return "\n".join([*lines, *show_profile(answer.get("profile", {}))])
 

@@ -47,7 +47,9 @@ def _ask() -> str | None:
 
 
 def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Message]:
-    """One question and its reply; the conversation after it, without the question when it could not be asked."""
+    """One question and its reply; the conversation after it, without the question when it could not be
+    asked.
+    """
     with _stopped_by_ctrl_c() as stop:
         try:
             answer = collect(chat.stream(request, stop), console)

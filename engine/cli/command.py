@@ -12,7 +12,9 @@ from engine.core import Loading
 from engine.printable import one_line, printable
 
 Answer = dict[str, Any]
-"""What a command gives: with --json it is printed as one JSON object, otherwise `Command.show` makes text of it."""
+"""What a command gives: with --json it is printed as one JSON object, otherwise `Command.show` makes text
+of it.
+"""
 
 
 class Console:
@@ -57,8 +59,8 @@ class Console:
 
 @dataclass(frozen=True)
 class Command:
-    """One sub-command: its arguments, the function that answers, how the answer reads for people, and whether it is a bad one, which
-    the exit code 1 tells.
+    """One sub-command: its arguments, the function that answers, how the answer reads for people, and whether
+    it is a bad one, which the exit code 1 tells.
     """
 
     name: str

@@ -28,7 +28,15 @@ from engine.settings import (
 
 S = TypeVar("S", bound=Settings)
 
-REPLY_SETTINGS = (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings, AdapterSettings)
+REPLY_SETTINGS = (
+    SamplerSettings,
+    StopSettings,
+    SpeculationSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    OutputSettings,
+    AdapterSettings,
+)
 """The classes whose fields are flags of the commands that write replies."""
 
 FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
@@ -38,8 +46,13 @@ FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
 """Flags that are not called like their field, because the field's name says too little by itself."""
 
 
-def add_settings(parser: argparse.ArgumentParser, cls: type[Settings], *, without: Collection[str] = ()) -> None:
-    """A flag for each field of a settings class: `top_k` becomes --top-k. Lists take several values, or the flag several times."""
+def add_settings(
+    parser: argparse.ArgumentParser, cls: type[Settings], *, without: Collection[str] = ()
+) -> None:
+    """A flag for each field of a settings class: `top_k` becomes --top-k.
+
+    Lists take several values, or the flag several times.
+    """
     group = parser.add_argument_group((cls.__doc__ or "").split(".")[0])
     kinds = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
@@ -48,11 +61,19 @@ def add_settings(parser: argparse.ArgumentParser, cls: type[Settings], *, withou
         info, kind = setting_info(field), kinds[field.name]
         if isinstance(kind, types.UnionType):
             kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
-        more: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper() if isinstance(kind, type) else None}
+        more: dict[str, Any] = {
+            "type": kind,
+            "metavar": kind.__name__.upper() if isinstance(kind, type) else None,
+        }
         flag = f"--{FLAG_NAMES.get((cls, field.name), field.name.replace('_', '-'))}"
         if typing.get_origin(kind) is tuple:
             item = typing.get_args(kind)[0]
-            more = {"type": item if item is str else whole_numbers, "nargs": "+", "action": "extend", "metavar": item.__name__.upper()}
+            more = {
+                "type": item if item is str else whole_numbers,
+                "nargs": "+",
+                "action": "extend",
+                "metavar": item.__name__.upper(),
+            }
         elif kind is bool:
             more = {"action": argparse.BooleanOptionalAction}
         elif info.choices:
@@ -72,18 +93,26 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def device_words(text: str) -> dict[str, str]:
-    """The fields of `LoadSettings` that a device's word stands for; ArgumentTypeError, which argparse reports, for anything else."""
+    """The fields of `LoadSettings` that a device's word stands for; ArgumentTypeError, which argparse
+    reports, for anything else.
+    """
     backend, colon, gpus = text.partition(":")
     try:
         if colon and (backend != "cuda" or not gpus):
-            raise BadSetting(f"{text!r} is no device: auto, cpu, cuda, cuda with numbers as in cuda:0,1, or reference was expected.")
+            raise BadSetting(
+                f"{text!r} is no device: auto, cpu, cuda, cuda with numbers as in cuda:0,1, or reference "
+                "was expected."
+            )
         return {"backend": LoadSettings(backend=backend).backend, "gpus": LoadSettings(gpus=gpus).gpus}
     except BadSetting as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def read_settings(cls: type[S], options: argparse.Namespace) -> S:
-    """The settings object from parsed flags; fields without a flag keep their default. Raises `BadSetting`."""
+    """The settings object from parsed flags; fields without a flag keep their default.
+
+    Raises `BadSetting`.
+    """
     given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if cls is LoadSettings and getattr(options, "device", None) is not None:
         twice = [name for name in options.device if given[name] is not None]
@@ -100,12 +129,15 @@ def add_reply_settings(parser: argparse.ArgumentParser) -> None:
         add_settings(parser, cls)
 
 
-def read_request(options: argparse.Namespace, messages: Sequence[Message], *, continue_last: bool = False) -> ChatRequest:
+def read_request(
+    options: argparse.Namespace, messages: Sequence[Message], *, continue_last: bool = False
+) -> ChatRequest:
     """A request for a reply to `messages` with the settings of the flags. Raises `BadSetting`."""
     return ChatRequest(
-        tuple(messages), read_settings(SamplerSettings, options), read_settings(StopSettings, options), continue_last,
-        read_settings(SpeculationSettings, options), read_settings(ConstraintSettings, options),
-        read_settings(GuidanceSettings, options), read_settings(OutputSettings, options), read_settings(AdapterSettings, options),
+        tuple(messages), read_settings(SamplerSettings, options), read_settings(StopSettings, options),
+        continue_last, read_settings(SpeculationSettings, options),
+        read_settings(ConstraintSettings, options), read_settings(GuidanceSettings, options),
+        read_settings(OutputSettings, options), read_settings(AdapterSettings, options),
     )  # fmt: skip
 
 
@@ -121,14 +153,25 @@ def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
 def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
     """--prompt or --ids, and --messages where the command knows conversations; exactly one is needed."""
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--prompt", metavar="TEXT", help="plain text to go on from; the tokenizer decides about a BOS token")
-    group.add_argument("--ids", metavar="1,2,3", type=whole_numbers, help="token ids to go on from, as they are")
+    group.add_argument(
+        "--prompt", metavar="TEXT", help="plain text to go on from; the tokenizer decides about a BOS token"
+    )
+    group.add_argument(
+        "--ids", metavar="1,2,3", type=whole_numbers, help="token ids to go on from, as they are"
+    )
     if messages:
-        group.add_argument("--messages", metavar="FILE", type=Path, help="a JSON list of {role, content}; the model's template is used")
+        group.add_argument(
+            "--messages",
+            metavar="FILE",
+            type=Path,
+            help="a JSON list of {role, content}; the model's template is used",
+        )
 
 
 def text_or_file(text: str) -> str:
-    """The text itself, or what the UTF-8 file behind an @ holds; ArgumentTypeError, which argparse reports, when it cannot be read."""
+    """The text itself, or what the UTF-8 file behind an @ holds; ArgumentTypeError, which argparse
+    reports, when it cannot be read.
+    """
     if not text.startswith("@"):
         return text
     try:
@@ -138,7 +181,7 @@ def text_or_file(text: str) -> str:
 
 
 def whole_numbers(text: str) -> list[int]:
-    """"1,2,3" or "1 2 3" as numbers; ArgumentTypeError, which argparse reports, for anything else."""
+    """ "1,2,3" or "1 2 3" as numbers; ArgumentTypeError, which argparse reports, for anything else."""
     try:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:

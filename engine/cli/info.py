@@ -1,4 +1,6 @@
-"""Command `info`: what a model file is, from its headers alone; without a model, what this machine and installation are."""
+"""Command `info`: what a model file is, from its headers alone; without a model, what this machine and
+installation are.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from engine.printable import one_line
 from engine.settings import CacheSettings, LoadSettings
 
 _MODEL_KEYS = (
-    "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
-    "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence", "resident_bytes", "read_bytes",
+    "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length",
+    "vocab_size", "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence",
+    "resident_bytes", "read_bytes",
 )  # fmt: skip
 _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
 
@@ -29,7 +32,12 @@ def version() -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a GGUF file or a model folder; without it: about this machine")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="a GGUF file or a model folder; without it: about this machine",
+    )
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
@@ -44,7 +52,12 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     answer["stop_token_ids"] = list(info.stop_token_ids)
     target = choose(LoadSettings(), finds_room(info, CacheSettings(), LoadSettings()))
     judged = fit(info, CacheSettings(), target.free, backend=target.backend, where=target.where)
-    answer |= {"advised": dict(info.defaults), "needed_bytes": judged.total, "verdict": judged.verdict, "memory": judged.sentence}
+    answer |= {
+        "advised": dict(info.defaults),
+        "needed_bytes": judged.total,
+        "verdict": judged.verdict,
+        "memory": judged.sentence,
+    }
     return answer
 
 
@@ -70,7 +83,10 @@ def machine() -> Answer:
         "logical_cores": psutil.cpu_count() or 1,
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
-        "gpus": [{"number": gpu.index, "name": gpu.name, "memory_bytes": gpu.total, "free_bytes": gpu.free} for gpu in usable.gpus],
+        "gpus": [
+            {"number": gpu.index, "name": gpu.name, "memory_bytes": gpu.total, "free_bytes": gpu.free}
+            for gpu in usable.gpus
+        ],
         "gpus_reason": usable.reason,
         "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
         "kernel_cache": str(folder) if folder else None,
@@ -95,7 +111,9 @@ def _package_version(name: str) -> str:
 def _show(answer: Answer) -> str:
     width = max(len(key) for key in answer)
     shown = {key: value for key, value in answer.items() if key != "gpus_reason" or value}
-    return "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in shown.items())
+    return "\n".join(
+        f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in shown.items()
+    )
 
 
 def _readable(key: str, value: object) -> str:
@@ -108,12 +126,18 @@ def _readable(key: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, list):
-        return one_line(", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value)) or "none"
+        return (
+            one_line(", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value))
+            or "none"
+        )
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
 def _gpu(gpu: Answer) -> str:
-    return f"{gpu['number']}: {gpu['name']} ({gpu['free_bytes'] / 2**30:.1f} of {gpu['memory_bytes'] / 2**30:.1f} GiB free)"
+    return (
+        f"{gpu['number']}: {gpu['name']} ({gpu['free_bytes'] / 2**30:.1f} of "
+        f"{gpu['memory_bytes'] / 2**30:.1f} GiB free)"
+    )
 
 
 INFO = Command("info", "describe a model, or this machine", _arguments, _answer, _show)

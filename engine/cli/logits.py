@@ -16,7 +16,9 @@ from engine.errors import BadCheckpoint, BadSetting
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser, messages=False)
-    parser.add_argument("--top", metavar="K", type=int, default=10, help="how many tokens to list; default: 10")
+    parser.add_argument(
+        "--top", metavar="K", type=int, default=10, help="how many tokens to list; default: 10"
+    )
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
@@ -38,8 +40,11 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             scores = log_softmax(end.value[None])[0]
         finally:
             source.close()
-        best = [i for i in np.argsort(-scores, kind="stable")[: options.top] if np.isfinite(scores[i])]  # some cannot be drawn
-        top = [{"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best]
+        # some cannot be drawn
+        best = [i for i in np.argsort(-scores, kind="stable")[: options.top] if np.isfinite(scores[i])]
+        top = [
+            {"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best
+        ]
         return {"prompt_ids": ids, "top": top}
 
 
@@ -49,15 +54,23 @@ def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float
     Raises `BadCheckpoint` for logits that are no numbers, or for which none can be.
     """
     if not np.isfinite(logits.max(axis=1)).all():  # the largest of numbers and NaN is NaN
-        raise BadCheckpoint("The model gives no numbers for the next token (NaN or infinite): its weights are broken. Download it again.")
+        raise BadCheckpoint(
+            "The model gives no numbers for the next token (NaN or infinite): its weights are broken. "
+            "Download it again."
+        )
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = shifted - np.log(
+        np.exp(shifted).sum(axis=1, keepdims=True)
+    )
     return result
 
 
 def _show(answer: Answer) -> str:
     lines = [f"after {len(answer['prompt_ids'])} tokens:"]
-    lines += [f"{np.exp(row['logprob']):8.4f}  {row['logprob']:9.4f}  {row['id']:>7}  {row['piece']!r}" for row in answer["top"]]
+    lines += [
+        f"{np.exp(row['logprob']):8.4f}  {row['logprob']:9.4f}  {row['id']:>7}  {row['piece']!r}"
+        for row in answer["top"]
+    ]
     return "\n".join(lines)
 
 

@@ -1,4 +1,6 @@
-"""Opening what the arguments name: a model with progress on the terminal, a prompt's ids, messages from a file."""
+"""Opening what the arguments name: a model with progress on the terminal, a prompt's ids, messages from a
+file.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,16 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 @contextmanager
-def opened(options: argparse.Namespace, console: Console, cache: CacheSettings | None = None) -> Iterator[LocalChat]:
+def opened(
+    options: argparse.Namespace, console: Console, cache: CacheSettings | None = None
+) -> Iterator[LocalChat]:
     """The model of the arguments, loaded; it is closed at the end."""
-    chat = load(options.model, read_settings(LoadSettings, options), cache or read_settings(CacheSettings, options), console)
+    chat = load(
+        options.model,
+        read_settings(LoadSettings, options),
+        cache or read_settings(CacheSettings, options),
+        console,
+    )
     try:
         yield chat
     finally:
@@ -47,7 +56,9 @@ def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
 
 
 def read_messages(path: Path) -> tuple[Message, ...]:
-    """Messages from JSON: a list of {"role": ..., "content": ...}, or an object with that list under "messages"."""
+    """Messages from JSON: a list of {"role": ..., "content": ...}, or an object with that list under
+    "messages".
+    """
     wanted = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
     text = read_file(path)
     try:
@@ -59,6 +70,8 @@ def read_messages(path: Path) -> tuple[Message, ...]:
     if not isinstance(data, list) or not data:
         raise BadSetting(f"{wanted}, and at least one of them.")
     for item in data:
-        if not isinstance(item, dict) or not all(isinstance(item.get(key), str) for key in ("role", "content")):
+        if not isinstance(item, dict) or not all(
+            isinstance(item.get(key), str) for key in ("role", "content")
+        ):
             raise BadSetting(f"{wanted}; this one is not: {json.dumps(item, ensure_ascii=False)[:80]}.")
     return tuple(Message(item["role"], item["content"]) for item in data)

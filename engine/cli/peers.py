@@ -14,24 +14,39 @@ PEERS = ("llama.cpp",)
 
 
 class LlamaCpp:
-    """llama.cpp with one model file. Raises `BenchmarkError` when it is not installed or cannot read the file."""
+    """llama.cpp with one model file.
+
+    Raises `BenchmarkError` when it is not installed or cannot read the file.
+    """
 
     name = "llama.cpp"
 
     def __init__(self, path: Path, threads: int, context_length: int) -> None:
         if importlib.util.find_spec("llama_cpp") is None:
-            raise BenchmarkError("llama-cpp-python is not installed, so llama.cpp cannot be measured; pip install 'inglenook[bench]'.")
+            raise BenchmarkError(
+                "llama-cpp-python is not installed, so llama.cpp cannot be measured; pip install "
+                "'inglenook[bench]'."
+            )
         if path.suffix.lower() != ".gguf":
-            raise BenchmarkError(f"llama.cpp reads GGUF files only, and {path.name} is none; compare with a .gguf file.")
+            raise BenchmarkError(
+                f"llama.cpp reads GGUF files only, and {path.name} is none; compare with a .gguf file."
+            )
         import llama_cpp
 
         self.version = str(llama_cpp.__version__)
         try:
             self._llama: Any = llama_cpp.Llama(
-                model_path=str(path), n_ctx=context_length, n_batch=512, n_threads=threads, n_threads_batch=threads, verbose=False
+                model_path=str(path),
+                n_ctx=context_length,
+                n_batch=512,
+                n_threads=threads,
+                n_threads_batch=threads,
+                verbose=False,
             )
         except ValueError as error:
-            raise BenchmarkError(f"llama.cpp cannot load {path.name} ({error}); compare with another file.") from error
+            raise BenchmarkError(
+                f"llama.cpp cannot load {path.name} ({error}); compare with another file."
+            ) from error
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
         """Run `ids` behind the first `start` tokens, which must be there; seconds."""

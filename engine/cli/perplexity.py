@@ -1,7 +1,8 @@
 """Command `perplexity`: how well a model predicts a text, by llama.cpp's method.
 
-Source of the method: llama.cpp, tools/perplexity/README.md: the text is tokenised whole and cut into windows; each window's
-first token is replaced by BOS where the tokenizer adds one; the predictions made in a window's second half are scored.
+Source of the method: llama.cpp, tools/perplexity/README.md: the text is tokenised whole and cut into windows;
+each window's first token is replaced by BOS where the tokenizer adds one; the predictions made in a window's
+second half are scored.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _SCORED_ROWS = 64
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, cache=False)
     parser.add_argument("--file", type=Path, required=True, help="a UTF-8 text")
-    parser.add_argument("--context", metavar="N", type=int, default=512, help="tokens in a window; default: 512")
+    parser.add_argument(
+        "--context", metavar="N", type=int, default=512, help="tokens in a window; default: 512"
+    )
     add_settings(parser, CacheSettings, without=("context_length",))
 
 
@@ -41,13 +44,18 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     size, text = options.context, read_file(options.file)
     if size < 4:
         raise BadSetting(f"--context is {size}, but a window needs at least 4 tokens.")
-    with opened(options, console, replace(read_settings(CacheSettings, options), context_length=size)) as chat:
+    with opened(
+        options, console, replace(read_settings(CacheSettings, options), context_length=size)
+    ) as chat:
         tokenizer, cache = chat.tokenizer, chat.generator.cache
         bos = tokenizer.bos_token_id if tokenizer.add_bos else None
         ids = tokenizer.encode(text, add_bos=tokenizer.add_bos)
         windows = len(ids) // size
         if not windows:
-            raise BadSetting(f"{options.file} has {len(ids)} tokens, but a window needs {size}; give a longer text or a smaller --context.")
+            raise BadSetting(
+                f"{options.file} has {len(ids)} tokens, but a window needs {size}; give a longer text or a "
+                "smaller --context."
+            )
         total, count = 0.0, 0
         for index in range(windows):
             window = ids[index * size : (index + 1) * size]
@@ -62,12 +70,17 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 def _perplexity(nats: float) -> float:
     if not nats < _MOST_NATS:
-        raise BadCheckpoint("The model takes parts of this text for impossible, so it has no perplexity: its weights may be broken.")
+        raise BadCheckpoint(
+            "The model takes parts of this text for impossible, so it has no perplexity: its weights may "
+            "be broken."
+        )
     return math.exp(nats)
 
 
 def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:
-    """Sum over the second half of a window: positions size/2 ... size-2, each predicting the next token; nats."""
+    """Sum over the second half of a window: positions size/2 ... size-2, each predicting the next token;
+    nats.
+    """
     first, last = len(window) // 2, len(window) - 1
     total = 0.0
     with cache.table.open(()) as lease:
@@ -83,7 +96,10 @@ def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:
 
 
 def _show(answer: Answer) -> str:
-    return f"perplexity {answer['perplexity']:.4f} over {answer['tokens']} scored tokens in {answer['windows']} windows"
+    return (
+        f"perplexity {answer['perplexity']:.4f} over {answer['tokens']} scored tokens in "
+        f"{answer['windows']} windows"
+    )
 
 
 PERPLEXITY = Command("perplexity", "measure how well a model predicts a text", _arguments, _answer, _show)

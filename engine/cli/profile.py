@@ -22,11 +22,19 @@ def check_profile(cache: PagedCache) -> None:
     from engine.backends.cpu.program import Tape
 
     if not isinstance(cache.program, Tape):
-        raise BenchmarkError(f"--profile measures the kernels of the CPU, but the model runs on the {cache.model.backend.name} backend.")
+        raise BenchmarkError(
+            "--profile measures the kernels of the CPU, but the model runs on the "
+            f"{cache.model.backend.name} backend."
+        )
 
 
-def step_profiles(cache: PagedCache, ids: Sequence[int], prompt_tokens: int, depth: int, bandwidth: float) -> Answer:
-    """{"decode": ..., "prefill": ...}: a token at `depth`, and the prompt's first step. `bandwidth` in bytes a second."""
+def step_profiles(
+    cache: PagedCache, ids: Sequence[int], prompt_tokens: int, depth: int, bandwidth: float
+) -> Answer:
+    """{"decode": ..., "prefill": ...}: a token at `depth`, and the prompt's first step.
+
+    `bandwidth` in bytes a second.
+    """
     lease = cache.table.open(())
     rows = min(cache.rows, prompt_tokens)
 
@@ -39,12 +47,17 @@ def step_profiles(cache: PagedCache, ids: Sequence[int], prompt_tokens: int, dep
         lease.truncate(0)
         for at in range(0, depth, cache.rows):
             cache.run(lease, ids[at : min(depth, at + cache.rows)])
-        return {"decode": _step(cache, lambda: run(depth, 1), 1, depth, _DECODES, bandwidth), "prefill": prefill}
+        return {
+            "decode": _step(cache, lambda: run(depth, 1), 1, depth, _DECODES, bandwidth),
+            "prefill": prefill,
+        }
     finally:
         lease.close()
 
 
-def _step(cache: PagedCache, run: Callable[[], None], rows: int, depth: int, repeats: int, bandwidth: float) -> Answer:
+def _step(
+    cache: PagedCache, run: Callable[[], None], rows: int, depth: int, repeats: int, bandwidth: float
+) -> Answer:
     from engine.backends.cpu.program import Tape
     from engine.backends.cpu.runtime.profile import profile
 
@@ -73,8 +86,8 @@ def _step(cache: PagedCache, run: Callable[[], None], rows: int, depth: int, rep
         if each.seconds > 0.0
     ]
     return {
-        "rows": rows, "depth": depth, "phases": cache.program.phase_count, "seconds": median(walls), "seconds_in_operations": whole,
-        "operations": operations,
+        "rows": rows, "depth": depth, "phases": cache.program.phase_count, "seconds": median(walls),
+        "seconds_in_operations": whole, "operations": operations,
     }  # fmt: skip
 
 
@@ -84,13 +97,18 @@ def show_profile(profiles: Answer) -> list[str]:
     for name, step in profiles.items():
         lines += [
             "",
-            f"{name} step: {step['rows']} rows at depth {step['depth']}, {1e3 * step['seconds']:.2f} ms, of which "
-            f"{1e3 * step['seconds_in_operations']:.2f} ms in {step['phases']} phases of operations",
+            f"{name} step: {step['rows']} rows at depth {step['depth']}, {1e3 * step['seconds']:.2f} ms, of "
+            f"which {1e3 * step['seconds_in_operations']:.2f} ms in {step['phases']} phases of operations",
             "   share  times        us     us each         MB    GB/s  bandwidth    operations",
         ]
         for each in step["operations"]:
             micro = 1e6 * each["seconds"]
-            read = f"{each['bytes'] / 1e6:10.2f} {each['bytes_per_second'] / 1e9:7.1f} {100 * each['bandwidth_fraction']:10.0f} %"
-            line = f"{100 * each['share']:6.1f} % {each['count']:6d} {micro:9.0f} {micro / each['count']:11.1f} "
+            read = (
+                f"{each['bytes'] / 1e6:10.2f} {each['bytes_per_second'] / 1e9:7.1f} "
+                f"{100 * each['bandwidth_fraction']:10.0f} %"
+            )
+            line = (
+                f"{100 * each['share']:6.1f} % {each['count']:6d} {micro:9.0f} {micro / each['count']:11.1f} "
+            )
             lines.append(f"{line}{read if each['bytes'] else '':30}  {each['name']}")
     return lines

@@ -17,8 +17,16 @@ from engine.errors import BadSetting
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_prompt(parser, messages=True)
-    parser.add_argument("--continue-last", action="store_true", help="with --messages: write on from the end of the last message")
-    parser.add_argument("--tokens", action="store_true", help="with --json: tell of each token its probabilities and alternatives")
+    parser.add_argument(
+        "--continue-last",
+        action="store_true",
+        help="with --messages: write on from the end of the last message",
+    )
+    parser.add_argument(
+        "--tokens",
+        action="store_true",
+        help="with --json: tell of each token its probabilities and alternatives",
+    )
     add_reply_settings(parser)
 
 
@@ -29,12 +37,18 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     request = read_request(options, messages, continue_last=options.continue_last)
     with opened(options, console) as chat:
         stop = threading.Event()
-        events = chat.stream(request, stop) if messages else chat.complete(prompt_ids(options, chat.tokenizer), request, stop)
+        events = (
+            chat.stream(request, stop)
+            if messages
+            else chat.complete(prompt_ids(options, chat.tokenizer), request, stop)
+        )
         return collect(events, console, tokens=options.tokens)
 
 
 def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = False) -> Answer:
-    """Write a reply to the console as it comes, and return it whole; with `tokens`, each token as a dict, too."""
+    """Write a reply to the console as it comes, and return it whole; with `tokens`, each token as a dict,
+    too.
+    """
     pieces: list[str] = []
     written: list[TokenInfo] = []
     suppressed: list[str] = []
@@ -45,7 +59,11 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
         elif isinstance(event, Prefill):
             console.progress(f"Reading the prompt: {event.done} of {event.total} tokens")
         elif isinstance(event, Trimmed):
-            left_out = f"{event.dropped_messages} oldest messages" if event.dropped_messages else f"first {event.dropped_tokens} tokens"
+            left_out = (
+                f"{event.dropped_messages} oldest messages"
+                if event.dropped_messages
+                else f"first {event.dropped_tokens} tokens"
+            )
             console.note(f"The context is full: the {left_out} were left out.")
         elif isinstance(event, Text):
             console.clear()
@@ -56,8 +74,9 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
         elif isinstance(event, Done):
             console.clear()
             answer = {
-                "text": "".join(pieces), "ids": [token.id for token in written], "prompt_tokens": event.stats.prompt_tokens,
-                "reason": event.reason, "trigger": event.trigger, "suppressed": suppressed, "stats": stats_json(event.stats),
+                "text": "".join(pieces), "ids": [token.id for token in written],
+                "prompt_tokens": event.stats.prompt_tokens, "reason": event.reason, "trigger": event.trigger,
+                "suppressed": suppressed, "stats": stats_json(event.stats),
             }  # fmt: skip
             if tokens:
                 answer["tokens"] = [dataclasses.asdict(token) for token in written]
@@ -88,8 +107,9 @@ def _show(answer: Answer) -> str:
     drafted = f", {stats['tokens_per_pass']:.2f} a pass" if stats["drafted_tokens"] else ""
     avoided = f"; {len(answer['suppressed'])} banned texts avoided" if answer["suppressed"] else ""
     return (
-        f"\n\n[{answer['reason']}{trigger}; prompt {answer['prompt_tokens']} tokens in {stats['prefill_seconds']:.2f} s; reply "
-        f"{len(answer['ids'])} tokens at {stats['decode_tokens_per_second']:.1f} tokens/s{drafted}{avoided}]"
+        f"\n\n[{answer['reason']}{trigger}; prompt {answer['prompt_tokens']} tokens in "
+        f"{stats['prefill_seconds']:.2f} s; reply {len(answer['ids'])} tokens at "
+        f"{stats['decode_tokens_per_second']:.1f} tokens/s{drafted}{avoided}]"
     )
 
 

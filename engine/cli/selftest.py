@@ -1,4 +1,7 @@
-"""Command `selftest`: whether a device computes what it should. Kernels against the reference, then, with a model, its answers."""
+"""Command `selftest`: whether a device computes what it should.
+
+Kernels against the reference, then, with a model, its answers.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,20 @@ CONTEXT = 512
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a GGUF file or a model folder; without it: the kernels only")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="a GGUF file or a model folder; without it: the kernels only",
+    )
     add_device(parser)
-    parser.add_argument("--only", metavar="WORD", action="append", default=[], help="only cases that have this word in their name")
+    parser.add_argument(
+        "--only",
+        metavar="WORD",
+        action="append",
+        default=[],
+        help="only cases that have this word in their name",
+    )
     parser.add_argument("--skip-kernels", action="store_true", help="with a model: only its answers")
     add_settings(parser, LoadSettings, without=("backend", "gpus", "prompt_bits", "chat_template"))
 
@@ -47,8 +61,9 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         answers = _answers(options.model, settings, replace(settings, backend=against, gpus=""), console)
     failed = sum(not row["passed"] for row in [*kernels, *answers])
     return {
-        "device": target.backend, "where": target.where, "kernels": kernels, "model": options.model, "against": against, "answers": answers,
-        "failed": failed, "passed": bool(kernels or answers) and not failed,
+        "device": target.backend, "where": target.where, "kernels": kernels, "model": options.model,
+        "against": against, "answers": answers, "failed": failed,
+        "passed": bool(kernels or answers) and not failed,
     }  # fmt: skip
 
 
@@ -57,19 +72,31 @@ def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[
     from engine.models.proof.cases import cases, checked
 
     reference = ReferenceBackend()
-    chosen = [case for case in cases() if not words or any(word.lower() in case.name.lower() for word in words)]
+    chosen = [
+        case for case in cases() if not words or any(word.lower() in case.name.lower() for word in words)
+    ]
     found = []
     for number, case in enumerate(chosen):
         console.progress(f"{number + 1} of {len(chosen)}: {case.name}")
         try:
             found.append(checked(case, backend, reference))
         except EngineError as error:
-            found.append({"name": case.name, "difference": None, "tolerance": case.tolerance, "passed": False, "error": str(error)})
+            found.append(
+                {
+                    "name": case.name,
+                    "difference": None,
+                    "tolerance": case.tolerance,
+                    "passed": False,
+                    "error": str(error),
+                }
+            )
     console.clear()
     return found
 
 
-def _answers(model: str, settings: LoadSettings, baseline: LoadSettings, console: Console) -> list[dict[str, Any]]:
+def _answers(
+    model: str, settings: LoadSettings, baseline: LoadSettings, console: Console
+) -> list[dict[str, Any]]:
     """The baseline first, then the device, which is given the baseline's tokens; never both in memory."""
     from engine.cli.selftest_model import compared
 
@@ -77,11 +104,15 @@ def _answers(model: str, settings: LoadSettings, baseline: LoadSettings, console
     return compared(_asked(model, settings, usual.ids, console), usual)
 
 
-def _asked(model: str, settings: LoadSettings, forced: tuple[tuple[int, ...], ...], console: Console) -> Answers:
+def _asked(
+    model: str, settings: LoadSettings, forced: tuple[tuple[int, ...], ...], console: Console
+) -> Answers:
     from engine.cli.selftest_model import answers
 
     # What caches round is no difference between devices, so both keep as much as they can of it.
-    chat = load(model, settings, CacheSettings(context_length=min(CONTEXT, _context(model)), dtype="fp32"), console)
+    chat = load(
+        model, settings, CacheSettings(context_length=min(CONTEXT, _context(model)), dtype="fp32"), console
+    )
     try:
         if chat.info.notice:
             console.note(f"{chat.info.notice}\n{chat.info.report}".rstrip())
@@ -99,13 +130,24 @@ def _context(model: str) -> int:
 
 
 def _show(answer: Answer) -> str:
-    lines = [f"{answer['device']}{', ' + answer['where'] if answer['where'] else ''}, against the reference:"] if answer["kernels"] else []
+    lines = (
+        [f"{answer['device']}{', ' + answer['where'] if answer['where'] else ''}, against the reference:"]
+        if answer["kernels"]
+        else []
+    )
     lines += [_line(row) for row in answer["kernels"]]
     if answer["answers"]:
-        lines += [f"{answer['model']} on {answer['where'] or answer['device']}, against the {answer['against']} backend:"]
+        lines += [
+            f"{answer['model']} on {answer['where'] or answer['device']}, against the {answer['against']} "
+            "backend:"
+        ]
         lines += [_line(row) for row in answer["answers"]]
     checks = len(answer["kernels"]) + len(answer["answers"])
-    words = f"{checks} checks, {answer['failed']} failed" if checks else "nothing was checked: no case has such a name"
+    words = (
+        f"{checks} checks, {answer['failed']} failed"
+        if checks
+        else "nothing was checked: no case has such a name"
+    )
     return "\n".join([*lines, words])
 
 
@@ -116,5 +158,10 @@ def _line(row: dict[str, Any]) -> str:
 
 
 SELFTEST = Command(
-    "selftest", "check that a device computes what it should", _arguments, _answer, _show, failed=lambda answer: not answer["passed"]
+    "selftest",
+    "check that a device computes what it should",
+    _arguments,
+    _answer,
+    _show,
+    failed=lambda answer: not answer["passed"],
 )

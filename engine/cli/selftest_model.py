@@ -1,7 +1,8 @@
-"""`selftest` with a model: its answers on the device under test beside those of the CPU (or of the reference, for the CPU itself).
+"""`selftest` with a model: its answers on the device under test beside those of the CPU (or of the reference,
+for the CPU itself).
 
-The rule: the same likeliest token at every place but where the baseline's first two are less than 0.1 nats apart; log-probabilities of
-its ten likeliest tokens within 0.02 on average; perplexity within 0.5 %.
+The rule: the same likeliest token at every place but where the baseline's first two are less than 0.1 nats
+apart; log-probabilities of its ten likeliest tokens within 0.02 on average; perplexity within 0.5 %.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ TOP = 10
 NEW_TOKENS, WINDOW = 32, 256
 """Tokens written after each prompt, and the most tokens of the text that are scored."""
 PROMPTS = (
-    "The capital of France is", "Once upon a time there was a", "To make bread, first", "def factorial(n):\n    ",
+    "The capital of France is", "Once upon a time there was a", "To make bread, first",
+    "def factorial(n):\n    ",
 )  # fmt: skip
 TEXT = (
-    "The tide goes out twice a day, and with it goes the noise of the harbour. Boats that rocked at their ropes all morning settle on "
-    "the mud and lean against each other like old friends after a long dinner. Children come down with buckets, because under every "
-    "stone there is a crab, and under the largest stone there is said to be one that nobody has ever caught. The fishermen mend their "
-    "nets on the wall. They do not look at the water, for they know without looking when it will turn: first the gulls fall silent, "
-    "then a thin bright line appears beyond the lighthouse, and within the hour the boats are afloat again. In winter the harbour "
-    "freezes at its edges, and the oldest of the men tells of a year in which one could walk to the island. Nobody believes him, but "
-    "nobody says so, because he tells it well and because the story is better than the weather."
+    "The tide goes out twice a day, and with it goes the noise of the harbour. Boats that rocked at their "
+    "ropes all morning settle on the mud and lean against each other like old friends after a long dinner. "
+    "Children come down with buckets, because under every stone there is a crab, and under the largest "
+    "stone there is said to be one that nobody has ever caught. The fishermen mend their nets on the wall. "
+    "They do not look at the water, for they know without looking when it will turn: first the gulls fall "
+    "silent, then a thin bright line appears beyond the lighthouse, and within the hour the boats are "
+    "afloat again. In winter the harbour freezes at its edges, and the oldest of the men tells of a year "
+    "in which one could walk to the island. Nobody believes him, but nobody says so, because he tells it "
+    "well and because the story is better than the weather."
 )
 
 
@@ -42,8 +46,8 @@ TEXT = (
 class Answers:
     """What one device makes of a model.
 
-    `ids` are its greedy tokens after each prompt, `rows` the log-probabilities (places, V) from which they, or those that were
-    `forced`, were taken; `perplexity` is that of `TEXT`.
+    `ids` are its greedy tokens after each prompt, `rows` the log-probabilities (places, V) from which they,
+    or those that were `forced`, were taken; `perplexity` is that of `TEXT`.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -52,7 +56,10 @@ class Answers:
 
 
 def answers(chat: LocalChat, forced: Sequence[Sequence[int]] = ()) -> Answers:
-    """Ask a loaded model. With `forced`, these tokens follow each prompt, whatever it would write itself, so that places compare."""
+    """Ask a loaded model.
+
+    With `forced`, these tokens follow each prompt, whatever it would write itself, so that places compare.
+    """
     tokenizer = chat.tokenizer
     ids: list[tuple[int, ...]] = []
     rows: list[Floats] = []
@@ -64,7 +71,9 @@ def answers(chat: LocalChat, forced: Sequence[Sequence[int]] = ()) -> Answers:
     return Answers(tuple(ids), tuple(rows), perplexity(chat))
 
 
-def _continue(chat: LocalChat, prompt: Sequence[int], forced: Sequence[int] | None) -> tuple[tuple[int, ...], Floats]:
+def _continue(
+    chat: LocalChat, prompt: Sequence[int], forced: Sequence[int] | None
+) -> tuple[tuple[int, ...], Floats]:
     cache = chat.generator.cache
     written: list[int] = []
     rows: list[Floats] = []
@@ -107,4 +116,3 @@ def compared(device: Answers, baseline: Answers) -> list[dict[str, Any]]:
         outcome("log-probabilities of the ten likeliest", gap, MEAN_DIFFERENCE),
         outcome("perplexity", share, PERPLEXITY_SHARE),
     ]
-

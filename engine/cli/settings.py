@@ -1,4 +1,6 @@
-"""Command `settings`: every setting of the engine with its default, its range and what it does, from the dataclass fields."""
+"""Command `settings`: every setting of the engine with its default, its range and what it does, from the
+dataclass fields.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     return {
         "markdown": options.markdown,
         "groups": [
-            {"title": (cls.__doc__ or "").split(".")[0], "settings": [_row(cls, field) for field in dataclasses.fields(cls)]}  # type: ignore[arg-type]
+            {
+                "title": (cls.__doc__ or "").split(".")[0],
+                "settings": [_row(cls, field) for field in dataclasses.fields(cls)],  # type: ignore[arg-type]
+            }
             for cls in _GROUPS
         ],
     }
@@ -64,15 +69,23 @@ def _show(answer: Answer) -> str:
 
 
 def _list(group: dict[str, Any]) -> str:
-    rows = [f"{row['flag']}  [{_default(row['default'])}; {row['range']}]\n    {row['label']}: {row['help']}" for row in group["settings"]]
+    rows = [
+        f"{row['flag']}  [{_default(row['default'])}; {row['range']}]\n    {row['label']}: {row['help']}"
+        for row in group["settings"]
+    ]
     return "\n".join([group["title"], *rows])
 
 
 def _table(group: dict[str, Any]) -> str:
     rows = [f"**{group['title']}**\n", "| setting | default | range | what it does |", "|---|---|---|---|"]
     for row in group["settings"]:
-        rows.append(f"| {row['label']} (`{row['name']}`) | {_default(row['default'])} | {row['range']} | {row['help']} |")
+        rows.append(
+            f"| {row['label']} (`{row['name']}`) | {_default(row['default'])} | {row['range']} | "
+            f"{row['help']} |"
+        )
     return "\n".join(rows)
 
 
-SETTINGS = Command("settings", "list every setting: its default, its range, what it does", _arguments, _answer, _show)
+SETTINGS = Command(
+    "settings", "list every setting: its default, its range, what it does", _arguments, _answer, _show
+)

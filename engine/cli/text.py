@@ -1,4 +1,7 @@
-"""Commands `tokenize` and `render`: what a model's tokenizer and template make of a text or of messages. No weights are read."""
+"""Commands `tokenize` and `render`: what a model's tokenizer and template make of a text or of messages.
+
+No weights are read.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ def _tokenize_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", help="the text")
     source.add_argument("--file", type=Path, help="a UTF-8 file with the text")
-    parser.add_argument("--special", action="store_true", help="texts of control tokens become control tokens")
+    parser.add_argument(
+        "--special", action="store_true", help="texts of control tokens become control tokens"
+    )
     parser.add_argument("--add-bos", action="store_true", help="put the BOS token in front")
 
 
@@ -37,26 +42,38 @@ def _tokenize(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def _show_tokens(answer: Answer) -> str:
-    return "\n".join(f"{token:>7}  {piece!r}" for token, piece in zip(answer["ids"], answer["pieces"], strict=True))
+    return "\n".join(
+        f"{token:>7}  {piece!r}" for token, piece in zip(answer["ids"], answer["pieces"], strict=True)
+    )
 
 
 def _render_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
-    parser.add_argument("--messages", metavar="FILE", type=Path, required=True, help="a JSON list of {role, content}")
-    parser.add_argument("--continue-last", action="store_true", help="leave the last message open instead of starting a reply")
+    parser.add_argument(
+        "--messages", metavar="FILE", type=Path, required=True, help="a JSON list of {role, content}"
+    )
+    parser.add_argument(
+        "--continue-last", action="store_true", help="leave the last message open instead of starting a reply"
+    )
 
 
 def _render(options: argparse.Namespace, console: Console) -> Answer:
     tokenizer, template = _open(options.model)
     messages: tuple[Message, ...] = read_messages(options.messages)
     text, ids = encode_chat(
-        tokenizer, template, messages, add_generation_prompt=not options.continue_last, continue_last=options.continue_last
+        tokenizer,
+        template,
+        messages,
+        add_generation_prompt=not options.continue_last,
+        continue_last=options.continue_last,
     )
     return {"text": text, "ids": ids}
 
 
 def _show_rendered(answer: Answer) -> str:
-    return f"{answer['text']}\n\n{len(answer['ids'])} tokens: {' '.join(str(token) for token in answer['ids'])}"
+    return (
+        f"{answer['text']}\n\n{len(answer['ids'])} tokens: {' '.join(str(token) for token in answer['ids'])}"
+    )
 
 
 TOKENIZE = Command("tokenize", "show the token ids of a text", _tokenize_arguments, _tokenize, _show_tokens)

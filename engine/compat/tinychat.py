@@ -1,8 +1,9 @@
-"""TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the whole text so far every few tokens, with usage and times.
+"""TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the whole text so far every few tokens,
+with usage and times.
 
-What is better here: the end-of-turn token of the last turn stays in the cache, stop ids are the caller's own, only new text is
-decoded, and a full context ends the text with "length" instead of an error. Logits are processed in that program's order:
-temperature, repetition penalty, top-p, top-k.
+What is better here: the end-of-turn token of the last turn stays in the cache, stop ids are the caller's own,
+only new text is decoded, and a full context ends the text with "length" instead of an error. Logits are
+processed in that program's order: temperature, repetition penalty, top-p, top-k.
 """
 
 from __future__ import annotations
@@ -44,25 +45,36 @@ def StreamGenerator(
 ) -> Generator[dict[str, Any], None, None]:
     """Write a reply to `input`, the formatted prompt.
 
-    With `chunk_prefilling`, `input` is the new turn only and goes on behind the first `start_pos` tokens of the conversation:
-    add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or attributes): n_predict, temp, top_k, top_p,
-    repeat_penalty, and seed (below 0: random). `device` and `quant_llm` are the model's own affair. Yields `text` (with `echo`
-    after the prompt), `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason` (None, at last "stop" or
-    "length") and `timing` (None, at last {context_tokens, context_time, total_tokens, generation_time_list}, seconds). The
-    end-of-turn token counts as a token of the completion. A turn that is closed early counts as far as it was told. Raises
-    `BadSetting` for a `start_pos` that was never reached, and for settings out of range.
+    With `chunk_prefilling`, `input` is the new turn only and goes on behind the first `start_pos` tokens of
+    the conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or attributes):
+    n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and `quant_llm` are
+    the model's own affair. Yields `text` (with `echo` after the prompt), `usage` {prompt_tokens,
+    completion_tokens, total_tokens}, `finish_reason` (None, at last "stop" or "length") and `timing` (None,
+    at last {context_tokens, context_time, total_tokens, generation_time_list}, seconds). The end-of-turn
+    token counts as a token of the completion. A turn that is closed early counts as far as it was told.
+    Raises `BadSetting` for a `start_pos` that was never reached, and for settings out of range.
     """
     if stream_interval < 1:
-        raise BadSetting(f"stream_interval is {stream_interval}, but a text can be told every 1 or more tokens.")
-    value = gen_params.get if isinstance(gen_params, Mapping) else lambda name, default: getattr(gen_params, name, default)
+        raise BadSetting(
+            f"stream_interval is {stream_interval}, but a text can be told every 1 or more tokens."
+        )
+    value = (
+        gen_params.get
+        if isinstance(gen_params, Mapping)
+        else lambda name, default: getattr(gen_params, name, default)
+    )
     before = _before(model, start_pos if chunk_prefilling else 0)
     new = tokenizer.encode(input, special=True, add_bos=not before and tokenizer.add_bos)
     ids = [*before, *new]
     sampler, seed = _sampler(value)
-    stops = StopSettings(max_tokens=int(value("n_predict", 512)), stop_token_ids=tuple(stop_token_ids), keep_stop=True)
+    stops = StopSettings(
+        max_tokens=int(value("n_predict", 512)), stop_token_ids=tuple(stop_token_ids), keep_stop=True
+    )
     turn = _Turn(frozenset(stop_token_ids).union(tokenizer.stop_token_ids), len(new), input if echo else "")
     told = 0
-    stream = model.stream(ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.started)
+    stream = model.stream(
+        ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.started
+    )
     try:
         with closing(stream) as events:
             for event in events:
@@ -73,10 +85,12 @@ def StreamGenerator(
                         yield turn.state(None, None)
                 elif isinstance(event, Done):
                     timing = {
-                        "context_tokens": len(new), "context_time": event.stats.first_token_seconds, "total_tokens": len(turn.written),
-                        "generation_time_list": turn.times[1:],
+                        "context_tokens": len(new), "context_time": event.stats.first_token_seconds,
+                        "total_tokens": len(turn.written), "generation_time_list": turn.times[1:],
                     }  # fmt: skip
-                    yield turn.state("length" if event.reason in ("max_tokens", "context_full") else "stop", timing)
+                    yield turn.state(
+                        "length" if event.reason in ("max_tokens", "context_full") else "stop", timing
+                    )
     finally:
         _turns[model] = [*ids, *turn.written]
 
@@ -105,14 +119,21 @@ class _Turn:
     def state(self, reason: str | None, timing: dict[str, Any] | None) -> dict[str, Any]:
         """The dict that is yielded."""
         completion = len(self.written)
-        usage = {"prompt_tokens": self.prompt_tokens, "completion_tokens": completion, "total_tokens": self.prompt_tokens + completion}
+        usage = {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": completion,
+            "total_tokens": self.prompt_tokens + completion,
+        }
         return {"text": self.text, "usage": usage, "finish_reason": reason, "timing": timing}
 
 
 def _before(model: StreamingGenerator, start_pos: int) -> list[int]:
     conversation = _turns.get(model, [])
     if not 0 <= start_pos <= len(conversation):
-        raise BadSetting(f"start_pos is {start_pos}, but this conversation has {len(conversation)} tokens so far; 0 begins a new one.")
+        raise BadSetting(
+            f"start_pos is {start_pos}, but this conversation has {len(conversation)} tokens so far; 0 "
+            "begins a new one."
+        )
     return conversation[:start_pos]
 
 
@@ -121,6 +142,7 @@ def _sampler(value: Any) -> tuple[SamplerSettings, int | None]:
     greedy = temperature < _GREEDY_TEMPERATURE or top_p < _GREEDY_TOP_P
     seed = int(value("seed", -1))
     return SamplerSettings(
-        temperature=0.0 if greedy else max(temperature, 0.01), top_p=top_p or 1.0, top_k=max(0, int(value("top_k", 40))), min_p=0.0,
+        temperature=0.0 if greedy else max(temperature, 0.01), top_p=top_p or 1.0,
+        top_k=max(0, int(value("top_k", 40))), min_p=0.0,
         repetition_penalty=float(value("repeat_penalty", 1.1)), order=_STEPS,
     ), seed if seed >= 0 else None  # fmt: skip

@@ -18,10 +18,11 @@ __all__ = ["check_constraint", "make_filters"]
 
 
 def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Filter]:
-    """The filters that the settings ask for: one of the format, one of the beginning; none when neither is set.
+    """The filters that the settings ask for: one of the format, one of the beginning; none when neither is
+    set.
 
-    Raises `BadSetting` with a sentence for people: a schema, expression or grammar that is not valid, no choices, a
-    beginning that the format does not allow.
+    Raises `BadSetting` with a sentence for people: a schema, expression or grammar that is not valid, no
+    choices, a beginning that the format does not allow.
     """
     from engine.constraint.prefix import PrefixFilter
 
@@ -31,12 +32,17 @@ def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Fil
         filters.append(PrefixFilter(tokenizer, settings.begin_with))
         if form is not None and not form.can_begin(settings.begin_with.encode("utf-8", "replace")):
             shown = _short(settings.begin_with)
-            raise BadSetting(f"The reply is to begin with {shown}, which its format does not allow; change one of them.")
+            raise BadSetting(
+                f"The reply is to begin with {shown}, which its format does not allow; change one of them."
+            )
     return filters
 
 
 def check_constraint(format: str, pattern: str) -> str:
-    """What is wrong with a format and its text, as a sentence for people; empty when nothing is. Needs no model."""
+    """What is wrong with a format and its text, as a sentence for people; empty when nothing is.
+
+    Needs no model.
+    """
     try:
         if format == "choices":
             _lines(pattern)
@@ -65,7 +71,10 @@ def _source(format: str, pattern: str) -> GrammarSource:
         return json_source()
     sources = {"json_schema": schema_source, "regex": regex_source, "grammar": lark_source}
     if format not in sources:
-        raise BadSetting(f"{format!r} is no format of a reply; it must be none, json, json_schema, regex, grammar or choices.")
+        raise BadSetting(
+            f"{format!r} is no format of a reply; it must be none, json, json_schema, regex, grammar or "
+            "choices."
+        )
     return sources[format](pattern)
 
 

@@ -1,4 +1,6 @@
-"""Which tokens can go on towards one of some texts: an automaton over bytes, walked together with the ordered vocabulary."""
+"""Which tokens can go on towards one of some texts: an automaton over bytes, walked together with the
+ordered vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _KEPT_MASKS = 256
 
 
 class State:
-    """Where a walk stands. `done`: one of the texts is complete here. Two walks that stand alike share one state."""
+    """Where a walk stands.
+
+    `done`: one of the texts is complete here. Two walks that stand alike share one state.
+    """
 
     __slots__ = ("alive", "done", "items", "next")
 
@@ -34,8 +39,9 @@ class State:
 class TextAutomaton:
     """All ways to write one of `texts`, or, when `free`, anything that begins with one of them.
 
-    A token is allowed where its bytes go on towards a text and a text can still be completed with the vocabulary's tokens.
-    States are made when they are first reached; their masks are kept. Used by one thread.
+    A token is allowed where its bytes go on towards a text and a text can still be completed with the
+    vocabulary's tokens. States are made when they are first reached; their masks are kept. Used by one
+    thread.
     """
 
     def __init__(self, vocabulary: Vocabulary, texts: Sequence[Sequence[Unit]], *, free: bool) -> None:
@@ -50,7 +56,10 @@ class TextAutomaton:
         self.start = self._state((i, 0, b"") for i in range(len(texts)))
 
     def step(self, state: State, data: bytes) -> State | None:
-        """The state after these bytes; None where they lead nowhere. Where anything may follow, the state stays."""
+        """The state after these bytes; None where they lead nowhere.
+
+        Where anything may follow, the state stays.
+        """
         for byte in data:
             if state.done and self._free:
                 return state
@@ -90,7 +99,11 @@ class TextAutomaton:
         """The tokens that may follow, stop tokens only where a text is complete; not to be written to."""
         found = self._masks.get(state.items)
         if found is None:
-            parts = [self._vocabulary.ids[low:high] for low, high, after in self._reached(state) if self._alive(after)]
+            parts = [
+                self._vocabulary.ids[low:high]
+                for low, high, after in self._reached(state)
+                if self._alive(after)
+            ]
             found = self._vocabulary.mask_of(np.concatenate([self._vocabulary.ids[:0], *parts]))
             if state.done:
                 found |= self._vocabulary.stop
@@ -149,7 +162,8 @@ class TextAutomaton:
         return bool(state.alive)
 
     def _find_alive(self, state: State) -> None:
-        # Depth first without recursion: texts can be long. No way leads back, since every byte brings a text nearer.
+        # Depth first without recursion: texts can be long. No way leads back, since every byte brings a text
+        # nearer.
         stack = [(state, [after for _, _, after in self._reached(state)])]
         while stack:
             here, ways = stack[-1]

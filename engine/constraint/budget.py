@@ -1,4 +1,6 @@
-"""Ending a constrained reply within the tokens that are left: the shortest way to its end is always known, and always fits."""
+"""Ending a constrained reply within the tokens that are left: the shortest way to its end is always known,
+and always fits.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _FORCED = 1
 _LONGEST_TOKEN = 32
 """Bytes of the tokens that a way to the end is cut into."""
 _PAUSE = 16
-"""Tokens after a search for an ending that found none before the next, each pause twice the one before; a search can take half a second."""
+"""Tokens after a search for an ending that found none before the next, each pause twice the one before; a
+search can take half a second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,14 @@ class Ending:
 
 
 class Budget:
-    """The endings of one reply under several filters. Used by one thread at a time, between `accept` and the next.
+    """The endings of one reply under several filters.
 
-    `drawable` are the tokens that may be drawn at all (None: every one). Filters that cannot tell how they end are left out, and an
-    ending that is not found (a grammar too large to search) is not kept: then nothing is promised. It is searched for again after a
-    pause, or once half of the tokens that were left have gone, so that what can be brought to its end nearer to it still is.
+    Used by one thread at a time, between `accept` and the next.
+
+    `drawable` are the tokens that may be drawn at all (None: every one). Filters that cannot tell how they
+    end are left out, and an ending that is not found (a grammar too large to search) is not kept: then
+    nothing is promised. It is searched for again after a pause, or once half of the tokens that were left
+    have gone, so that what can be brought to its end nearer to it still is.
     """
 
     def __init__(self, filters: Sequence[Filter], drawable: Mask | None = None) -> None:
@@ -59,14 +66,18 @@ class Budget:
         self._tried = None
 
     def ending(self, remaining: int | None = None) -> Ending | None:
-        """How the reply can end from here, with `remaining` tokens left (None: unknown, or no limit); None where it is not known."""
+        """How the reply can end from here, with `remaining` tokens left (None: unknown, or no limit); None
+        where it is not known.
+        """
         known = self._endings[-1]
         if not isinstance(known, bool):
             return known
         place = len(self._endings)
         if self._near is None and remaining is not None:
             self._near = remaining // 2
-        if not self._filters or (place < self._next and (remaining is None or self._near is None or remaining > self._near)):
+        if not self._filters or (
+            place < self._next and (remaining is None or self._near is None or remaining > self._near)
+        ):
             return None
         found = self._endings[-1] = self._found(b"", None)
         if found is None:
@@ -75,7 +86,9 @@ class Budget:
         return found
 
     def narrowed(self, mask: Mask, remaining: int) -> Mask:
-        """The tokens of `mask` to choose from with `remaining` tokens left: all of them where there is enough to spare."""
+        """The tokens of `mask` to choose from with `remaining` tokens left: all of them where there is
+        enough to spare.
+        """
         ending = self.ending(remaining)
         if ending is None or not ending.tokens or remaining - len(ending.tokens) > _SOFT:
             return mask
@@ -93,7 +106,9 @@ class Budget:
         return self._filters[0].vocabulary.mask_of(ending.tokens[:1])
 
     def fits(self, token: int, remaining: int) -> bool:
-        """Whether the reply can still end in time with this token, which the filters allow, as the first of `remaining`."""
+        """Whether the reply can still end in time with this token, which the filters allow, as the first
+        of `remaining`.
+        """
         before = self.ending(remaining)
         if before is None:
             return True
@@ -108,7 +123,11 @@ class Budget:
     def _followed(self, token: int) -> Ending | bool:
         """What is left of the ending that is known, where a token goes on with it; else False."""
         known = self._endings[-1]
-        if isinstance(known, Ending) and (data := self._filters[0].vocabulary.texts[token]) and known.data.startswith(data):
+        if (
+            isinstance(known, Ending)
+            and (data := self._filters[0].vocabulary.texts[token])
+            and known.data.startswith(data)
+        ):
             return self._rest_of(known, data) or False
         return False
 
@@ -121,31 +140,42 @@ class Budget:
                 if more is None:
                     break
                 data += more
-            if more is not None and (len(order) < 2 or all(one.completion(after + data) == b"" for one in order)):
+            if more is not None and (
+                len(order) < 2 or all(one.completion(after + data) == b"" for one in order)
+            ):
                 if known is not None and data == known.data:
                     return known
                 return self._ending_of(data)
         return None
 
     def _rest_of(self, ending: Ending, begun: bytes) -> Ending | None:
-        """What is left of an ending that begins with the bytes `begun`: the token these end in is cut anew."""
+        """What is left of an ending that begins with the bytes `begun`: the token these end in is cut
+        anew.
+        """
         texts, at, count = self._filters[0].vocabulary.texts, 0, 0
         while at < len(begun):
             at += len(texts[ending.tokens[count]])
             count += 1
         first = self._ending_of(ending.data[len(begun) : at])
-        return None if first is None else Ending(ending.data[len(begun) :], first.tokens + ending.tokens[count:])
+        return (
+            None if first is None else Ending(ending.data[len(begun) :], first.tokens + ending.tokens[count:])
+        )
 
     def _ending_of(self, data: bytes) -> Ending | None:
         """The fewest tokens for these bytes; None where the vocabulary cannot write them."""
         words = _words_of(self._filters[0].vocabulary)
         drawable = self._drawable
-        best: list[tuple[int, int, int]] = [(0, 0, 0)] * (len(data) + 1)  # how many from here on, the first of them, its bytes
+        # how many from here on, the first of them, its bytes
+        best: list[tuple[int, int, int]] = [(0, 0, 0)] * (len(data) + 1)
         for start in range(len(data) - 1, -1, -1):
             fewest = (len(data) + 1, 0, 0)
             for size in range(1, min(_LONGEST_TOKEN, len(data) - start) + 1):
                 token = words.get(data[start : start + size])
-                if token is None or best[start + size][0] + 1 > fewest[0] or not (drawable is None or allows(drawable, token)):
+                if (
+                    token is None
+                    or best[start + size][0] + 1 > fewest[0]
+                    or not (drawable is None or allows(drawable, token))
+                ):
                     continue
                 fewest = (best[start + size][0] + 1, token, size)
             best[start] = fewest

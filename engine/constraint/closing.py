@@ -1,7 +1,9 @@
-"""Bringing a JSON text to its end while there is room: where it stands, and of what the grammar allows the tokens that close something.
+"""Bringing a JSON text to its end while there is room: where it stands, and of what the grammar allows the
+tokens that close something.
 
-A small model can nest, list and describe without end, and the limit of tokens would cut the text in the middle. Near that
-limit the mask is narrowed: strings are closed, lists and objects too, and no new ones are opened where anything else can stand.
+A small model can nest, list and describe without end, and the limit of tokens would cut the text in the
+middle. Near that limit the mask is narrowed: strings are closed, lists and objects too, and no new ones are
+opened where anything else can stand.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ Path = tuple[Open, ...]
 class JsonPlace(NamedTuple):
     """Where a JSON text stands.
 
-    `path` has for each open list how many values are complete, and for each open object the name of the value that comes or is
-    there (its bytes and the quote that ends it), while a name is still to come a pair of nothing and the name before. `size`
-    counts the bytes of the string, number or word that is being written, `name` has the last of them where it is a property's
-    name; `last` is the last byte of the text.
+    `path` has for each open list how many values are complete, and for each open object the name of the value
+    that comes or is there (its bytes and the quote that ends it), while a name is still to come a pair of
+    nothing and the name before. `size` counts the bytes of the string, number or word that is being written,
+    `name` has the last of them where it is a property's name; `last` is the last byte of the text.
     """
 
     path: Path = ()
@@ -87,14 +89,17 @@ class JsonCloser:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._quoted = self._matching(rb'"[\]}]*')
-        self._whole = self._matching(rb"[\x80-\xbf]+|[ -\[\]-~]")  # the rest of a character, or one that leaves nothing open
+        # the rest of a character, or one that leaves nothing open
+        self._whole = self._matching(rb"[\x80-\xbf]+|[ -\[\]-~]")
         self._closing = self._matching(rb"\s*[\]}][\]}\s]*")
         self._comma = self._matching(rb'\s*,\s*"?')
         self._opening = self._matching(rb"[^\"]*[\[{].*")
         self._blank = self._matching(rb"\s+")
 
     def narrowed(self, mask: Mask, place: JsonPlace) -> Mask:
-        """The tokens of `mask` that come first: all of it where none of them closes anything or goes straight on."""
+        """The tokens of `mask` that come first: all of it where none of them closes anything or goes
+        straight on.
+        """
         if place.in_string:
             return _first(mask, mask & self._quoted, mask & self._whole)
         number = place.last in b"0123456789"
@@ -105,7 +110,9 @@ class JsonCloser:
     def _matching(self, pattern: bytes) -> Mask:
         found = re.compile(pattern, re.DOTALL)
         texts = self._vocabulary.texts
-        return self._vocabulary.mask_of(np.array([i for i, text in enumerate(texts) if text and found.fullmatch(text)], np.int64))
+        return self._vocabulary.mask_of(
+            np.array([i for i, text in enumerate(texts) if text and found.fullmatch(text)], np.int64)
+        )
 
 
 _lock = threading.Lock()

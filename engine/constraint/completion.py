@@ -1,7 +1,8 @@
 """The shortest way to complete a text of a grammar, found byte by byte.
 
-A grammar is only known by what it allows next, so the way is searched for: cheapest first, a byte costs 1. What stands at one place of
-a JSON text after one history of bytes is taken to be worth what it is after another: the later one waits, it is not dropped.
+A grammar is only known by what it allows next, so the way is searched for: cheapest first, a byte costs 1.
+What stands at one place of a JSON text after one history of bytes is taken to be worth what it is after
+another: the later one waits, it is not dropped.
 """
 
 from __future__ import annotations
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 MOST_STEPS = 20_000
 """Places that one search looks at (10 to 50 microseconds each)."""
 LEAST_STEPS = 500
-"""Where another way is known a search that failed halves what the next such one looks at, to no less than this; a good one adds it."""
+"""Where another way is known a search that failed halves what the next such one looks at, to no less than
+this; a good one adds it.
+"""
 _TURN = 16
 """One way in so many is one that had to wait."""
 _MANY = 24
 """Where more bytes than this are allowed, most of them wait."""
 _NAMES = 12
 """Where no more bytes than this are allowed in a property's name, each may lead to another property."""
-_TRIED_FIRST = b"a1023456789AbTZz.:-_@/ \""
-"""These come first, of letters one of which many make a token, and 1 before 0: there is no year, month or day 0."""
+_TRIED_FIRST = b'a1023456789AbTZz.:-_@/ "'
+"""These come first, of letters one of which many make a token, and 1 before 0: there is no year, month or
+day 0.
+"""
 _TURN_OF_BYTE = np.array([_TRIED_FIRST.find(byte) % 256 for byte in range(256)])
 _BLANKS, _CLOSING = b" \t\r\n", b"]}"
 
@@ -58,8 +63,9 @@ def _byte_tokenizer() -> LLTokenizer:
 
 
 class _Way(NamedTuple):
-    """The end of one way so far: what may come next, and whether the text is complete. Of equally long ways that comes first which
-    goes on from the latest, by the letter tried first (`number`)."""
+    """The end of one way so far: what may come next, and whether the text is complete. Of equally long ways
+    that comes first which goes on from the latest, by the letter tried first (`number`).
+    """
 
     cost: int
     number: tuple[int, int]
@@ -70,7 +76,10 @@ class _Way(NamedTuple):
 
 
 class Completer:
-    """Follows one text of a grammar, `extend` and `cut`, and finds how it can be completed. Used by one thread at a time."""
+    """Follows one text of a grammar, `extend` and `cut`, and finds how it can be completed.
+
+    Used by one thread at a time.
+    """
 
     def __init__(self, source: GrammarSource) -> None:
         self._source = source
@@ -97,10 +106,13 @@ class Completer:
         return self._valid(data) and self._move(data) and self._matcher.is_accepting()
 
     def shortest(self, after: bytes, place: JsonPlace, known: bytes | None = None) -> bytes | None:
-        """What completes the text once `after` follows it; None where nothing was found. `place` is the one behind `after`.
+        """What completes the text once `after` follows it; None where nothing was found.
 
-        What is `known` to have completed the text before is taken again where it still does. Else `after` can be done without, and
-        is searched for with less and less patience where that fails again and again: a large grammar would cost a search a token.
+        `place` is the one behind `after`.
+
+        What is `known` to have completed the text before is taken again where it still does. Else `after` can
+        be done without, and is searched for with less and less patience where that fails again and again: a
+        large grammar would cost a search a token.
         """
         if not self._valid(after):
             return None
@@ -109,13 +121,24 @@ class Completer:
         if self.completes(after + known):
             return known
         found = self._searched(after, place, self._patience)
-        self._patience = max(self._patience // 2, LEAST_STEPS) if found is None else min(self._patience + LEAST_STEPS, MOST_STEPS)
+        self._patience = (
+            max(self._patience // 2, LEAST_STEPS)
+            if found is None
+            else min(self._patience + LEAST_STEPS, MOST_STEPS)
+        )
         return found
 
     def _searched(self, after: bytes, place: JsonPlace, most: int) -> bytes | None:
-        """Ways in the order of their lengths; now and then one of those that wait, which are no better as far as can be seen."""
+        """Ways in the order of their lengths; now and then one of those that wait, which are no better as
+        far as can be seen.
+        """
         first = self._way(after, place, (0, 0))
-        ways, waiting, seen, passed = [first] if first is not None else [], list[_Way](), set[tuple[object, ...]](), set[Path]()
+        ways, waiting, seen, passed = (
+            [first] if first is not None else [],
+            list[_Way](),
+            set[tuple[object, ...]](),
+            set[Path](),
+        )
         steps = expanded = 0
         while (ways or waiting) and steps < most:
             expanded += 1
@@ -131,7 +154,9 @@ class Completer:
                 return None
             allowed = way.allowed
             if len(allowed) > _MANY and allowed[0] in _TRIED_FIRST:
-                heapq.heappush(waiting, way._replace(allowed=[byte for byte in allowed if byte not in _TRIED_FIRST]))
+                heapq.heappush(
+                    waiting, way._replace(allowed=[byte for byte in allowed if byte not in _TRIED_FIRST])
+                )
                 allowed = [byte for byte in allowed if byte in _TRIED_FIRST]
             for i, byte in enumerate(allowed):
                 steps += 1
@@ -141,7 +166,11 @@ class Completer:
                 if found is None:
                     return None
                 stands = place.key if len(way.allowed) <= _NAMES else place._replace(name=b"").key
-                key = (stands if self._source.is_json else len(found.data), found.complete, bytes(found.allowed))
+                key = (
+                    stands if self._source.is_json else len(found.data),
+                    found.complete,
+                    bytes(found.allowed),
+                )
                 new = key not in seen
                 heapq.heappush(ways if new else waiting, found)
                 if new:
@@ -206,11 +235,15 @@ class Completer:
     def _new_matcher(self) -> LLMatcher:
         from llguidance import LLMatcher
 
-        return with_room(lambda: LLMatcher(_byte_tokenizer(), self._source.text, log_level=0, limits=limits()))
+        return with_room(
+            lambda: LLMatcher(_byte_tokenizer(), self._source.text, log_level=0, limits=limits())
+        )
 
 
 def _sensible(allowed: list[int], place: JsonPlace) -> list[int]:
-    """Of the allowed bytes of a JSON text those of a short way: nothing is shorter than to close what can be closed."""
+    """Of the allowed bytes of a JSON text those of a short way: nothing is shorter than to close what can
+    be closed.
+    """
     if place.in_string:
         if 0x22 in allowed and not place.escaped:
             return [0x22]

@@ -13,14 +13,19 @@ from engine.errors import BadSetting
 
 
 class FilterSet:
-    """All of `filters` on one sequence: a token must be allowed by each. Empty, it allows everything and is false.
+    """All of `filters` on one sequence: a token must be allowed by each.
 
-    With `prefer_end` the reply is over as soon as it may be. `drawable` is a mask of the tokens that can be drawn at all (None: all),
-    which only the ways to the end look at. `prepare` computes the next mask on a thread of its own, which
-    starts with the first call and ends with `close`; between the two the set is used by one thread, as the filters are.
+    Empty, it allows everything and is false.
+
+    With `prefer_end` the reply is over as soon as it may be. `drawable` is a mask of the tokens that can be
+    drawn at all (None: all), which only the ways to the end look at. `prepare` computes the next mask on a
+    thread of its own, which starts with the first call and ends with `close`; between the two the set is used
+    by one thread, as the filters are.
     """
 
-    def __init__(self, filters: Sequence[Filter], *, prefer_end: bool = False, drawable: Mask | None = None) -> None:
+    def __init__(
+        self, filters: Sequence[Filter], *, prefer_end: bool = False, drawable: Mask | None = None
+    ) -> None:
         self._filters = tuple(filters)
         self._budget = Budget(self._filters, drawable)
         self._prefer_end = prefer_end
@@ -30,7 +35,10 @@ class FilterSet:
         self._mask: Mask | None = None
         self._whole: Mask | None = None
         self.remaining: int | None = None
-        """How many tokens may still be written, set before a mask is computed; near the end it is narrowed. None: no limit."""
+        """How many tokens may still be written, set before a mask is computed; near the end it is narrowed.
+
+        None: no limit.
+        """
 
     def begin(self, prefix: bytes = b"") -> None:
         """A new reply starts, with the bytes of a healed token first; see `Filter.begin`."""
@@ -40,7 +48,10 @@ class FilterSet:
         self._budget.begin()
 
     def prepare(self) -> None:
-        """Start computing the next mask in the background; `mask` then waits for it. Nothing when it is known or on its way."""
+        """Start computing the next mask in the background; `mask` then waits for it.
+
+        Nothing when it is known or on its way.
+        """
         if self._known or self._coming is not None or not self._filters:
             return
         if self._worker is None:
@@ -48,9 +59,11 @@ class FilterSet:
         self._coming = self._worker.submit(self._computed)
 
     def mask(self) -> Mask | None:
-        """The tokens that all filters allow, not to be written to; None allows all; without a bit, nothing can follow at all.
+        """The tokens that all filters allow, not to be written to; None allows all; without a bit, nothing
+        can follow at all.
 
-        Raises `BadSetting` when a filter cannot go on (its grammar is too complex) or its mask has a wrong form.
+        Raises `BadSetting` when a filter cannot go on (its grammar is too complex) or its mask has a wrong
+        form.
         """
         if not self._known:
             coming, self._coming = self._coming, None
@@ -59,7 +72,10 @@ class FilterSet:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Go on with a token that the mask allowed. Raises `ValueError`, and changes nothing, when a filter does not allow it."""
+        """Go on with a token that the mask allowed.
+
+        Raises `ValueError`, and changes nothing, when a filter does not allow it.
+        """
         self._settle()
         done: list[Filter] = []
         try:
@@ -110,18 +126,24 @@ class FilterSet:
 
     @property
     def ended(self) -> bool:
-        """Whether the reply is over without drawing a stop token: nothing may follow, or `prefer_end` and it may end.
+        """Whether the reply is over without drawing a stop token: nothing may follow, or `prefer_end` and it
+        may end.
 
         Also when the mask is known to allow nothing, see `stuck`. Never without filters.
         """
         if not self._filters:
             return False
         self._settle()
-        return any(one.ended for one in self._filters) or (self._prefer_end and self.may_end) or self._nothing_follows()
+        return (
+            any(one.ended for one in self._filters)
+            or (self._prefer_end and self.may_end)
+            or self._nothing_follows()
+        )
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing can follow although the text is not complete: filters contradict each other, or characters are missing.
+        """Whether nothing can follow although the text is not complete: filters contradict each other, or
+        characters are missing.
 
         Known from the moment the mask is.
         """
@@ -143,7 +165,10 @@ class FilterSet:
         self._whole = None
         masks = [mask for mask in (one.mask() for one in self._filters) if mask is not None]
         if any(mask.dtype != np.uint32 or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
-            raise BadSetting("A filter's mask has a wrong form; it must be uint32, one bit for each token of the vocabulary.")
+            raise BadSetting(
+                "A filter's mask has a wrong form; it must be uint32, one bit for each token of the "
+                "vocabulary."
+            )
         if not masks:
             return None
         both: Mask = np.bitwise_and.reduce(masks) if len(masks) > 1 else masks[0]
@@ -151,7 +176,10 @@ class FilterSet:
         return both if self.remaining is None else self._budget.narrowed(both, self.remaining)
 
     def _settle(self) -> None:
-        """Wait until no filter is in use by the other thread. What it found, also an error, is kept for `mask`."""
+        """Wait until no filter is in use by the other thread.
+
+        What it found, also an error, is kept for `mask`.
+        """
         if self._coming is not None:
             wait([self._coming])
 

@@ -10,7 +10,14 @@ import numpy as np
 from engine.constraint.closing import JsonPlace, closer_of
 from engine.constraint.completion import Completer
 from engine.constraint.filter import Mask
-from engine.constraint.grammar_source import GrammarSource, json_source, lark_source, limits, regex_source, schema_source
+from engine.constraint.grammar_source import (
+    GrammarSource,
+    json_source,
+    lark_source,
+    limits,
+    regex_source,
+    schema_source,
+)
 from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenizer
 from engine.constraint.roomy import with_room
 from engine.constraint.vocabulary import Vocabulary, vocabulary_of
@@ -22,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class _Step(NamedTuple):
-    """One accepted token: what of the prefix was still to come before it, and the tokens that llguidance was given for it."""
+    """One accepted token: what of the prefix was still to come before it, and the tokens that llguidance
+    was given for it.
+    """
 
     pending: bytes
     given: list[int]
@@ -31,9 +40,10 @@ class _Step(NamedTuple):
 class GrammarFilter:
     """The whole reply is a text of one grammar, cut into tokens in any way.
 
-    Masks are exact: a token is allowed when its bytes can go on in the grammar; stop tokens where the text is complete.
-    An empty mask means that the vocabulary lacks the characters that would have to follow. `mask` and `accept` raise
-    `BadSetting` when the grammar turns out too complex to follow in bounded time and memory.
+    Masks are exact: a token is allowed when its bytes can go on in the grammar; stop tokens where the text is
+    complete. An empty mask means that the vocabulary lacks the characters that would have to follow. `mask`
+    and `accept` raise `BadSetting` when the grammar turns out too complex to follow in bounded time and
+    memory.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: GrammarSource) -> None:
@@ -59,7 +69,10 @@ class GrammarFilter:
 
     @classmethod
     def json_schema(cls, tokenizer: Tokenizer, schema: str | Mapping[str, Any]) -> Self:
-        """A JSON text that fulfils a schema, given as text or parsed. Properties come in the schema's order. Raises `BadSetting`."""
+        """A JSON text that fulfils a schema, given as text or parsed.
+
+        Properties come in the schema's order. Raises `BadSetting`.
+        """
         return cls(tokenizer, schema_source(schema))
 
     @classmethod
@@ -95,7 +108,10 @@ class GrammarFilter:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Go on with a token. Raises `ValueError`, and changes nothing, for one that the mask does not allow."""
+        """Go on with a token.
+
+        Raises `ValueError`, and changes nothing, for one that the mask does not allow.
+        """
         given = self._given_for(token)
         if given and not self._matcher.consume_tokens(given):
             self._recover()
@@ -132,7 +148,9 @@ class GrammarFilter:
         return self._vocabulary
 
     def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
-        """As short a text as a search finds that completes this one once `after` follows; None where it finds none."""
+        """As short a text as a search finds that completes this one once `after` follows; None where it
+        finds none.
+        """
         if self._stopped:
             return None if after else b""
         pending = self._pending
@@ -148,7 +166,9 @@ class GrammarFilter:
             self._completer = Completer(self._source)
         self._completer.follow(self._followed, bytes(self._text[self._followed :]))
         self._followed = len(self._text)
-        return self._completer.shortest(after, self._places[-1].after(after) if self._source.is_json else self._places[-1], known)
+        return self._completer.shortest(
+            after, self._places[-1].after(after) if self._source.is_json else self._places[-1], known
+        )
 
     def hastened(self, mask: Mask) -> Mask:
         """The tokens of `mask` that bring a JSON text to its end."""
@@ -181,7 +201,9 @@ class GrammarFilter:
         self._matcher.consume_tokens([token for step in self._steps for token in step.given])
 
     def _given_for(self, token: int) -> list[int]:
-        """The tokens for llguidance that a token stands for: itself, or the bytes of it that come after the prefix."""
+        """The tokens for llguidance that a token stands for: itself, or the bytes of it that come after
+        the prefix.
+        """
         if self._stopped:
             raise _not_allowed(token)
         if token in self._vocabulary.stop_ids:
@@ -211,12 +233,16 @@ class GrammarFilter:
         return mask
 
     def _mask_with_prefix(self) -> Mask:
-        """The tokens that repeat the pending bytes, or a part of them, or all of them and a beginning that the grammar allows."""
+        """The tokens that repeat the pending bytes, or a part of them, or all of them and a beginning that
+        the grammar allows.
+        """
         pending = self._pending
         if pending not in self._prefix_masks:
             words = self._vocabulary.words
             parts = [pending[:end] for end in range(1, len(pending) + 1)]
-            places = [i for part in parts for i in range(*self._vocabulary.range_of(part)) if words[i] == part]
+            places = [
+                i for part in parts for i in range(*self._vocabulary.range_of(part)) if words[i] == part
+            ]
             place, last = self._vocabulary.range_of(pending)
             while place < last:
                 rest = words[place][len(pending) :]
@@ -230,13 +256,18 @@ class GrammarFilter:
         return self._prefix_masks[pending]
 
     def _valid_bytes(self, data: bytes) -> int:
-        """How many of these bytes the grammar allows here. 0xFF is in no text, and llguidance has no token for it."""
+        """How many of these bytes the grammar allows here. 0xFF is in no text, and llguidance has no token
+        for it.
+        """
         usable = data.partition(b"\xff")[0]
         return self._matcher.validate_tokens(byte_tokens(self._vocabulary.size, usable)) if usable else 0
 
     def _too_complex(self) -> str:
         name = self._source.name
-        return f"{name[:1].upper() + name[1:]} is too complex to follow; make it simpler, with fewer or smaller repeats and choices."
+        return (
+            f"{name[:1].upper() + name[1:]} is too complex to follow; make it simpler, with fewer or "
+            "smaller repeats and choices."
+        )
 
 
 def _not_allowed(token: int) -> ValueError:

@@ -1,4 +1,6 @@
-"""JSON schemas, regular expressions and Lark grammars as llguidance takes them, and what is wrong with them in plain words."""
+"""JSON schemas, regular expressions and Lark grammars as llguidance takes them, and what is wrong with
+them in plain words.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,29 @@ from engine.errors import BadSetting
 
 _MOST_CHARACTERS = 200_000
 _MOST_REFERENCES = 2_000
-"""Rules that refer to rules are compiled by recursion; `with_room` has room for this many, one in the other."""
+"""Rules that refer to rules are compiled by recursion; `with_room` has room for this many, one in the
+other.
+"""
 _WHITESPACE = r" |\r?\n(?: {0,24}|\t{0,12})"
-"""Between the parts of a JSON text: nothing, a space, or a new line with an indent. Not more: small models go on with blanks forever."""
+"""Between the parts of a JSON text: nothing, a space, or a new line with an indent.
+
+Not more: small models go on with blanks forever.
+"""
 
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """llguidance otherwise allows only its own way of cutting a text that is certain to come into tokens."""
 
 _REGEX_TROUBLE = re.compile(r"\n( *)\^.*\nerror: (.+)")
-_REFERENCE = re.compile(r"[\w\]}]\s*:|\$(?:ref|dynamicRef|recursiveRef)\b")  # a rule's name before its colon, or a schema's reference
+# a rule's name before its colon, or a schema's reference
+_REFERENCE = re.compile(r"[\w\]}]\s*:|\$(?:ref|dynamicRef|recursiveRef)\b")
 _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): (.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarSource:
-    """A checked grammar. `name` is what people call it, for sentences; `text` is llguidance's own form (JSON).
+    """A checked grammar.
+
+    `name` is what people call it, for sentences; `text` is llguidance's own form (JSON).
 
     `is_json` when its texts are JSON.
     """
@@ -46,14 +56,16 @@ def json_source() -> GrammarSource:
 def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
     """The texts of all values that fulfil a JSON schema (draft 2020-12; a text or a parsed one).
 
-    Blanks only as `_WHITESPACE` has them, unless the schema's "x-guidance" says otherwise. Raises `BadSetting` for what is no schema,
-    cannot be fulfilled, or uses a keyword that cannot be enforced.
+    Blanks only as `_WHITESPACE` has them, unless the schema's "x-guidance" says otherwise. Raises
+    `BadSetting` for what is no schema, cannot be fulfilled, or uses a keyword that cannot be enforced.
     """
     parsed = _parse(schema) if isinstance(schema, str) else schema
     if parsed is True:
         parsed = {}
     if not isinstance(parsed, Mapping):
-        raise BadSetting("The JSON schema is not an object in braces; it should look like {\"type\": \"object\", ...}.")
+        raise BadSetting(
+            'The JSON schema is not an object in braces; it should look like {"type": "object", ...}.'
+        )
     return _schema_source("the JSON schema", dict(parsed))
 
 
@@ -62,21 +74,29 @@ def regex_source(pattern: str) -> GrammarSource:
     name = "the regular expression"
     _check_length(name, pattern)
     if len(pattern) - len(pattern.rstrip("\\")) & 1:
-        raise BadSetting("The regular expression ends in the middle of an escape; write the last backslash twice, or a letter after it.")
+        raise BadSetting(
+            "The regular expression ends in the middle of an escape; write the last backslash twice, or a "
+            "letter after it."
+        )
     from llguidance import regex_to_lark
 
     return _checked(name, [{"lark_grammar": f"{_OPTIONS}\nstart: /{regex_to_lark(pattern, 'd')}/"}])
 
 
 def lark_source(grammar: str) -> GrammarSource:
-    """The texts of a Lark grammar (llguidance's dialect), whose first rule is `start`. Raises `BadSetting`."""
+    """The texts of a Lark grammar (llguidance's dialect), whose first rule is `start`.
+
+    Raises `BadSetting`.
+    """
     name = "the grammar"
     _check_length(name, grammar)
     return _checked(name, [{"lark_grammar": f"{grammar}\n{_OPTIONS}"}])
 
 
 def limits() -> Any:
-    """llguidance's limits: about 15 ms for one mask, 100 MB for one grammar; errors without its inner state."""
+    """llguidance's limits: about 15 ms for one mask, 100 MB for one grammar; errors without its inner
+    state.
+    """
     from llguidance import LLParserLimits
 
     return LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
@@ -84,9 +104,16 @@ def limits() -> Any:
 
 def _schema_source(name: str, schema: dict[str, Any]) -> GrammarSource:
     options = schema.get("x-guidance", {})
-    if isinstance(options, Mapping) and "whitespace_pattern" not in options and options.get("whitespace_flexible") is not False:
+    if (
+        isinstance(options, Mapping)
+        and "whitespace_pattern" not in options
+        and options.get("whitespace_flexible") is not False
+    ):
         schema["x-guidance"] = {**options, "whitespace_pattern": _WHITESPACE}
-    grammars: list[dict[str, Any]] = [{"lark_grammar": f"{_OPTIONS}\nstart: @inner"}, {"name": "inner", "json_schema": schema}]
+    grammars: list[dict[str, Any]] = [
+        {"lark_grammar": f"{_OPTIONS}\nstart: @inner"},
+        {"name": "inner", "json_schema": schema},
+    ]
     return dataclasses.replace(_checked(name, grammars), is_json=True)
 
 
@@ -95,7 +122,9 @@ def _parse(schema: str) -> Any:
     try:
         return json.loads(schema, parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        raise BadSetting(f"The JSON schema is no JSON at line {error.lineno}, column {error.colno}: {_lower(error.msg)}.") from None
+        raise BadSetting(
+            f"The JSON schema is no JSON at line {error.lineno}, column {error.colno}: {_lower(error.msg)}."
+        ) from None
     except ValueError as error:
         raise BadSetting(f"The JSON schema has a number that cannot be used: {_lower(str(error))}.") from None
     except RecursionError:
@@ -110,7 +139,9 @@ def _check_length(name: str, text: str) -> None:
     if not text.strip():
         raise BadSetting(f"There is no text for {name}; write it, or choose another format.")
     if len(text) > _MOST_CHARACTERS:
-        raise BadSetting(f"{_upper(name)} has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are possible.")
+        raise BadSetting(
+            f"{_upper(name)} has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are possible."
+        )
 
 
 def _checked(name: str, grammars: list[dict[str, Any]]) -> GrammarSource:
@@ -121,12 +152,17 @@ def _checked(name: str, grammars: list[dict[str, Any]]) -> GrammarSource:
     except (ValueError, TypeError, RecursionError) as error:
         raise BadSetting(f"{_upper(name)} cannot be written as JSON: {_lower(str(error))}.") from None
     if name != "the regular expression" and sum(1 for _ in _REFERENCE.finditer(text)) > _MOST_REFERENCES:
-        raise BadSetting(f"{_upper(name)} has more than {_MOST_REFERENCES:,} rules or references; make it simpler.")
+        raise BadSetting(
+            f"{_upper(name)} has more than {_MOST_REFERENCES:,} rules or references; make it simpler."
+        )
     failed, messages = with_room(lambda: LLMatcher.validate_grammar_with_warnings(text, limits=limits()))
     if failed:
         raise BadSetting(_sentence(name, messages[0]))
     if any(message.startswith("no tokenizer") for message in messages):
-        raise BadSetting(f"{_upper(name)} names tokens in angle brackets, which no reply's text has; write texts in quotes.")
+        raise BadSetting(
+            f"{_upper(name)} names tokens in angle brackets, which no reply's text has; write texts in "
+            "quotes."
+        )
     return GrammarSource(name, text)
 
 
@@ -137,7 +173,10 @@ def _sentence(name: str, message: str) -> str:
         if regex:
             return f"The regular expression is not valid at character {len(regex[1]) - 3}: {regex[2]}."
         if "lookarounds not supported" in message:
-            return "The regular expression has \\b, or ^ or $ elsewhere than at its ends, which is not possible; leave it out."
+            return (
+                "The regular expression has \\b, or ^ or $ elsewhere than at its ends, which is not "
+                "possible; leave it out."
+            )
         place = None
     if place:
         trouble = f"a regular expression is not valid, {regex[2]}" if regex else place[3]
@@ -149,9 +188,15 @@ def _sentence(name: str, message: str) -> str:
         keys = ", ".join(re.findall(r'"[^"]*"', message))
         return f"{_upper(name)} uses {keys}, which cannot be enforced while a reply is written; leave it out."
     if "coerce_one_of" in message:
-        return f'{_upper(name)} uses "oneOf" with branches that can be true at once, which cannot be enforced; use "anyOf".'
+        return (
+            f'{_upper(name)} uses "oneOf" with branches that can be true at once, which cannot be enforced; '
+            'use "anyOf".'
+        )
     if message.startswith("Resource"):
-        return f"{_upper(name)} refers to another document with \"$ref\", which is not fetched; put it under \"$defs\"."
+        return (
+            f'{_upper(name)} refers to another document with "$ref", which is not fetched; put it under '
+            '"$defs".'
+        )
     message = message.partition("\n")[0].removeprefix("Unsatisfiable schema: ")
     return f"{_upper(name)} cannot be used: {_lower(message)}."
 

@@ -1,7 +1,8 @@
 """A tokenizer's vocabulary in llguidance's form, and 256 more tokens of one byte each.
 
-With a token for every byte a grammar can be walked along any bytes: through a part of a token, or through a character that
-the vocabulary has no token for. These tokens, and the one that stands for the end, come after the model's own: V + byte.
+With a token for every byte a grammar can be walked along any bytes: through a part of a token, or through a
+character that the vocabulary has no token for. These tokens, and the one that stands for the end, come after
+the model's own: V + byte.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 _MARKER = 0xFF  # llguidance writes control tokens with this byte, which no UTF-8 text has
 _SLICES = [r'[^"\\\x00-\x1F\x7F]{1,10}', r'[^"\\\x00-\x1F\x7F]+']
-"""Groups of tokens that llguidance allows at once, where a text in quotes may go on: its own four take twice as long to make."""
+"""Groups of tokens that llguidance allows at once, where a text in quotes may go on: its own four take
+twice as long to make.
+"""
 
 _LONGEST = 1000  # bytes of a token; llguidance's tree of tokens is at most 1024 deep
 
@@ -40,7 +43,10 @@ class _Words:
         self._first_byte = vocabulary.size
 
     def __call__(self, text: str) -> list[int]:
-        """A way to write a text. Grammars here never force tokens, so it needs to be no better than byte by byte."""
+        """A way to write a text.
+
+        Grammars here never force tokens, so it needs to be no better than byte by byte.
+        """
         return byte_tokens(self._first_byte, text.encode())
 
 
@@ -50,7 +56,9 @@ def byte_tokens(size: int, data: bytes) -> list[int]:
 
 
 def llguidance_tokenizer(tokenizer: Tokenizer) -> LLTokenizer:
-    """llguidance's tokenizer, made once while `tokenizer` lives (0.15 s for 49,000 tokens, 1.2 s for 256,000). From any thread."""
+    """llguidance's tokenizer, made once while `tokenizer` lives (0.15 s for 49,000 tokens, 1.2 s for
+    256,000). From any thread.
+    """
     with _lock:
         found = _known.get(tokenizer)
         if found is None:
@@ -59,5 +67,3 @@ def llguidance_tokenizer(tokenizer: Tokenizer) -> LLTokenizer:
             words = cast(TokenizerWrapper, _Words(vocabulary_of(tokenizer)))
             found = _known[tokenizer] = LLTokenizer(words, slices=_SLICES)
         return found
-
-

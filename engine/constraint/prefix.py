@@ -10,10 +10,11 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class PrefixFilter(TextFilter):
-    """The reply begins with one of `prefixes` (one text, or several), cut into tokens in any way; then anything may follow.
+    """The reply begins with one of `prefixes` (one text, or several), cut into tokens in any way; then
+    anything may follow.
 
-    The last token of the beginning may go beyond it. May end as soon as the beginning is there; never `ended`.
-    Raises `BadSetting` when there is no text, or the vocabulary cannot write any of them.
+    The last token of the beginning may go beyond it. May end as soon as the beginning is there; never
+    `ended`. Raises `BadSetting` when there is no text, or the vocabulary cannot write any of them.
     """
 
     def __init__(self, tokenizer: Tokenizer, prefixes: str | Sequence[str]) -> None:

@@ -1,4 +1,6 @@
-"""A call with a large stack: llguidance compiles by recursion, and a chain of some hundred rules would overflow a usual one."""
+"""A call with a large stack: llguidance compiles by recursion, and a chain of some hundred rules would
+overflow a usual one.
+"""
 
 from __future__ import annotations
 

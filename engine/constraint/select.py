@@ -12,9 +12,9 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 class SelectFilter(TextFilter):
     """The whole reply is one of `choices`, cut into tokens in any way.
 
-    `ended` once a choice is complete and no longer one can follow; where a longer one can, the reply may end or go on.
-    With `case_insensitive` each character may also be its lower, upper or folded form (ß also as SS or ss).
-    Raises `BadSetting` when there is no choice, or the vocabulary cannot write any of them.
+    `ended` once a choice is complete and no longer one can follow; where a longer one can, the reply may end
+    or go on. With `case_insensitive` each character may also be its lower, upper or folded form (ß also as SS
+    or ss). Raises `BadSetting` when there is no choice, or the vocabulary cannot write any of them.
     """
 
     def __init__(self, tokenizer: Tokenizer, choices: Sequence[str], case_insensitive: bool = False) -> None:

@@ -14,7 +14,8 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 class TextFilter:
     """A filter whose replies are some texts, or begin with one of them (`free`), cut into tokens in any way.
 
-    `units` are the texts as `text_units` gives them. Raises `BadSetting` when the vocabulary can write none of them.
+    `units` are the texts as `text_units` gives them. Raises `BadSetting` when the vocabulary can write none
+    of them.
     """
 
     def __init__(self, tokenizer: Tokenizer, units: Sequence[Sequence[Unit]], *, free: bool) -> None:
@@ -24,13 +25,18 @@ class TextFilter:
         self._prefix: bytes | None = None
         self.begin(b"")
         if not self._automaton.possible():
-            raise BadSetting("The model's vocabulary has no tokens for the characters that the reply must have; choose another text.")
+            raise BadSetting(
+                "The model's vocabulary has no tokens for the characters that the reply must have; choose "
+                "another text."
+            )
 
     def begin(self, prefix: bytes) -> None:
         """Forget everything; the reply repeats `prefix` (any bytes) first."""
         if prefix != self._prefix:
             before = [(prefix[i : i + 1],) for i in range(len(prefix))]
-            self._automaton = TextAutomaton(self._vocabulary, [[*before, *text] for text in self._units], free=self._free)
+            self._automaton = TextAutomaton(
+                self._vocabulary, [[*before, *text] for text in self._units], free=self._free
+            )
             self._prefix = prefix
         self._walk: list[State | None] = [self._automaton.start]
 
@@ -42,7 +48,10 @@ class TextFilter:
         return None if state.done and self._free else self._automaton.mask(state)
 
     def accept(self, token: int) -> None:
-        """Go on with a token. Raises `ValueError`, and changes nothing, for one that the mask does not allow."""
+        """Go on with a token.
+
+        Raises `ValueError`, and changes nothing, for one that the mask does not allow.
+        """
         state = self._walk[-1]
         if state is not None and state.done and (self._free or token in self._vocabulary.stop_ids):
             self._walk.append(state if self._free else None)
@@ -67,7 +76,9 @@ class TextFilter:
     def ended(self) -> bool:
         """Whether a text is complete and no longer one can follow."""
         state = self._walk[-1]
-        return state is None or (state.done and not self._free and not (self._automaton.mask(state) & self._vocabulary.text).any())
+        return state is None or (
+            state.done and not self._free and not (self._automaton.mask(state) & self._vocabulary.text).any()
+        )
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -75,7 +86,9 @@ class TextFilter:
         return self._vocabulary
 
     def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
-        """The shortest text that completes this one once `after` follows it; None where that is not allowed."""
+        """The shortest text that completes this one once `after` follows it; None where that is not
+        allowed.
+        """
         state = self._walk[-1]
         if state is None:
             return None if after else b""
@@ -92,7 +105,8 @@ class TextFilter:
 
 
 def text_units(text: str, *, case_insensitive: bool = False) -> list[Unit]:
-    """A text as the units of an automaton: its bytes, or the forms of each character (as it is, lower, upper, folded).
+    """A text as the units of an automaton: its bytes, or the forms of each character (as it is, lower, upper,
+    folded).
 
     Half a surrogate pair has no UTF-8 and becomes U+FFFD, as in the tokenizer.
     """

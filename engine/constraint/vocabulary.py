@@ -1,4 +1,6 @@
-"""A tokenizer's vocabulary as filters need it: the tokens that write text, by their bytes in order, and packed bits."""
+"""A tokenizer's vocabulary as filters need it: the tokens that write text, by their bytes in order, and
+packed bits.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ _known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictio
 class Vocabulary:
     """The V tokens of one tokenizer. Control tokens, stop tokens and ids without a text are in no text.
 
-    `texts` (V) are the bytes of each id, empty for what is in no text; `words` are those of the others in ascending order and
-    `ids` (n,) int64 their ids; `text` and `stop` are masks of these tokens and of the stop tokens.
+    `texts` (V) are the bytes of each id, empty for what is in no text; `words` are those of the others in
+    ascending order and `ids` (n,) int64 their ids; `text` and `stop` are masks of these tokens and of the
+    stop tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -51,7 +54,9 @@ class Vocabulary:
         """Where in `words[low:high]` those that begin with `beginning` (not empty) are: from, to."""
         stop = len(self.words) if high is None else high
         start = bisect_left(self.words, beginning, low, stop)
-        return start, bisect_left(self.words, _after(beginning), start, stop) if beginning.strip(b"\xff") else stop
+        return start, bisect_left(self.words, _after(beginning), start, stop) if beginning.strip(
+            b"\xff"
+        ) else stop
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:

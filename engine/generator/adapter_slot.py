@@ -18,7 +18,8 @@ MOST_STRENGTH = 100.0
 
 
 def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """(folder, strength) for each line "folder" or "folder = strength"; empty lines are skipped, strength 0 is none.
+    """(folder, strength) for each line "folder" or "folder = strength"; empty lines are skipped, strength 0
+    is none.
 
     Raises `BadSetting` for a strength that is no number from -100 to 100.
     """
@@ -35,15 +36,17 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
             strength = float("nan")
         if not -MOST_STRENGTH <= strength <= MOST_STRENGTH:
             raise BadSetting(
-                f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to {MOST_STRENGTH:g}; write the folder, an "
-                "equals sign and a number such as 0.8."
+                f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to "
+                f"{MOST_STRENGTH:g}; write the folder, an equals sign and a number such as 0.8."
             )
         wanted.append((folder.strip(), strength))
     return tuple((folder, strength) for folder, strength in wanted if strength)
 
 
 class AdapterSlot:
-    """Which adapters are on the model of `cache`; the cache itself knows, so several generators may share it."""
+    """Which adapters are on the model of `cache`; the cache itself knows, so several generators may share
+    it.
+    """
 
     def __init__(self, cache: PagedCache) -> None:
         self._cache = cache
@@ -56,11 +59,15 @@ class AdapterSlot:
         """Whether exactly these adapters are on the model."""
         return self._cache.key == _key(wanted)
 
-    def wear(self, wanted: Sequence[tuple[str, float]], stop: threading.Event | None = None) -> Generator[Loading, None, None]:
-        """Have exactly these adapters (folder, strength) on the model; when they are already, nothing happens. No sequence may be open.
+    def wear(
+        self, wanted: Sequence[tuple[str, float]], stop: threading.Event | None = None
+    ) -> Generator[Loading, None, None]:
+        """Have exactly these adapters (folder, strength) on the model; when they are already, nothing
+        happens. No sequence may be open.
 
-        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before, `Cancelled`
-        when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are wrong.
+        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before,
+        `Cancelled` when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are
+        wrong.
         """
         from engine.models.lora import put_on
         from engine.models.proof.first_use import prove_again

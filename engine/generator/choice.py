@@ -1,4 +1,6 @@
-"""Choosing one token of a sequence: from the sampler's distribution, a draft checked, and so that a reply in a format can end in time."""
+"""Choosing one token of a sequence: from the sampler's distribution, a draft checked, and so that a reply
+in a format can end in time.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,15 @@ from engine.speculation.verify import choose
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 _MOST_TRIED = 3
-"""Tokens drawn at one place after which the reply could not end in time; then the next one of the known way to the end is taken."""
+"""Tokens drawn at one place after which the reply could not end in time; then the next one of the known
+way to the end is taken.
+"""
 
 
 class Where(NamedTuple):
-    """One place of a sequence: the `logits` (V,) float32 of the token after `ids`, `only` which ids may be drawn (None: all), which
-    are `blocked`, and how many of these led to a banned text before (`attempt`)."""
+    """One place of a sequence: the `logits` (V,) float32 of the token after `ids`, `only` which ids may be
+    drawn (None: all), which are `blocked`, and how many of these led to a banned text before (`attempt`).
+    """
 
     logits: Floats
     ids: Sequence[int]
@@ -36,9 +41,16 @@ class Where(NamedTuple):
 
 
 def choose_token(
-    sampler: Sampler, where: Where, wanted: ReturnOptions, proposal: Proposal | None, mask: Mask | None, filters: FilterSet | None
+    sampler: Sampler,
+    where: Where,
+    wanted: ReturnOptions,
+    proposal: Proposal | None,
+    mask: Mask | None,
+    filters: FilterSet | None,
 ) -> tuple[Sampled, bool]:
-    """The token at a place, and whether it is the proposed one. `mask` is that of the filters, after which they can still end in time.
+    """The token at a place, and whether it is the proposed one.
+
+    `mask` is that of the filters, after which they can still end in time.
 
     Raises `NothingAllowed` where nothing can be drawn.
     """
@@ -52,7 +64,8 @@ def choose_token(
             whole = filters.whole_mask()
             if mask is whole:
                 raise
-            return _drawn(sampler, where, wanted, None, whole, tried)  # what is banned stays banned, even if the end is missed
+            # what is banned stays banned, even if the end is missed
+            return _drawn(sampler, where, wanted, None, whole, tried)
         if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
             break
         sampler.restore(before)
@@ -61,17 +74,31 @@ def choose_token(
 
 
 def _drawn(
-    sampler: Sampler, where: Where, wanted: ReturnOptions, proposal: Proposal | None, mask: Mask | None, tried: int = 0
+    sampler: Sampler,
+    where: Where,
+    wanted: ReturnOptions,
+    proposal: Proposal | None,
+    mask: Mask | None,
+    tried: int = 0,
 ) -> tuple[Sampled, bool]:
     """As `choose_token`; each of several tries at one place has a random number of its own."""
     logits, ids, only, blocked, attempt = where
     attempt += tried << 32
     if proposal is None:
         return sampler.sample(
-            logits, ids, mask=mask, only=only, blocked=blocked, attempt=attempt, top=wanted.top, alternatives=wanted.alternatives
+            logits,
+            ids,
+            mask=mask,
+            only=only,
+            blocked=blocked,
+            attempt=attempt,
+            top=wanted.top,
+            alternatives=wanted.alternatives,
         ), False
     look, place = sampler.look(logits, ids, mask=mask, only=only, blocked=blocked), len(ids)
-    token, accepted = choose(look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt))
+    token, accepted = choose(
+        look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt)
+    )
     return sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives), accepted
 
 
@@ -81,7 +108,9 @@ def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:
     if not banned and tables.allowed is None:
         return None
     allowed = range(tokenizer.vocab_size) if tables.allowed is None else tables.allowed
-    return vocabulary_of(tokenizer).mask_of(token for token in allowed if token not in banned and 0 <= token < tokenizer.vocab_size)
+    return vocabulary_of(tokenizer).mask_of(
+        token for token in allowed if token not in banned and 0 <= token < tokenizer.vocab_size
+    )
 
 
 def check_budget(filters: FilterSet, limit: int, room: int) -> None:
@@ -92,13 +121,13 @@ def check_budget(filters: FilterSet, limit: int, room: int) -> None:
     needed = filters.needed()
     if limit and needed > limit:
         raise BadSetting(
-            f"The shortest reply in the format that is asked for has {needed} tokens, but a reply may have {limit}; "
-            "allow longer replies, or ask for less."
+            f"The shortest reply in the format that is asked for has {needed} tokens, but a reply may have "
+            f"{limit}; allow longer replies, or ask for less."
         )
     if needed > room:
         raise BadSetting(
-            f"The shortest reply in the format that is asked for has {needed} tokens, but the context has room for {room}; "
-            "shorten the conversation, choose a larger context length, or ask for less."
+            f"The shortest reply in the format that is asked for has {needed} tokens, but the context has "
+            f"room for {room}; shorten the conversation, choose a larger context length, or ask for less."
         )
 
 

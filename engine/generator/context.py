@@ -18,13 +18,17 @@ Encode = Callable[[Sequence[Message]], list[int]]
 
 
 def reply_room(context_length: int, max_tokens: int) -> int:
-    """Tokens to keep free for the reply: what it may have at most, but no more than a quarter of the context."""
+    """Tokens to keep free for the reply: what it may have at most, but no more than a quarter of the
+    context.
+    """
     quarter = context_length // 4
     return min(max_tokens, quarter) if max_tokens else quarter
 
 
 def turns(messages: Sequence[Message]) -> list[list[int]]:
-    """Indices of all messages but the system's, a user's message and the replies to it together, oldest turn first."""
+    """Indices of all messages but the system's, a user's message and the replies to it together, oldest
+    turn first.
+    """
     found: list[list[int]] = []
     for index, message in enumerate(messages):
         if message.role == "system":
@@ -38,8 +42,8 @@ def turns(messages: Sequence[Message]) -> list[list[int]]:
 class OldestFirst:
     """Leaves out the oldest turns of a conversation that has outgrown the context.
 
-    It drops more than it must, an eighth of the context, and then keeps to that cut while the conversation fits: so the
-    beginning of the prompt stays the same for several turns and need not be read again.
+    It drops more than it must, an eighth of the context, and then keeps to that cut while the conversation
+    fits: so the beginning of the prompt stays the same for several turns and need not be read again.
     """
 
     def __init__(self, context_length: int) -> None:
@@ -47,10 +51,11 @@ class OldestFirst:
         self._left_out: tuple[Message, ...] = ()
 
     def fit(self, messages: Sequence[Message], encode: Encode, room: int) -> tuple[int, list[int]]:
-        """How many messages are left out so that `room` tokens stay free, and the ids of the prompt made from the rest.
+        """How many messages are left out so that `room` tokens stay free, and the ids of the prompt made from
+        the rest.
 
-        System messages and the last turn always stay; when they alone take the room, the reply gets what is left. Raises
-        `ContextTooLong` when they do not fit at all.
+        System messages and the last turn always stay; when they alone take the room, the reply gets what is
+        left. Raises `ContextTooLong` when they do not fit at all.
         """
         groups, ids = turns(messages), encode(messages)
         count = 0
@@ -62,8 +67,8 @@ class OldestFirst:
                 ids = encode(_without(messages, groups, count))
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"The last message is too long: with the system prompt it takes {len(ids)} tokens, but the context holds "
-                f"{self.context_length} and {room} of them are for the reply; shorten it by "
+                f"The last message is too long: with the system prompt it takes {len(ids)} tokens, but the "
+                f"context holds {self.context_length} and {room} of them are for the reply; shorten it by "
                 f"{len(ids) + room - self.context_length} tokens or choose a larger context length."
             )
         self._left_out = _first(messages, groups, count)
@@ -99,8 +104,9 @@ def _without(messages: Sequence[Message], groups: list[list[int]], count: int) -
 class WrittenReplies:
     """Remembers the ids of replies as they were sampled.
 
-    A model may write a text in other tokens than the tokenizer would, so the prompt of the next turn, tokenised from text,
-    would part from the cache in the middle of the reply. Here such a stretch gets its own ids back, when its bytes are the same.
+    A model may write a text in other tokens than the tokenizer would, so the prompt of the next turn,
+    tokenised from text, would part from the cache in the middle of the reply. Here such a stretch gets its
+    own ids back, when its bytes are the same.
     """
 
     def __init__(self, tokenizer: Tokenizer, keep: int = 128) -> None:
@@ -109,7 +115,10 @@ class WrittenReplies:
         self._replies: dict[bytes, list[int]] = {}
 
     def remember(self, prompt_ids: Sequence[int], reply_ids: Sequence[int]) -> None:
-        """The reply to a prompt, without its stop token. A prompt that ends in a reply known already continues that one."""
+        """The reply to a prompt, without its stop token.
+
+        A prompt that ends in a reply known already continues that one.
+        """
         if not reply_ids or not self._tokenizer.special_ids.isdisjoint(reply_ids):
             return
         prompt, reply = _packed(prompt_ids), list(reply_ids)

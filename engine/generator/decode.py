@@ -22,7 +22,9 @@ Steps = Generator[Prefill | StepOutput, None, None]
 
 @dataclass
 class Clock:
-    """Times and counts of one sequence, seconds of `time.perf_counter`; `started` may lie before the loop (the request)."""
+    """Times and counts of one sequence, seconds of `time.perf_counter`; `started` may lie before the loop
+    (the request).
+    """
 
     started: float
     prefill_started: float = 0.0
@@ -62,12 +64,18 @@ class Clock:
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
-    """Raise `BadSetting` for no ids or ids outside the vocabulary, and `ContextTooLong` when they do not fit."""
+    """Raise `BadSetting` for no ids or ids outside the vocabulary, and `ContextTooLong` when they do not
+    fit.
+    """
     if not ids:
-        raise BadSetting("The prompt is empty, but a model needs at least one token to go on from; give it some text.")
+        raise BadSetting(
+            "The prompt is empty, but a model needs at least one token to go on from; give it some text."
+        )
     outside = next((token for token in ids if not 0 <= token < vocab_size), None)
     if outside is not None:
-        raise BadSetting(f"Token id {outside} is not in the model's vocabulary; ids go from 0 to {vocab_size - 1}.")
+        raise BadSetting(
+            f"Token id {outside} is not in the model's vocabulary; ids go from 0 to {vocab_size - 1}."
+        )
     if len(ids) > context_length:
         raise ContextTooLong(
             f"The prompt has {len(ids)} tokens, but the context holds {context_length}; shorten it by "
@@ -75,15 +83,27 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
         )
 
 
-def write(runner: SequenceRunner, sequence: TokenSequence, clock: Clock, stop: Stop = None, drafting: Drafting | None = None) -> Steps:
-    """Yield `Prefill` until the prompt is read, then one `StepOutput` a token; the last one carries the reason.
+def write(
+    runner: SequenceRunner,
+    sequence: TokenSequence,
+    clock: Clock,
+    stop: Stop = None,
+    drafting: Drafting | None = None,
+) -> Steps:
+    """Yield `Prefill` until the prompt is read, then one `StepOutput` a token; the last one carries the
+    reason.
 
-    Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run still cached.
-    The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt. After a
-    draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void. A device that can
-    draws usual tokens by itself (`engine.generator.overlap`).
+    Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run
+    still cached. The token that ended the sequence is not run: it costs nothing then, and is read with the
+    next turn's prompt. After a draft, each row of the pass decides one token; from the first one that is not
+    the drafted one, the rest is void. A device that can draws usual tokens by itself
+    (`engine.generator.overlap`).
     """
-    drafting, ahead, stopped = drafting or Drafting(), OverlappedDecode(runner, sequence), stop.is_set if stop is not None else _never
+    drafting, ahead, stopped = (
+        drafting or Drafting(),
+        OverlappedDecode(runner, sequence),
+        stop.is_set if stop is not None else _never,
+    )
     decide, run, drafts = drafting.timed(sequence.decide), drafting.timed(runner.run), drafting.active
     clock.drafting = drafting
     clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
@@ -137,7 +157,9 @@ def write(runner: SequenceRunner, sequence: TokenSequence, clock: Clock, stop: S
         sequence.close()
 
 
-def _read(runner: SequenceRunner, clock: Clock, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
+def _read(
+    runner: SequenceRunner, clock: Clock, stop: threading.Event | None
+) -> Generator[Prefill, None, Floats | None]:
     """Read the prompt and keep the times."""
     reading = runner.prefill(stop)
     while True:

@@ -1,4 +1,6 @@
-"""The draft model of a chat: loaded when a request asks for it, checked against the model it drafts for, released after."""
+"""The draft model of a chat: loaded when a request asks for it, checked against the model it drafts for,
+released after.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,15 @@ class DraftSlot:
     def fit(self, settings: SpeculationSettings, stop: threading.Event) -> Generator[Loading, None, None]:
         """Have the draft model that `settings` want: load it, or release the one that is not wanted any more.
 
-        Raises `BadSetting` for none chosen or one whose vocabulary does not match, `Cancelled` when `stop` was set, and
-        what loading raises.
+        Raises `BadSetting` for none chosen or one whose vocabulary does not match, `Cancelled` when `stop`
+        was set, and what loading raises.
         """
         wanted = settings.draft_model if settings.method == "model" else ""
         if settings.method == "model" and not wanted:
-            raise BadSetting("Drafting with a draft model is chosen, but no draft model is named; choose one, or switch drafting off.")
+            raise BadSetting(
+                "Drafting with a draft model is chosen, but no draft model is named; choose one, or switch "
+                "drafting off."
+            )
         if wanted == self._path:
             return
         self.close()
@@ -58,7 +63,9 @@ class DraftSlot:
                 raise BadSetting(f"{Path(path).name} cannot draft for this model: {problem}")
             backend = make_backend(self._load)
             try:
-                yield from self._set(read_model(checkpoint, backend, prepare=preparation(checkpoint, self._load)), stop)
+                yield from self._set(
+                    read_model(checkpoint, backend, prepare=preparation(checkpoint, self._load)), stop
+                )
             except BaseException as error:
                 forget_frames(error)  # which hold what was loaded
                 backend.trim()
@@ -66,7 +73,9 @@ class DraftSlot:
         finally:
             checkpoint.close()
 
-    def _set(self, loading: Generator[Loading, None, Model], stop: threading.Event) -> Generator[Loading, None, None]:
+    def _set(
+        self, loading: Generator[Loading, None, Model], stop: threading.Event
+    ) -> Generator[Loading, None, None]:
         """Load the model and give it to the drafters."""
         while True:
             try:

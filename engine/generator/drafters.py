@@ -38,7 +38,10 @@ class Totals:
         """A sequence is over."""
         now = _counts(state)
         self.tokens, self.drafted, self.accepted = (
-            total + new - old for total, new, old in zip((self.tokens, self.drafted, self.accepted), now, self._skipped, strict=True)
+            total + new - old
+            for total, new, old in zip(
+                (self.tokens, self.drafted, self.accepted), now, self._skipped, strict=True
+            )
         )
         self._skipped = (0, 0, 0)
 
@@ -67,7 +70,9 @@ class Drafters:
     def __init__(self, cache: PagedCache, vocabulary: int) -> None:
         self.totals = Totals()
         self.threshold: float | None = None
-        """A draft model guesses on while its likeliest token has this probability; None leaves it to `DraftModel`."""
+        """A draft model guesses on while its likeliest token has this probability; None leaves it to
+        `DraftModel`.
+        """
         self._preloaded: list[int] = []
         self._ngram: tuple[tuple[int, int, bool], NgramDrafter] | None = None
         self._cache = cache
@@ -82,7 +87,8 @@ class Drafters:
         return self._draft_cache is not None
 
     def set_model(self, model: Model, cache: PagedCache | None = None) -> None:
-        """Draft with this model; without a cache it gets one of the target's context length, or its own where that is shorter.
+        """Draft with this model; without a cache it gets one of the target's context length, or its own where
+        that is shorter.
 
         Raises ValueError for a cache of another model, `NotEnoughMemory` where none can be made.
         """
@@ -90,7 +96,10 @@ class Drafters:
             raise ValueError("the draft cache was made for another model")
         self.drop_model()
         length = min(self._cache.context_length, model.config.context_length)
-        self._draft_cache, self._owned = cache or PagedCache(model, CacheSettings(context_length=length)), cache is None
+        self._draft_cache, self._owned = (
+            cache or PagedCache(model, CacheSettings(context_length=length)),
+            cache is None,
+        )
 
     def drop_model(self) -> None:
         """Draft without a model; a cache that was made here is closed, the model itself is its owner's."""
@@ -99,27 +108,41 @@ class Drafters:
         self._draft_cache = None
         self._paces = {key: draft_length for key, draft_length in self._paces.items() if key[0] != "model"}
 
-    def drafting(self, settings: SpeculationSettings, params: GenerationParams, stop: threading.Event | None, *, fixed: bool) -> Drafting:
-        """The drafting of one sequence. With a `fixed` seed and a draft model its lengths depend on no clock, so that the
-        reply can be repeated. Raises `BadSetting` for a draft model that is not there."""
+    def drafting(
+        self,
+        settings: SpeculationSettings,
+        params: GenerationParams,
+        stop: threading.Event | None,
+        *,
+        fixed: bool,
+    ) -> Drafting:
+        """The drafting of one sequence. With a `fixed` seed and a draft model its lengths depend on no clock,
+        so that the reply can be repeated. Raises `BadSetting` for a draft model that is not there.
+        """
         if settings.method == "none":
             return Drafting()
         if settings.method == "ngram":
             if settings.ngram_min > settings.ngram_max:
                 raise BadSetting(
-                    f"The shortest match of drafting is {settings.ngram_min} tokens, but the longest is {settings.ngram_max}; "
-                    "make the longest at least as long."
+                    f"The shortest match of drafting is {settings.ngram_min} tokens, but the longest is "
+                    f"{settings.ngram_max}; make the longest at least as long."
                 )
             return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
         if self._draft_cache is None:
-            raise BadSetting("Drafting with a draft model is chosen, but no draft model is loaded; choose one, or switch drafting off.")
-        # What a draft is drawn from may be anything, as long as it is told: steps with a memory or a coin of their own stay out.
+            raise BadSetting(
+                "Drafting with a draft model is chosen, but no draft model is loaded; choose one, or "
+                "switch drafting off."
+            )
+        # What a draft is drawn from may be anything, as long as it is told: steps with a memory or a coin of
+        # their own stay out.
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
         model = DraftModel(
             self._draft_cache, lambda: Sampler(own, params.seed, params.tables),
             vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
         )  # fmt: skip
-        return Drafting(model, self._draft_length(settings, deterministic=fixed and not _greedy(params.sampler)))
+        return Drafting(
+            model, self._draft_length(settings, deterministic=fixed and not _greedy(params.sampler))
+        )
 
     def preload(self, ids: Sequence[int]) -> None:
         """Let repeats of this text be guessed, too, in every sequence from now on."""
@@ -139,14 +162,24 @@ class Drafters:
         free = settings.method == "ngram"
         cost = GUESS_COST if free else self._draft_share() + _ROW_COST
         if deterministic or not settings.adaptive:
-            return DraftLengthController(settings.draft_tokens, settings.adaptive, free=free, deterministic=deterministic, guess_cost=cost)
+            return DraftLengthController(
+                settings.draft_tokens,
+                settings.adaptive,
+                free=free,
+                deterministic=deterministic,
+                guess_cost=cost,
+            )
         key = (settings.method, settings.draft_tokens)
-        return self._paces.setdefault(key, DraftLengthController(settings.draft_tokens, True, free=free, guess_cost=cost))
+        return self._paces.setdefault(
+            key, DraftLengthController(settings.draft_tokens, True, free=free, guess_cost=cost)
+        )
 
     def _draft_share(self) -> float:
         """A pass of the draft model as a share of the target's, by the weights that are read for it."""
         assert self._draft_cache is not None
-        return self._draft_cache.model.weight_bytes_per_token / max(1, self._cache.model.weight_bytes_per_token)
+        return self._draft_cache.model.weight_bytes_per_token / max(
+            1, self._cache.model.weight_bytes_per_token
+        )
 
 
 def _greedy(sampler: SamplerSettings) -> bool:

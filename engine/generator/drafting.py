@@ -16,12 +16,18 @@ R = TypeVar("R")
 
 
 class Drafting:
-    """What the loop asks before each pass. Without a drafter there are never proposals, and nothing is measured."""
+    """What the loop asks before each pass.
 
-    def __init__(self, drafter: Drafter | None = None, draft_length: DraftLengthController | None = None) -> None:
+    Without a drafter there are never proposals, and nothing is measured.
+    """
+
+    def __init__(
+        self, drafter: Drafter | None = None, draft_length: DraftLengthController | None = None
+    ) -> None:
         self._drafter = drafter
         self._draft_length = draft_length
-        self._seconds = 0.0  # of the pass: drafting, running and deciding, without what the reader of the text does meanwhile
+        # of the pass: drafting, running and deciding, without what the reader of the text does meanwhile
+        self._seconds = 0.0
         self._drafted = 0
         self._running = False
 
@@ -33,7 +39,9 @@ class Drafting:
         return self._drafter is not None and self._draft_length is not None
 
     def timed(self, work: Callable[P, R]) -> Callable[P, R]:
-        """A part of a pass whose time counts: the same function, which notes how long it takes where that is asked for."""
+        """A part of a pass whose time counts: the same function, which notes how long it takes where that
+        is asked for.
+        """
         if self._draft_length is None:
             return work
 
@@ -64,7 +72,9 @@ class Drafting:
         left = limit - sequence.new_tokens - 1 if limit else room
         count = max(0, min(self._draft_length.next_length(), room, left))
         if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
-            self._drafter.extra_cost = self._draft_length.extra_cost if self._draft_length.adaptive else usual_cost
+            self._drafter.extra_cost = (
+                self._draft_length.extra_cost if self._draft_length.adaptive else usual_cost
+            )
         proposals = self.timed(self._drafter.propose)(sequence.ids, count) if count else []
         self._drafted = len(proposals)
         return proposals

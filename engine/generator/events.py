@@ -11,14 +11,16 @@ from engine.generator.decode import Clock, Steps
 from engine.generator.sequence import TokenSequence
 
 RUNNING_SECONDS = 0.5
-"""Time between two `Running` events: figures that change more often are not read, but showing them costs a CPU model its time."""
+"""Time between two `Running` events: figures that change more often are not read, but showing them costs a
+CPU model its time.
+"""
 
 
 def events(
     steps: Steps, sequence: TokenSequence, clock: Clock, interval: int = 1, gather_seconds: float = 0.0
 ) -> Generator[Prefill | Text | Running | Done, None, None]:
-    """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds` of the last, and at its
-    end. Closing it closes `steps`.
+    """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds`
+    of the last, and at its end. Closing it closes `steps`.
     """
     text, tokens, suppressed = "", list[TokenInfo](), ""
     count, told, handed = 0, time.perf_counter(), -math.inf

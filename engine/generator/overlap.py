@@ -1,7 +1,8 @@
-"""Writing with a device that draws by itself, one step ahead: which sequences may, and how what it drew is taken in.
+"""Writing with a device that draws by itself, one step ahead: which sequences may, and how what it drew is
+taken in.
 
-The host's own way (`engine.generator.decode`) decides whatever is unusual, and takes over wherever the device cannot go on. Both ways give
-the same text; the device is only not kept waiting.
+The host's own way (`engine.generator.decode`) decides whatever is unusual, and takes over wherever the device
+cannot go on. Both ways give the same text; the device is only not kept waiting.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ if TYPE_CHECKING:
 _LONGEST_PAUSE = 256
 
 
-def sampling_plan(settings: SamplerSettings, tables: TokenTables, size: int, *, top: int = 0, alternatives: int = 0) -> SamplingPlan | None:
-    """How a device draws as `engine.sampling.sampler.Sampler` would over `size` tokens; None where steps do what no plan can say.
+def sampling_plan(
+    settings: SamplerSettings, tables: TokenTables, size: int, *, top: int = 0, alternatives: int = 0
+) -> SamplingPlan | None:
+    """How a device draws as `engine.sampling.sampler.Sampler` would over `size` tokens; None where steps do
+    what no plan can say.
 
     Penalties come first in a plan, then steps that look only at how likely a token is.
     """
     steps = [step for kind in ordered_steps(settings.order) if (step := kind.from_settings(settings)).active]
     greedy = Temperature.from_settings(settings).greedy
     steps = [step for step in steps if step.when_greedy] if greedy else steps
-    penalties: list[SamplerStep] = [step for step in steps if isinstance(step, RepetitionPenalty | OccurrencePenalty)]
+    penalties: list[SamplerStep] = [
+        step for step in steps if isinstance(step, RepetitionPenalty | OccurrencePenalty)
+    ]
     if steps[: len(penalties)] != penalties:
         return None
     few = [step.for_few() for step in steps[len(penalties) :]]
@@ -87,21 +93,31 @@ class OverlappedDecode:
         self._misses = self._pause = 0
 
     def possible(self) -> bool:
-        """Whether the next tokens can be drawn by the device. Asked once for each token that the host decided."""
+        """Whether the next tokens can be drawn by the device.
+
+        Asked once for each token that the host decided.
+        """
         if not self._asked:
             self._asked = True
             if not self._sequence.needs_host and self._runner.single:
                 wanted, params = self._sequence.params.wanted, self._sequence.params
                 size = self._runner.vocabulary
-                self._params = sampling_plan(params.sampler, params.tables, size, top=wanted.top, alternatives=wanted.alternatives)
-                self._decode_loop = self._runner.decode_loop(self._params) if self._params is not None else None
+                self._params = sampling_plan(
+                    params.sampler, params.tables, size, top=wanted.top, alternatives=wanted.alternatives
+                )
+                self._decode_loop = (
+                    self._runner.decode_loop(self._params) if self._params is not None else None
+                )
         if self._decode_loop is None or not self._sequence.usual:
             return False
         self._pause = max(0, self._pause - 1)
         return not self._pause
 
     def write(self, clock: Clock, stopped: Callable[[], bool]) -> Generator[StepOutput, None, Floats | None]:
-        """Emissions like the loop's. Returns the logits (V,) of the next token where the host has to decide it, None at the end."""
+        """Emissions like the loop's.
+
+        Returns the logits (V,) of the next token where the host has to decide it, None at the end.
+        """
         decode_loop, runner, sequence = self._decode_loop, self._runner, self._sequence
         assert decode_loop is not None
         runner.start(decode_loop, sequence.ids, sequence.uniform)
@@ -139,7 +155,9 @@ class OverlappedDecode:
             self._decode_loop.close()
 
     def _missed(self, undecided: bool) -> None:
-        """Where the device often cannot tell, a step that was begun in vain costs more than waiting does: the host goes on for a while."""
+        """Where the device often cannot tell, a step that was begun in vain costs more than waiting does:
+        the host goes on for a while.
+        """
         if undecided:
             self._misses += 1
             self._pause = min(2**self._misses, _LONGEST_PAUSE)

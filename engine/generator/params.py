@@ -1,4 +1,7 @@
-"""What one sequence is to be: everything that is settled before its first token. Frozen; what changes lives in the sequence."""
+"""What one sequence is to be: everything that is settled before its first token.
+
+Frozen; what changes lives in the sequence.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 class ReturnOptions:
     """What to report of each token besides its probabilities.
 
-    The `top` likeliest tokens after all steps, the model's own likeliest as `alternatives`, the raw `logits`; `special` shows
-    special tokens as text instead of hiding them.
+    The `top` likeliest tokens after all steps, the model's own likeliest as `alternatives`, the raw `logits`;
+    `special` shows special tokens as text instead of hiding them.
     """
 
     top: int = 0
@@ -32,8 +35,8 @@ class ReturnOptions:
 class GenerationParams:
     """One sequence. `filters` are used by it alone; with `prefer_end` it ends as soon as they allow it.
 
-    `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the filters look at.
-    `heal` draws the prompt's last token anew among those that begin with its text.
+    `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the
+    filters look at. `heal` draws the prompt's last token anew among those that begin with its text.
     """
 
     sampler: SamplerSettings
@@ -49,18 +52,29 @@ class GenerationParams:
     heal: bool = False
 
 
-def token_tables(tokenizer: Tokenizer, sampler: SamplerSettings, constraint: ConstraintSettings = ConstraintSettings()) -> TokenTables:
-    """What the sampler must know of the vocabulary, as ids. Raises `BadSetting` for a bias that names no single token."""
-    outside = next((i for i in (*constraint.allowed_tokens, *constraint.banned_tokens) if i >= tokenizer.vocab_size), None)
+def token_tables(
+    tokenizer: Tokenizer, sampler: SamplerSettings, constraint: ConstraintSettings = ConstraintSettings()
+) -> TokenTables:
+    """What the sampler must know of the vocabulary, as ids.
+
+    Raises `BadSetting` for a bias that names no single token.
+    """
+    outside = next(
+        (i for i in (*constraint.allowed_tokens, *constraint.banned_tokens) if i >= tokenizer.vocab_size),
+        None,
+    )
     if outside is not None:
         raise BadSetting(
-            f"Token id {outside} is allowed or banned, but this model's ids go from 0 to {tokenizer.vocab_size - 1}; take it off the list."
+            f"Token id {outside} is allowed or banned, but this model's ids go from 0 to "
+            f"{tokenizer.vocab_size - 1}; take it off the list."
         )
     return TokenTables(
         vocabulary=tokenizer.vocab_size,
         bias=parse_bias(constraint.logit_bias, tokenizer),
         allowed=frozenset(constraint.allowed_tokens) or None,
         banned=frozenset(constraint.banned_tokens),
-        dry_breakers=ids_containing(tokenizer, sampler.dry_breakers) if sampler.dry_multiplier else frozenset(),
+        dry_breakers=ids_containing(tokenizer, sampler.dry_breakers)
+        if sampler.dry_multiplier
+        else frozenset(),
         xtc_protected=ids_containing(tokenizer, ("\n",)) if sampler.xtc_probability else frozenset(),
     )

@@ -1,4 +1,6 @@
-"""From a chat request to token ids: the template, turns left out where the context is full, replies in their own tokens."""
+"""From a chat request to token ids: the template, turns left out where the context is full, replies in
+their own tokens.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model reads: `dropped` of the oldest messages are left out, or `cut` tokens of a plain text's beginning; the last
-    `given` ids are the reply's beginning.
+    """What the model reads: `dropped` of the oldest messages are left out, or `cut` tokens of a plain text's
+    beginning; the last `given` ids are the reply's beginning.
     """
 
     dropped: int
@@ -43,7 +45,10 @@ class Prompts:
         self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 
     def build(self, request: ChatRequest) -> Prompt:
-        """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
+        """The prompt of a request.
+
+        Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue.
+        """
         if request.plain:
             return self._plain(request)
         if request.continue_last and (not request.messages or request.messages[-1].role != "assistant"):
@@ -56,18 +61,23 @@ class Prompts:
             return self._encode(messages, request)
 
         if request.stops.when_full == "drop_oldest":
-            dropped, ids = self._window.fit(request.messages, encode, reply_room(self.context_length, request.stops.max_tokens))
+            dropped, ids = self._window.fit(
+                request.messages, encode, reply_room(self.context_length, request.stops.max_tokens)
+            )
         else:
             dropped, ids = 0, encode(request.messages)
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"The conversation has {len(ids)} tokens, but the context holds {self.context_length}; let the oldest turns be "
-                "dropped, start a new conversation, or choose a larger context length."
+                f"The conversation has {len(ids)} tokens, but the context holds {self.context_length}; let "
+                "the oldest turns be dropped, start a new conversation, or choose a larger context length."
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
 
     def size(self, request: ChatRequest) -> PromptSize:
-        """How long the prompt is when nothing is left out of it, and what is kept free for the reply. Raises `BadTemplate`."""
+        """How long the prompt is when nothing is left out of it, and what is kept free for the reply.
+
+        Raises `BadTemplate`.
+        """
         drops = request.stops.when_full == "drop_oldest"
         reply = reply_room(self.context_length, request.stops.max_tokens) if drops else 0
         return PromptSize(len(self._encode(request.messages, request)), self.context_length, reply)
@@ -75,27 +85,35 @@ class Prompts:
     def shares(self, messages: Sequence[Message], total: int) -> tuple[int, ...]:
         """The tokens of each message in a prompt of `total`, with its place in the template."""
         own = [self._count(message.content) for message in messages]
-        scale = min(1.0, total / max(1, sum(own)))  # a template may leave something out, such as earlier thoughts
+        # a template may leave something out, such as earlier thoughts
+        scale = min(1.0, total / max(1, sum(own)))
         ends = [round(scale * end) for end in accumulate(own)]
         rest = total - ends[-1]
         ends = [end + rest * (place + 1) // len(ends) for place, end in enumerate(ends)]
         return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
     def _plain(self, request: ChatRequest) -> Prompt:
-        """The prompt of a free completion. A text beyond the context loses its beginning where `stops.when_full` lets it."""
+        """The prompt of a free completion.
+
+        A text beyond the context loses its beginning where `stops.when_full` lets it.
+        """
         if not request.messages:
             raise BadSetting("There is no text to go on from.")
         first = self._tokenizer.encode("", add_bos=self._tokenizer.add_bos)
-        text = list(request.continue_ids) or self._tokenizer.encode(request.messages[-1].content, special=True)
+        text = list(request.continue_ids) or self._tokenizer.encode(
+            request.messages[-1].content, special=True
+        )
         cut, most = 0, self.context_length - len(first)
         if request.stops.when_full == "drop_oldest":
             most -= reply_room(self.context_length, request.stops.max_tokens)
-            step = max(1, self.context_length // 8)  # cut in steps: the beginning stays the same, and cached, for many tokens
+            # cut in steps: the beginning stays the same, and cached, for many tokens
+            step = max(1, self.context_length // 8)
             cut = min(len(text), -(-max(0, len(text) - most) // step) * step)
         elif len(text) > most:
             raise ContextTooLong(
-                f"The text has {len(text) + len(first)} tokens, but the context holds {self.context_length}; let its beginning be "
-                "left out, shorten it, or choose a larger context length."
+                f"The text has {len(text) + len(first)} tokens, but the context holds "
+                f"{self.context_length}; let its beginning be left out, shorten it, or choose a larger "
+                "context length."
             )
         ids = [*first, *text[cut:]]
         if not ids:
@@ -103,15 +121,22 @@ class Prompts:
         return self.completion(ids, request, cut)
 
     def completion(self, ids: Sequence[int], request: ChatRequest, cut: int = 0) -> Prompt:
-        """The prompt of exactly these ids, with the negative prompt of the request where it wants guidance."""
+        """The prompt of exactly these ids, with the negative prompt of the request where it wants
+        guidance.
+        """
         guidance = None
         if request.guidance.cfg_scale != 1.0:
-            negative = self._tokenizer.encode(request.guidance.negative_prompt, add_bos=self._tokenizer.add_bos) or ids[-1:]
+            negative = (
+                self._tokenizer.encode(request.guidance.negative_prompt, add_bos=self._tokenizer.add_bos)
+                or ids[-1:]
+            )
             guidance = Guidance(tuple(negative), request.guidance.cfg_scale)
         return Prompt(0, list(ids), guidance=guidance, cut=cut)
 
     def remember(self, prompt: Prompt, ids: Sequence[int], *, healed: bool) -> None:
-        """A reply was written in these tokens; when `healed`, the first of them took the place of the prompt's last one."""
+        """A reply was written in these tokens; when `healed`, the first of them took the place of the
+        prompt's last one.
+        """
         before = len(prompt.ids) - max(prompt.given, healed)
         state = prompt.ids[before : -1 if healed else None]
         written = [id for id in ids if id not in self._tokenizer.special_ids]
@@ -124,12 +149,23 @@ class Prompts:
         ids = self._ids(messages, add_generation_prompt=not last, continue_last=last)
         return self._written.restore(ids)
 
-    def _ids(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False) -> list[int]:
-        """The rendered messages. Thoughts between control tokens are left out: written back they would be mere text."""
+    def _ids(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False
+    ) -> list[int]:
+        """The rendered messages.
+
+        Thoughts between control tokens are left out: written back they would be mere text.
+        """
         if self._hidden:
-            messages = [self._answer(message) if message.role == "assistant" else message for message in messages]
+            messages = [
+                self._answer(message) if message.role == "assistant" else message for message in messages
+            ]
         return encode_chat(
-            self._tokenizer, self._template, messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last
+            self._tokenizer,
+            self._template,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_last=continue_last,
         )[1]
 
     def _answer(self, message: Message) -> Message:
@@ -163,7 +199,7 @@ class Prompts:
         ids = self._encode((*system, *(message for message in messages if message.role != "system")), request)
         if len(ids) > self.context_length:
             raise ContextTooLong(
-                f"With the negative prompt the conversation has {len(ids)} tokens, but the context holds {self.context_length}; "
-                "shorten the negative prompt or choose a larger context length."
+                f"With the negative prompt the conversation has {len(ids)} tokens, but the context holds "
+                f"{self.context_length}; shorten the negative prompt or choose a larger context length."
             )
         return Guidance(tuple(ids), wanted.cfg_scale)

@@ -1,7 +1,7 @@
 """Where the logits of one sequence come from: its row in the cache, and with guidance a second, negative one.
 
-Classifier-free guidance (arXiv 2306.17806) mixes log-probabilities: scale * positive + (1 - scale) * negative. Both rows are
-ordinary sequences of the page table, so both are found again by the next turn.
+Classifier-free guidance (arXiv 2306.17806) mixes log-probabilities: scale * positive + (1 - scale) *
+negative. Both rows are ordinary sequences of the page table, so both are found again by the next turn.
 """
 
 from __future__ import annotations
@@ -22,20 +22,28 @@ from engine.models.paged import PagedCache
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """The ids that stand in place of the prompt in the negative row, and how far the reply is pushed away from it."""
+    """The ids that stand in place of the prompt in the negative row, and how far the reply is pushed away
+    from it.
+    """
 
     negative_ids: tuple[int, ...]
     scale: float
 
 
 class SequenceRunner:
-    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run stays cached.
+    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run
+    stays cached.
 
-    With `replayed`, the passes of each row, nothing that is cached is taken, the prompts are read in these passes, and nothing stays.
+    With `replayed`, the passes of each row, nothing that is cached is taken, the prompts are read in these
+    passes, and nothing stays.
     """
 
     def __init__(
-        self, cache: PagedCache, prompt: Sequence[int], guidance: Guidance | None = None, replayed: Sequence[Passes] = ()
+        self,
+        cache: PagedCache,
+        prompt: Sequence[int],
+        guidance: Guidance | None = None,
+        replayed: Sequence[Passes] = (),
     ) -> None:
         self._cache = cache
         self._guidance = guidance
@@ -69,14 +77,18 @@ class SequenceRunner:
         return found
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The passes over each row's whole prompt, those that it was found in the cache by included; after `open`, before any runs."""
+        """The passes over each row's whole prompt, those that it was found in the cache by included; after
+        `open`, before any runs.
+        """
         return tuple(tuple(self._passes[row] + self.passes_ahead(row)) for row in range(len(self._leases)))
 
     def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
-        """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done == total at the end.
+        """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done ==
+        total at the end.
 
-        Returns the logits (V,) float32 after the prompt, or None when `stop` was set. The last token of a prompt runs alone:
-        so the logits that the reply begins with are the same, bit for bit, whether the rest was cached or not.
+        Returns the logits (V,) float32 after the prompt, or None when `stop` was set. The last token of a
+        prompt runs alone: so the logits that the reply begins with are the same, bit for bit, whether the
+        rest was cached or not.
         """
         total = sum(map(len, self._prompts))
         rows: list[Floats] = []
@@ -95,7 +107,9 @@ class SequenceRunner:
         return last
 
     def _read(self, row: int, ids: Sequence[int], start: int, size: int, end: int) -> Floats:
-        """A pass of `size` rows from `start` on, of which those before `end` count: in a replayed one, others may have been taken back."""
+        """A pass of `size` rows from `start` on, of which those before `end` count: in a replayed one,
+        others may have been taken back.
+        """
         lease, taken = self._leases[row], list(ids[start : start + size])
         taken += list(ids[-1:]) * (min(size, self._cache.context_length - start) - len(taken))
         self._passes[row].append((start, size))
@@ -105,7 +119,8 @@ class SequenceRunner:
         return logits
 
     def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
-        """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the next pass.
+        """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the
+        next pass.
 
         What was run beyond `ids` before (rejected drafts, text taken back) is forgotten first.
         """
@@ -137,7 +152,10 @@ class SequenceRunner:
         return self._cache.decode_loop(params)
 
     def start(self, decode_loop: DecodeLoop, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
-        """Begin a decode loop with the last of `ids`; the others were run, what was run beyond is forgotten. Raises `ContextTooLong`."""
+        """Begin a decode loop with the last of `ids`; the others were run, what was run beyond is forgotten.
+
+        Raises `ContextTooLong`.
+        """
         lease = self._leases[0]
         if lease.length >= len(ids):
             lease.truncate(len(ids) - 1)
@@ -145,7 +163,9 @@ class SequenceRunner:
         decode_loop.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
 
     def room(self, decode_loop: DecodeLoop, length: int) -> bool:
-        """Have pages for a step that makes the text as long as `length`, told to the decode loop; False when there are none."""
+        """Have pages for a step that makes the text as long as `length`, told to the decode loop; False
+        when there are none.
+        """
         lease = self._leases[0]
         before = len(lease.pages)
         try:
@@ -190,7 +210,9 @@ class SequenceRunner:
         scale = np.float32(self._guidance.scale)
         positive, negative = map(_log_softmax, rows)
         # A token that the model itself excludes stays excluded, whatever the negative row says of it.
-        return np.where(np.isneginf(positive), positive, scale * positive + (1 - scale) * negative).astype(np.float32)
+        return np.where(np.isneginf(positive), positive, scale * positive + (1 - scale) * negative).astype(
+            np.float32
+        )
 
 
 def _log_softmax(rows: Floats) -> Floats:

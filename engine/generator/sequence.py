@@ -1,8 +1,10 @@
-"""One sequence while it is being written: from a row of logits to the text, ids and stop reason that may be shown.
+"""One sequence while it is being written: from a row of logits to the text, ids and stop reason that may be
+shown.
 
-Knows no model and no cache. Text passes three gates: the detokenizer holds back half characters, the ban gate what may
-become a banned string, the stop matcher what may become a stop string. Ids wait with the text they belong to. When a banned
-string is complete, the sequence goes back to before the token it began in: ids, text, sampler and filters alike.
+Knows no model and no cache. Text passes three gates: the detokenizer holds back half characters, the ban gate
+what may become a banned string, the stop matcher what may become a stop string. Ids wait with the text they
+belong to. When a banned string is complete, the sequence goes back to before the token it began in: ids,
+text, sampler and filters alike.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ _LATEST = KEPT_LOGITS // 2
 
 
 class StepOutput(NamedTuple):
-    """What one token made certain: new text and the ids that belong to it; `reason` is empty while the sequence goes on.
+    """What one token made certain: new text and the ids that belong to it; `reason` is empty while the
+    sequence goes on.
 
-    After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next token is
-    decided at once, without a pass of the model.
+    After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next
+    token is decided at once, without a pass of the model.
     """
 
     text: str
@@ -67,13 +70,21 @@ class _Mark:
 
 
 class TokenSequence:
-    """State of one sequence. `ids` are the prompt and every token taken in; `banned` ids are blocked in the next draw.
+    """State of one sequence.
+
+    `ids` are the prompt and every token taken in; `banned` ids are blocked in the next draw.
 
     With token healing `ids` begins without the prompt's last token: the first token drawn takes its place.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], params: GenerationParams, *, context_length: int, started: float = 0.0
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        params: GenerationParams,
+        *,
+        context_length: int,
+        started: float = 0.0,
     ) -> None:
         self.params = params
         self.ids = list(prompt_ids)
@@ -90,7 +101,9 @@ class TokenSequence:
             del self.ids[-1]
         self._begin = len(self.ids)
         self._sampler = Sampler(params.sampler, params.seed, params.tables)
-        self._detokenizer = Detokenizer(tokenizer, skip_special=not params.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
+        self._detokenizer = Detokenizer(
+            tokenizer, skip_special=not params.wanted.special, prompt_ids=self.ids, healed_prefix=healed
+        )
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None
         self._held = TokenBuffer()
@@ -99,7 +112,11 @@ class TokenSequence:
         self._blocked: dict[int, set[int]] = {}
         self._accepted = 0  # tokens the filters have taken in
         drawable = drawable_tokens(params.tables, tokenizer) if params.filters else None
-        self._filters = FilterSet(params.filters, prefer_end=params.prefer_end, drawable=drawable) if params.filters else None
+        self._filters = (
+            FilterSet(params.filters, prefer_end=params.prefer_end, drawable=drawable)
+            if params.filters
+            else None
+        )
         self._healed = healed
         self._follow(params.rules)
 
@@ -109,8 +126,12 @@ class TokenSequence:
         return len(self.ids) - self._begin
 
     def change_rules(self, rules: StopRules) -> None:
-        """Other stop rules from the next token on; without a limit of tokens of their own the old one stays."""
-        self.params = replace(self.params, rules=replace(rules, max_tokens=rules.max_tokens or self.params.rules.max_tokens))
+        """Other stop rules from the next token on; without a limit of tokens of their own the old one
+        stays.
+        """
+        self.params = replace(
+            self.params, rules=replace(rules, max_tokens=rules.max_tokens or self.params.rules.max_tokens)
+        )
         self._unmatched += self._matcher.held
         self._follow(self.params.rules)
 
@@ -123,7 +144,11 @@ class TokenSequence:
         self._watches = self._filters is not None or self._loops is not None or rules.time_limit > 0
         # How long prompt and reply may be before stop tokens are welcome, and before a limit may be reached.
         self._welcome = self._begin + rules.min_tokens
-        self._room = min(self._begin + rules.max_tokens - 1, self.context_length) if rules.max_tokens else self.context_length
+        self._room = (
+            min(self._begin + rules.max_tokens - 1, self.context_length)
+            if rules.max_tokens
+            else self.context_length
+        )
 
     def begin(self) -> None:
         """Start the filters, which work out their first mask while the prompt is read.
@@ -132,14 +157,16 @@ class TokenSequence:
         """
         if self._filters is None:
             return
-        given = self.ids[len(self.ids) - self.params.given + bool(self._healed) :] if self.params.given else []
+        given = (
+            self.ids[len(self.ids) - self.params.given + bool(self._healed) :] if self.params.given else []
+        )
         self._filters.begin(b"" if self.params.given else self._healed)
         for token in given:
             mask = self._filters.mask()
             if mask is not None and not mask[token // 32] >> (token % 32) & 1:
                 raise BadSetting(
-                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not fit the format that is asked for; "
-                    "write it anew, or set the format to free."
+                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not fit the format "
+                    "that is asked for; write it anew, or set the format to free."
                 )
             self._filters.accept(token)
         check_budget(self._filters, self.params.rules.max_tokens, self.context_length + 1 - len(self.ids))
@@ -151,7 +178,8 @@ class TokenSequence:
             self._filters.close()
 
     def decide(self, logits: Floats, proposal: Proposal | None = None) -> StepOutput:
-        """Choose the next token from `logits` (V,) float32, which may be a drafter's proposal, and take it in.
+        """Choose the next token from `logits` (V,) float32, which may be a drafter's proposal, and take it
+        in.
 
         Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
         """
@@ -163,21 +191,29 @@ class TokenSequence:
         only = self._healing if place == self._begin else None
         rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
         try:
-            blocked = self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
+            blocked = (
+                self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
+            )
             where = Where(logits, self.ids, only, blocked, len(rejected))
-            sampled, accepted = choose_token(self._sampler, where, self.params.wanted, proposal, mask, self._filters)
+            sampled, accepted = choose_token(
+                self._sampler, where, self.params.wanted, proposal, mask, self._filters
+            )
         except NothingAllowed as error:
             if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
                 return self._rewind(len(self._marks) - 1)
             if self._stuck:
                 raise NothingAllowed(
-                    "The constraints contradict each other: nothing that they all allow can follow the reply so far; loosen one of them."
+                    "The constraints contradict each other: nothing that they all allow can follow the "
+                    "reply so far; loosen one of them."
                 ) from error
             if self._filters is not None and self._filters.may_end and self._only_stops(mask):
-                return self.finish("end_filter")  # before the least number of tokens, but there are no more to have
+                # before the least number of tokens, but there are no more to have
+                return self.finish("end_filter")
             raise
         self.accepted_drafts += accepted
-        return self.feed(sampled, logits.copy() if self.params.wanted.logits else None, drafted=accepted, mark=mark)
+        return self.feed(
+            sampled, logits.copy() if self.params.wanted.logits else None, drafted=accepted, mark=mark
+        )
 
     # -- what the device draws by itself (`engine.generator.overlap`)
 
@@ -203,14 +239,26 @@ class TokenSequence:
         return self._sampler.uniform(place)
 
     def accept_drawn(self, sampled: Sampled, logits: Late) -> StepOutput:
-        """Take in a token that was drawn elsewhere, as `decide` does with its own. `logits` gives those it was drawn from."""
+        """Take in a token that was drawn elsewhere, as `decide` does with its own.
+
+        `logits` gives those it was drawn from.
+        """
         return self.feed(sampled, mark=self._mark(logits) if self._bans is not None else None)
 
     def keep_logits(self) -> None:
         """The device is about to lose the logits that marks rely on: fetch them."""
-        self._marks = [replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks]
+        self._marks = [
+            replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks
+        ]
 
-    def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> StepOutput:
+    def feed(
+        self,
+        sampled: Sampled,
+        logits: Floats | None = None,
+        *,
+        drafted: bool = False,
+        mark: _Mark | None = None,
+    ) -> StepOutput:
         """Take in a token: what may be shown now, and whether the sequence has ended."""
         self._first_token = self._first_token or time.perf_counter()
         healed = self._healing is not None and len(self.ids) == self._begin
@@ -226,18 +274,25 @@ class TokenSequence:
             cleared = self._bans.feed(text)
             self._fed += len(text)
             if mark is not None:
-                self._marks.append(_Mark(mark.place, mark.fed, mark.accepted, mark.states, sampled.id, text, mark.logits))
+                self._marks.append(
+                    _Mark(mark.place, mark.fed, mark.accepted, mark.states, sampled.id, text, mark.logits)
+                )
                 if cleared.hit is not None:
                     start = cleared.hit.start
-                    return self._rewind(next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start))
+                    return self._rewind(
+                        next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start)
+                    )
                 self._forget_marks()
             text = cleared.text
         return self._show(text)
 
-    def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> StepOutput:
+    def finish(
+        self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None
+    ) -> StepOutput:
         """End the sequence: everything held is let go, unless its last bytes complete a stop string.
 
-        `before` is text that the stop matcher has released already; `last` a stop token to be shown behind everything.
+        `before` is text that the stop matcher has released already; `last` a stop token to be shown behind
+        everything.
         """
         end = self._detokenizer.finish()
         self._held.lengthen_last(end)
@@ -257,11 +312,17 @@ class TokenSequence:
     def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> StepOutput:
         """A stop token was drawn."""
         name = self._tokenizer.decode([sampled.id], skip_special=False)
-        kept = WrittenToken(self._info(sampled, name, drafted, False), logits) if self.params.rules.keep_stop else None
+        kept = (
+            WrittenToken(self._info(sampled, name, drafted, False), logits)
+            if self.params.rules.keep_stop
+            else None
+        )
         return self.finish("stop_token", name, last=kept)
 
     def _show(self, text: str) -> StepOutput:
-        """Let cleared text through the stop matcher, and look at everything else that could end the sequence."""
+        """Let cleared text through the stop matcher, and look at everything else that could end the
+        sequence.
+        """
         if self._searches:
             released = self._match(text)
             if released.matched is not None:
@@ -308,7 +369,9 @@ class TokenSequence:
         return ("context_full", "") if len(self.ids) > self.context_length else ("", "")
 
     def _blocked_now(self, rejected: Set[int]) -> Set[int]:
-        """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
+        """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop
+        tokens that come too early.
+        """
         early = self._stop_ids if len(self.ids) < self._welcome else _NONE
         return early.union(rejected, self.banned)
 
@@ -328,23 +391,51 @@ class TokenSequence:
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
         piece = self._tokenizer.piece
-        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives]) if sampled.alternatives else ()
+        others = (
+            tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives])
+            if sampled.alternatives
+            else ()
+        )
         seconds = time.perf_counter() - self._started
         return TokenInfo(
-            sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others, sampled.entropy, drafted, healed, seconds
+            sampled.id,
+            text,
+            sampled.probability,
+            sampled.raw_probability,
+            sampled.top,
+            others,
+            sampled.entropy,
+            drafted,
+            healed,
+            seconds,
         )
 
     def _healed_bytes(self) -> bytes:
-        """The bytes of the prompt's last token where it can be healed: it is text, and something stands before it."""
+        """The bytes of the prompt's last token where it can be healed: it is text, and something stands
+        before it.
+        """
         last = self.ids[-1]
-        return self._tokenizer.token_bytes(last) if len(self.ids) > 1 and last not in self._tokenizer.special_ids else b""
+        return (
+            self._tokenizer.token_bytes(last)
+            if len(self.ids) > 1 and last not in self._tokenizer.special_ids
+            else b""
+        )
 
     # -- going back
 
     def _mark(self, logits: Floats | Late) -> _Mark:
-        """The present state. The logits are the caller's still: `_forget_marks` copies them when they have to last."""
+        """The present state.
+
+        The logits are the caller's still: `_forget_marks` copies them when they have to last.
+        """
         parts = (self._detokenizer, self._bans, self._sampler)  # what comes behind the gate never goes back
-        return _Mark(len(self.ids), self._fed, self._accepted, tuple(part.snapshot() for part in parts if part is not None), logits=logits)
+        return _Mark(
+            len(self.ids),
+            self._fed,
+            self._accepted,
+            tuple(part.snapshot() for part in parts if part is not None),
+            logits=logits,
+        )
 
     def _forget_marks(self) -> None:
         """Keep the marks of tokens of which text is held, the newest one with its own copy of the logits."""
@@ -375,4 +466,6 @@ class TokenSequence:
             self._prepare_mask()
         self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
         self._blocked.setdefault(mark.place, set()).add(mark.token)
-        return StepOutput("", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits)
+        return StepOutput(
+            "", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits
+        )

@@ -1,4 +1,7 @@
-"""StreamingGenerator: one sequence at a time, lowest latency. Two faces of one loop: frozen events, and dicts step by step."""
+"""StreamingGenerator: one sequence at a time, lowest latency.
+
+Two faces of one loop: frozen events, and dicts step by step.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ from engine.generator.results import StreamState, prompt_rows
 from engine.generator.runner import Guidance, SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.models.paged import PagedCache
-from engine.settings import ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    ConstraintSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from engine.text.stops.conditions import StopCondition, StopRules
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -43,12 +52,13 @@ def new_seed() -> int:
 class StreamingGenerator:
     """Writes one sequence at a time with a model, its cache and its tokenizer.
 
-    `stream` is the plain way: an iterator of frozen events. `begin_stream_ex` and `stream_ex` are the step-by-step way that
-    ExLlamaV2's streaming generator made known. A sequence's keys and values stay in the cache, so that a prompt which
-    begins like an earlier one is only read from where it differs. One thread uses a generator; one sequence is open at a time.
+    `stream` is the plain way: an iterator of frozen events. `begin_stream_ex` and `stream_ex` are the
+    step-by-step way that ExLlamaV2's streaming generator made known. A sequence's keys and values stay in the
+    cache, so that a prompt which begins like an earlier one is only read from where it differs. One thread
+    uses a generator; one sequence is open at a time.
 
-    With a draft model every step-by-step sequence drafts `num_speculative_tokens` at a time; `speculative_ngram` drafts from
-    the text instead. `stream` follows its own `speculation`.
+    With a draft model every step-by-step sequence drafts `num_speculative_tokens` at a time;
+    `speculative_ngram` drafts from the text instead. `stream` follows its own `speculation`.
     """
 
     def __init__(
@@ -60,7 +70,10 @@ class StreamingGenerator:
         draft_cache: PagedCache | None = None,
         num_speculative_tokens: int = 5,
     ) -> None:
-        """`draft_cache` is made when only `draft_model` is given. Raises ValueError for a cache of another model."""
+        """`draft_cache` is made when only `draft_model` is given.
+
+        Raises ValueError for a cache of another model.
+        """
         if cache.model is not model:
             raise ValueError("the cache was made for another model")
         self.model = model
@@ -77,10 +90,11 @@ class StreamingGenerator:
         self._state: StreamState | None = None
 
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
-        """Replace the stop set of `begin_stream_ex`: ints are token ids, strings are stop strings, and the objects of
-        `engine.text.stops.conditions`; anything else: ValueError.
+        """Replace the stop set of `begin_stream_ex`: ints are token ids, strings are stop strings, and the
+        objects of `engine.text.stops.conditions`; anything else: ValueError.
 
-        Before the first call the stop set is the tokenizer's own stop tokens. It counts at once, also for an open sequence.
+        Before the first call the stop set is the tokenizer's own stop tokens. It counts at once, also for an
+        open sequence.
         """
         self._rules = StopRules.from_conditions(stop_conditions)
         if self._state is not None and self._state.last is None:
@@ -98,7 +112,9 @@ class StreamingGenerator:
 
     @property
     def sequence(self) -> Sequence[int]:
-        """The ids of the latest step-by-step sequence, prompt and reply so far, a stop token included; none before it and after `close`."""
+        """The ids of the latest step-by-step sequence, prompt and reply so far, a stop token included;
+        none before it and after `close`.
+        """
         return self._state.sequence.ids if self._state is not None else ()
 
     def stream(
@@ -122,19 +138,23 @@ class StreamingGenerator:
     ) -> Generator[TokenEvent, None, None]:
         """Go on from `ids`: `Prefill` progress, then `Text` and now and then `Running`, then one `Done`.
 
-        The model's own stop tokens always end it, besides those of `stops`. `filters` come besides those that `constraint`
-        asks for; the last `given` of `ids` are the beginning of the reply, which they look at, too. The seed is `seed`, else
-        the sampler's, else a random one; `Done.stats.seed` tells. `started` is when the request came (`time.perf_counter`).
-        With `replayed`, what `reading` told of an earlier sequence with the same ids, the prompt is read in the same passes.
-        Text that comes within `gather_seconds` of the last is handed on with the next. Raises `ContextTooLong` and `BadSetting`
-        before anything runs, and `NothingAllowed` from the iterator when constraints leave no token to choose.
+        The model's own stop tokens always end it, besides those of `stops`. `filters` come besides those that
+        `constraint` asks for; the last `given` of `ids` are the beginning of the reply, which they look at,
+        too. The seed is `seed`, else the sampler's, else a random one; `Done.stats.seed` tells. `started` is
+        when the request came (`time.perf_counter`). With `replayed`, what `reading` told of an earlier
+        sequence with the same ids, the prompt is read in the same passes. Text that comes within
+        `gather_seconds` of the last is handed on with the next. Raises `ContextTooLong` and `BadSetting`
+        before anything runs, and `NothingAllowed` from the iterator when constraints leave no token to
+        choose.
         """
         fixed = seed if seed is not None else sampler.seed
         params = GenerationParams(
-            sampler, new_seed() if fixed is None else fixed, StopRules.from_settings(stops, self.tokenizer.stop_token_ids),
+            sampler, new_seed() if fixed is None else fixed,
+            StopRules.from_settings(stops, self.tokenizer.stop_token_ids),
             ReturnOptions(alternatives=output.alternatives, special=output.show_special),
-            token_tables(self.tokenizer, sampler, constraint), (*make_filters(constraint, self.tokenizer), *filters),
-            banned=constraint.banned_strings, ban_ignore_case=constraint.ban_ignore_case, given=given, heal=heal,
+            token_tables(self.tokenizer, sampler, constraint),
+            (*make_filters(constraint, self.tokenizer), *filters), banned=constraint.banned_strings,
+            ban_ignore_case=constraint.ban_ignore_case, given=given, heal=heal,
         )  # fmt: skip
         drafting = self.drafters.drafting(speculation, params, stop_event, fixed=fixed is not None)
         sequence, clock = self._open(ids, params, drafting, guidance, stop_event, started, replayed)
@@ -142,8 +162,8 @@ class StreamingGenerator:
         return events(self._steps, sequence, clock, output.stream_interval, gather_seconds)
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The passes over the prompt of the latest sequence, and over its negative one: (first position, rows) each; 0 rows where it is
-        not known. To be asked at its first event, when nothing of it has run.
+        """The passes over the prompt of the latest sequence, and over its negative one: (first position,
+        rows) each; 0 rows where it is not known. To be asked at its first event, when nothing of it has run.
         """
         return self._runner.reading() if self._runner is not None else ()
 
@@ -170,14 +190,17 @@ class StreamingGenerator:
         tables: Any = None,
         speculation: SpeculationSettings | None = None,
     ) -> None:
-        """Read the prompt and get ready for `stream_ex`. Blocks until the prompt is in the cache or `abort_event` is set.
+        """Read the prompt and get ready for `stream_ex`.
 
-        `input_ids` is a list, or an array or tensor of shape (n,) or (1, n). With guidance (`cfg_scale`) it has two rows, the
-        prompt and the negative prompt, the shorter one padded on the left as `input_mask` says. A sequence that was open is
-        closed. `tables` (`engine.sampling.tables.TokenTables`) carries a bias over the vocabulary, `speculation` stands in place
-        of what the generator's attributes say of drafting; `loras` are the LoRA adapters that count, (folder, strength) each.
-        Raises `NotSupportedYet` for what this version cannot do, `ContextTooLong` and `BadSetting` for a prompt it cannot run,
-        and what opening an adapter raises.
+        Blocks until the prompt is in the cache or `abort_event` is set.
+
+        `input_ids` is a list, or an array or tensor of shape (n,) or (1, n). With guidance (`cfg_scale`) it
+        has two rows, the prompt and the negative prompt, the shorter one padded on the left as `input_mask`
+        says. A sequence that was open is closed. `tables` (`engine.sampling.tables.TokenTables`) carries a
+        bias over the vocabulary, `speculation` stands in place of what the generator's attributes say of
+        drafting; `loras` are the LoRA adapters that count, (folder, strength) each. Raises `NotSupportedYet`
+        for what this version cannot do, `ContextTooLong` and `BadSetting` for a prompt it cannot run, and
+        what opening an adapter raises.
         """
         _refuse(input_embeddings=input_embeddings)
         self._wear(loras or ())
@@ -186,8 +209,9 @@ class StreamingGenerator:
         rules = replace(self._rules, max_tokens=max_new_tokens) if max_new_tokens else self._rules
         wanted = ReturnOptions(return_top_tokens, 0, return_logits, decode_special_tokens)
         params = GenerationParams(
-            gen_settings, new_seed() if fixed is None else fixed, rules, wanted, tables or token_tables(self.tokenizer, gen_settings),
-            tuple(filters or ()), filter_prefer_eos, tuple(banned_strings or ()), True, heal=token_healing,
+            gen_settings, new_seed() if fixed is None else fixed, rules, wanted,
+            tables or token_tables(self.tokenizer, gen_settings), tuple(filters or ()), filter_prefer_eos,
+            tuple(banned_strings or ()), True, heal=token_healing,
         )  # fmt: skip
         method = "ngram" if self.speculative_ngram else "model" if self.drafters.has_model else "none"
         drafts = speculation or SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
@@ -203,12 +227,13 @@ class StreamingGenerator:
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
         """Choose one token, with the ids in `ban_tokens` blocked, and return what it made certain.
 
-        Always: `chunk` (str, may be empty while text is held back), `eos` (bool), `chunk_token_ids` ((1, n) int64, n >= 0).
-        Asked for: `probs` (1, n), `top_tokens` and `top_probs` (1, n, k) - where fewer than k tokens survive the sampler the
-        rest is id 0 with probability 0 - and `logits` (1, n, V), the model's own. `healed_token_id` once, when the token that
-        took the place of the prompt's last one is released; `suppressed` when a banned string was taken back. With eos:
-        `reason` (one of `core.STOP_REASONS`), `trigger` (the text that fired) and `stats` (`core.Stats`). All arrays are
-        NumPy's; `torch.from_numpy` shares their memory. Calling on after eos returns an empty last result again.
+        Always: `chunk` (str, may be empty while text is held back), `eos` (bool), `chunk_token_ids` ((1, n)
+        int64, n >= 0). Asked for: `probs` (1, n), `top_tokens` and `top_probs` (1, n, k) - where fewer than k
+        tokens survive the sampler the rest is id 0 with probability 0 - and `logits` (1, n, V), the model's
+        own. `healed_token_id` once, when the token that took the place of the prompt's last one is released;
+        `suppressed` when a banned string was taken back. With eos: `reason` (one of `core.STOP_REASONS`),
+        `trigger` (the text that fired) and `stats` (`core.Stats`). All arrays are NumPy's; `torch.from_numpy`
+        shares their memory. Calling on after eos returns an empty last result again.
         """
         state = self._state
         if state is None or self._steps is None:
@@ -241,8 +266,9 @@ class StreamingGenerator:
             raise
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
-        """Drafting in all step-by-step sequences since `reset_sd_stats`, this one included: accepted / all tokens,
-        accepted / drafted, all tokens, drafted, accepted."""
+        """Drafting in all step-by-step sequences since `reset_sd_stats`, this one included: accepted / all
+        tokens, accepted / drafted, all tokens, drafted, accepted.
+        """
         return self.drafters.totals.with_current(self._state)
 
     def reset_sd_stats(self) -> None:
@@ -262,19 +288,27 @@ class StreamingGenerator:
         self._steps = self._state = None
 
     def _open(
-        self, ids: Sequence[int], params: GenerationParams, drafting: Drafting, guidance: Guidance | None, stop: threading.Event | None,
-        started: float | None, replayed: Sequence[Sequence[tuple[int, int]]] = (),
+        self,
+        ids: Sequence[int],
+        params: GenerationParams,
+        drafting: Drafting,
+        guidance: Guidance | None,
+        stop: threading.Event | None,
+        started: float | None,
+        replayed: Sequence[Sequence[tuple[int, int]]] = (),
     ) -> tuple[TokenSequence, Clock]:
         """Close the open sequence and get the next one ready to run."""
         length = self.cache.context_length
         check_prompt(ids, self.model.config.vocab_size, length)
         if guidance is not None:
             check_prompt(guidance.negative_ids, self.model.config.vocab_size, length)
-            growth = self.cache.growth(len(ids), len(guidance.negative_ids))  # the longer row fills the context, or both the cache
+            # the longer row fills the context, or both the cache
+            growth = self.cache.growth(len(ids), len(guidance.negative_ids))
             if growth < 0:
                 raise ContextTooLong(
-                    f"The prompt has {len(ids)} tokens and the negative one {len(guidance.negative_ids)}, which is more than the cache "
-                    "holds of both; shorten them, or give the cache more memory."
+                    f"The prompt has {len(ids)} tokens and the negative one {len(guidance.negative_ids)}, "
+                    "which is more than the cache holds of both; shorten them, or give the cache more "
+                    "memory."
                 )
             length = len(ids) + growth
         self.close()
@@ -282,9 +316,14 @@ class StreamingGenerator:
         sequence = TokenSequence(self.tokenizer, ids, params, context_length=length, started=clock.started)
         if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
             if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
-                raise BadSetting("Token healing with guidance needs a negative prompt that ends in the same token as the prompt.")
+                raise BadSetting(
+                    "Token healing with guidance needs a negative prompt that ends in the same token as "
+                    "the prompt."
+                )
             guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)
-        self._runner = SequenceRunner(self.cache, sequence.ids, guidance, [list(passes) for passes in replayed])
+        self._runner = SequenceRunner(
+            self.cache, sequence.ids, guidance, [list(passes) for passes in replayed]
+        )
         self._steps = write(self._runner, sequence, clock, stop, drafting)
         return sequence, clock
 

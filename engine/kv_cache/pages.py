@@ -1,15 +1,18 @@
-"""The page table of the key/value cache: each sequence's hold on its pages, and the longest prefix that is cached already.
+"""The page table of the key/value cache: each sequence's hold on its pages, and the longest prefix that is
+cached already.
 
-Pure bookkeeping: no key or value is touched here. A *lease* is one sequence's hold. Closed leases leave their pages behind
-as idle pages, whose content the next `open` finds again until the pages are needed for something else (least recently used
-first, ends of conversations before their beginnings). Full pages are shared between leases; the first page that matches only
-in part is copied, or taken as it is. Single-threaded, like the cache it describes.
+Pure bookkeeping: no key or value is touched here. A *lease* is one sequence's hold. Closed leases leave their
+pages behind as idle pages, whose content the next `open` finds again until the pages are needed for something
+else (least recently used first, ends of conversations before their beginnings). Full pages are shared between
+leases; the first page that matches only in part is copied, or taken as it is. Single-threaded, like the cache
+it describes.
 
 Three laws, tested by `tests/engine/kv_cache/test_pages_stateful.py`:
 
 1. A lease writes only behind its own `length`, into pages that nobody else holds.
 2. Content is changed or reclaimed only when no lease relies on it.
-3. A page that still has to be copied from (its lease has not confirmed `copies`) is neither reclaimed nor cut.
+3. A page that still has to be copied from (its lease has not confirmed `copies`) is neither reclaimed nor
+cut.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ def pages_for(tokens: int) -> int:
 
 
 class PageTable:
-    """All pages of one cache: `page_count` pages of `PAGE_TOKENS` positions; `pool` is what they are and what lies in them."""
+    """All pages of one cache: `page_count` pages of `PAGE_TOKENS` positions; `pool` is what they are and
+    what lies in them.
+    """
 
     def __init__(self, page_count: int) -> None:
         self.page_count = page_count
@@ -52,8 +57,8 @@ class PageTable:
     def open(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> Lease:
         """A lease on the longest cached prefix of `ids`; see `Lease` for what to do with it. Never fails.
 
-        At least the last `leave` ids are left out of it, to have something to run. `key` names what else keys and values depend
-        on (model, adapter): content is found only under the key it was written with.
+        At least the last `leave` ids are left out of it, to have something to run. `key` names what else keys
+        and values depend on (model, adapter): content is found only under the key it was written with.
         """
         wanted, pool = [int(token) for token in ids], self.pool
         most = len(wanted) - leave
@@ -96,7 +101,10 @@ class PageTable:
         self.pool.drop([page for page in self.pool.idle if not page.pins])
 
     def check(self) -> None:
-        """Raise AssertionError when the bookkeeping contradicts itself. For tests and quiet moments: it looks at everything."""
+        """Raise AssertionError when the bookkeeping contradicts itself.
+
+        For tests and quiet moments: it looks at everything.
+        """
         for problem in self._problems():
             raise AssertionError(problem)
 
@@ -113,19 +121,24 @@ class PageTable:
                 pins[source] = pins.get(source, 0) + 1
         for page in self.pool.pages:
             if (page.refs, page.pins) != (refs.get(page, 0), pins.get(page, 0)):
-                yield f"page {page.index} counts {page.refs} references and {page.pins} pins, but the leases say otherwise"
+                yield (
+                    f"page {page.index} counts {page.refs} references and {page.pins} pins, but the leases "
+                    "say otherwise"
+                )
         yield from self.pool.problems()
 
 
 class Lease:
     """One sequence's pages, made by `PageTable.open`.
 
-    `pages` is the block table (page j holds positions 256 j ... 256 j + 255) and `ids` the tokens whose keys and values are
-    valid. `copies` lists (source page, target page): the caller copies these whole pages, in order, before it runs the model
-    on this lease; doing so twice does no harm. `copied()` confirms it, and `extend` implies it.
+    `pages` is the block table (page j holds positions 256 j ... 256 j + 255) and `ids` the tokens whose keys
+    and values are valid. `copies` lists (source page, target page): the caller copies these whole pages, in
+    order, before it runs the model on this lease; doing so twice does no harm. `copied()` confirms it, and
+    `extend` implies it.
 
-    The order of use: `open`, `reserve`, copies, then again and again: run the model on positions from `length` on, `extend`.
-    After `truncate`: `reserve` again, copies again. Slots behind `length` may hold anything, such as rejected drafts.
+    The order of use: `open`, `reserve`, copies, then again and again: run the model on positions from
+    `length` on, `extend`. After `truncate`: `reserve` again, copies again. Slots behind `length` may hold
+    anything, such as rejected drafts.
     """
 
     def __init__(self, table: PageTable, pool: PagePool, key: str) -> None:
@@ -136,7 +149,8 @@ class Lease:
         self._pool = pool
         self._root = _root(key)
         self._block: list[Page] = []
-        self._copying: list[tuple[Page, Page]] = []  # not confirmed yet; `copies` may have been emptied by the caller
+        # not confirmed yet; `copies` may have been emptied by the caller
+        self._copying: list[tuple[Page, Page]] = []
         self._closed = False
 
     @property
@@ -152,17 +166,25 @@ class Lease:
 
     @property
     def unread(self) -> list[tuple[int, int, int]]:
-        """What must be read from a file before anything else is done: (depth in the block table, page, its number in the file).
+        """What must be read from a file before anything else is done: (depth in the block table, page, its
+        number in the file).
 
-        Only after `engine.kv_cache.prefix_index.take_up`. A page that is to be copied stands at the depth of its copy.
+        Only after `engine.kv_cache.prefix_index.take_up`. A page that is to be copied stands at the depth of
+        its copy.
         """
-        places = [*enumerate(self._block), *((self._block.index(target), source) for source, target in self._copying)]
+        places = [
+            *enumerate(self._block),
+            *((self._block.index(target), source) for source, target in self._copying),
+        ]
         return [(depth, page.index, page.unread) for depth, page in places if page.unread >= 0]
 
     def reserve(self, total_tokens: int) -> None:
-        """Have pages for `total_tokens` positions. Raises `ContextTooLong`, nothing lost, when too few can be had.
+        """Have pages for `total_tokens` positions.
 
-        Look at `copies` and `pages` only afterwards: where pages are short, a copy is replaced by its source itself.
+        Raises `ContextTooLong`, nothing lost, when too few can be had.
+
+        Look at `copies` and `pages` only afterwards: where pages are short, a copy is replaced by its source
+        itself.
         """
         self._must_be_open()
         missing = pages_for(total_tokens) - len(self._block)
@@ -173,8 +195,9 @@ class Lease:
         available = self._pool.available()
         if missing > available:
             raise ContextTooLong(
-                f"This conversation needs {missing} more cache pages of {PAGE_TOKENS} tokens, but only {available} of "
-                f"{self._table.page_count} can be had; shorten it or choose a larger context length."
+                f"This conversation needs {missing} more cache pages of {PAGE_TOKENS} tokens, but only "
+                f"{available} of {self._table.page_count} can be had; shorten it or choose a larger context "
+                "length."
             )
         for _ in range(missing):
             page = self._pool.acquire()
@@ -190,7 +213,9 @@ class Lease:
         self._must_be_open()
         held, new = self.ids, list(map(int, ids))
         if len(held) + len(new) > len(self._block) * PAGE_TOKENS:
-            raise ValueError(f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages")
+            raise ValueError(
+                f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages"
+            )
         if self._copying or self.copies:
             self.copied()
         while new:
@@ -203,10 +228,13 @@ class Lease:
             held.extend(part)
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from `length` on and give back the pages behind it, reserved ones too. Cheap: no key or value moves.
+        """Forget the tokens from `length` on and give back the pages behind it, reserved ones too.
 
-        A page that others need as it is gets replaced by a copy: look at `copies`. Raises ValueError when `length` is not in
-        0 ... self.length, and `ContextTooLong`, with nothing changed, when no page for such a copy can be had.
+        Cheap: no key or value moves.
+
+        A page that others need as it is gets replaced by a copy: look at `copies`. Raises ValueError when
+        `length` is not in 0 ... self.length, and `ContextTooLong`, with nothing changed, when no page for
+        such a copy can be had.
         """
         self._must_be_open()
         if not 0 <= length <= self.length:
@@ -218,7 +246,8 @@ class Lease:
         if shared and not self._pool.available() and all(page.refs > 1 or page.pins for page in surplus):
             raise ContextTooLong(
                 f"Going back to token {length} needs one more cache page of {PAGE_TOKENS} tokens, but all "
-                f"{self._table.page_count} are in use; close another conversation or choose a larger context length."
+                f"{self._table.page_count} are in use; close another conversation or choose a larger "
+                "context length."
             )
         del self._block[keep:], self.pages[keep:], self.ids[length:]
         self._release(surplus)
@@ -230,7 +259,9 @@ class Lease:
             self._pool.cut(last, cut)
 
     def copied(self) -> None:
-        """Confirm that `copies` have been performed: their sources may be reclaimed, their targets found by others."""
+        """Confirm that `copies` have been performed: their sources may be reclaimed, their targets found
+        by others.
+        """
         copying, self._copying = self._copying, []
         self.copies.clear()
         for source, target in copying:
@@ -238,7 +269,10 @@ class Lease:
             self._pool.unpin(source)
 
     def close(self) -> None:
-        """Give all pages back; their content stays findable, except that of unconfirmed `copies`. May be called twice."""
+        """Give all pages back; their content stays findable, except that of unconfirmed `copies`.
+
+        May be called twice.
+        """
         if not self._closed:
             self._closed = True
             self._table._close(self)
@@ -262,7 +296,8 @@ class Lease:
         self.ids.extend(page.ids)
 
     def _take_part(self, page: Page, common: int, lossless: bool) -> None:
-        """Use the first `common` tokens of `page`: itself where that is `lossless`, else a copy, if a page for it can be had.
+        """Use the first `common` tokens of `page`: itself where that is `lossless`, else a copy, if a page
+        for it can be had.
 
         For the copy, what was used longest ago is given up rather than what `page` belongs to.
         """

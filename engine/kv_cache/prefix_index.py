@@ -1,7 +1,8 @@
 """Cached content as records that outlive the process: which pages are worth keeping, and how they come back.
 
-A record tells a page's ids and what it follows; keys and values are somebody else's business (`engine.kv_cache.disk`). Every
-record follows another one of the same list, or is the first page of a sequence: so each can be found again.
+A record tells a page's ids and what it follows; keys and values are somebody else's business
+(`engine.kv_cache.disk`). Every record follows another one of the same list, or is the first page of a
+sequence: so each can be found again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from engine.kv_cache.pages import PageTable
 class PageRecord:
     """The content of one page: its `ids` (1 ... 256), and the number of the record it follows.
 
-    A record comes before the one it follows, as ends are reclaimed before beginnings. `parent` is -1 for the first page of a
-    sequence; then `root` is the 16-byte digest of the key it was written under.
+    A record comes before the one it follows, as ends are reclaimed before beginnings. `parent` is -1 for the
+    first page of a sequence; then `root` is the 16-byte digest of the key it was written under.
     """
 
     ids: tuple[int, ...]
@@ -29,7 +30,9 @@ class PageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A page of the cache to be kept: its index, the number it has in the file it was not read from yet (or -1), its record."""
+    """A page of the cache to be kept: its index, the number it has in the file it was not read from yet
+    (or -1), its record.
+    """
 
     page: int
     unread: int
@@ -37,9 +40,13 @@ class Kept:
 
 
 def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
-    """Up to `limit` pages with content, in the order they would be reclaimed: what was used last is kept first."""
+    """Up to `limit` pages with content, in the order they would be reclaimed: what was used last is kept
+    first.
+    """
     pool = table.pool
-    full: dict[bytes | None, Page] = {page.digest: page for page in pool.pages if page.digest is not None and not page.pending}
+    full: dict[bytes | None, Page] = {
+        page.digest: page for page in pool.pages if page.digest is not None and not page.pending
+    }
     held = [page for page in pool.pages if page.refs and page.ids and not page.pending]
     chosen: dict[Page, None] = {}
     for page in reversed([*pool.idle, *sorted(held, key=lambda page: -page.depth)]):
@@ -67,10 +74,12 @@ def _record(page: Page, full: dict[bytes | None, Page], numbers: dict[Page, int]
 
 
 def take_up(table: PageTable, records: Sequence[PageRecord | None]) -> int:
-    """Make the records idle content of an empty table, in their order; their pages are `unread`. Returns how many there are now.
+    """Make the records idle content of an empty table, in their order; their pages are `unread`.
 
-    None stands for a record that was lost; with it go the records that follow it. When pages are short, those at the end of
-    the list are taken. Raises ValueError when the table has content already.
+    Returns how many there are now.
+
+    None stands for a record that was lost; with it go the records that follow it. When pages are short, those
+    at the end of the list are taken. Raises ValueError when the table has content already.
     """
     if table.cached:
         raise ValueError("content can be taken up into an empty table only")

@@ -1,7 +1,8 @@
 """How the tokens in a cache were run: the passes that their keys and values come from.
 
-A row's last bits depend on whether it went through the model with many others or with few. So that a reply can be written again
-bit for bit, its prompt has to be read in the passes it was read in, those of earlier replies included.
+A row's last bits depend on whether it went through the model with many others or with few. So that a reply
+can be written again bit for bit, its prompt has to be read in the passes it was read in, those of earlier
+replies included.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 Passes = list[tuple[int, int]]
-"""(first position, rows) of each pass, in order. Each counts up to where the next one begins; 0 rows say that it is not known."""
+"""(first position, rows) of each pass, in order.
+
+Each counts up to where the next one begins; 0 rows say that it is not known.
+"""
 _KEPT = 128
 
 
@@ -30,13 +34,17 @@ def cut(passes: Passes, length: int) -> None:
 
 
 class Readings:
-    """Remembers the passes of the latest sequences, under their ids and what else their keys and values depend on."""
+    """Remembers the passes of the latest sequences, under their ids and what else their keys and values
+    depend on.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, bytes], Passes] = OrderedDict()
 
     def of(self, key: str, ids: Sequence[int], length: int) -> Passes:
-        """The passes that the first `length` of `ids`, found in the cache, come from; unknown where no latest sequence had them."""
+        """The passes that the first `length` of `ids`, found in the cache, come from; unknown where no
+        latest sequence had them.
+        """
         if not length:
             return []
         wanted = _packed(ids[:length])

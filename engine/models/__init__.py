@@ -9,4 +9,13 @@ from engine.models.describe import describe
 from engine.models.load import ARCHITECTURES, read_config, read_model
 from engine.models.quantising import preparation
 
-__all__ = ["ARCHITECTURES", "Architecture", "Model", "ModelConfig", "describe", "preparation", "read_config", "read_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Model",
+    "ModelConfig",
+    "describe",
+    "preparation",
+    "read_config",
+    "read_model",
+]

@@ -16,12 +16,14 @@ from engine.models.source import WeightSource
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`gguf` are values of general.architecture, `hf` class names in config.json; an empty tuple: not in such files.
+    """`gguf` are values of general.architecture, `hf` class names in config.json; an empty tuple: not in such
+    files.
 
-    `from_hf` reads config.json, `from_gguf` the metadata (keys under the architecture's prefix) and the tensor table. `hf_names`
-    and `gguf_names` are the same slots by name; `prefixes` are put before each folder's names in turn until the embedding
-    is found, as where a text model lies inside one that sees pictures too. `turned_rows`: the GGUF file has queries' and keys'
-    rows in the order of interleaved rotary pairs, and the folder in halves. `adapt` changes the names by what a file holds.
+    `from_hf` reads config.json, `from_gguf` the metadata (keys under the architecture's prefix) and the
+    tensor table. `hf_names` and `gguf_names` are the same slots by name; `prefixes` are put before each
+    folder's names in turn until the embedding is found, as where a text model lies inside one that sees
+    pictures too. `turned_rows`: the GGUF file has queries' and keys' rows in the order of interleaved rotary
+    pairs, and the folder in halves. `adapt` changes the names by what a file holds.
     """
 
     gguf: tuple[str, ...]
@@ -45,6 +47,8 @@ class Architecture:
                 return self.adapt(names, tensors)
         return self.hf_names.under(self.prefixes[0])
 
-    def build(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> Generator[int, None, Parts]:
+    def build(
+        self, source: WeightSource, config: ModelConfig, names: TensorNames
+    ) -> Generator[int, None, Parts]:
         """The parts list; yields the number of finished layers after each."""
         return decoder.build(source, config, names)

@@ -32,9 +32,10 @@ class Weights:
 class Model:
     """A decoder ready to record programs. Used by one thread.
 
-    `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is what one decode
-    step reads of them; `slots` are where adapters go, see `engine.models.lora`. `proof` of `forward` lets kernels prove themselves that
-    have not yet (`engine.models.proof.first_use`), None where there are none.
+    `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is
+    what one decode step reads of them; `slots` are where adapters go, see `engine.models.lora`. `proof` of
+    `forward` lets kernels prove themselves that have not yet (`engine.models.proof.first_use`), None where
+    there are none.
     """
 
     def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:
@@ -64,7 +65,10 @@ class Model:
         return self._parts
 
     def prepare(self, cache_dtype: str = "auto") -> Iterator[Loading]:
-        """Get the backend ready to record the pass over caches of this type; yields progress. Raises `BadSetting` for an unknown one."""
+        """Get the backend ready to record the pass over caches of this type; yields progress.
+
+        Raises `BadSetting` for an unknown one.
+        """
         if not self._rotary[0]:
             self._turn_to(PAGE_TOKENS, min(PAGE_TOKENS, self.config.context_length))
         yield from self.backend.prepare(self.forward, cache_dtype)
@@ -83,16 +87,21 @@ class Model:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
         pages = context_pages(tokens) + further_pages
         self._check_memory(pages * self.page_bytes(dtype), tokens, pages)
-        # Loading prepared the cache type that was expected then; for another one this compiles what is missing.
+        # Loading prepared the cache type that was expected then; for another one this compiles what is
+        # missing.
         for _ in self.prepare(dtype):
             pass
         try:
             return self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
         except MemoryError as error:
-            raise NotEnoughMemory(f"The system has no room for a context of {tokens} tokens; choose a shorter context length.") from error
+            raise NotEnoughMemory(
+                f"The system has no room for a context of {tokens} tokens; choose a shorter context length."
+            ) from error
 
     def record(self, cache: KVCache, max_rows: int, context: int = 0) -> Program:
-        """Record the pass over `cache` for steps of up to `max_rows` rows, in conversations of up to `context` tokens (0: the cache's)."""
+        """Record the pass over `cache` for steps of up to `max_rows` rows, in conversations of up to
+        `context` tokens (0: the cache's).
+        """
         # One sequence is no longer than its context, however many pages there are for several.
         positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
         self._turn_to(positions, positions)
@@ -116,24 +125,29 @@ class Model:
         there = free_words(free, self.backend.where)
         if needed > free and needed * alone // pages > free:
             raise NotEnoughMemory(
-                f"A context of {tokens} tokens needs {size_text(needed * alone // pages)} for keys and values, but {there}; "
-                "choose a shorter context length, or close other programs."
+                f"A context of {tokens} tokens needs {size_text(needed * alone // pages)} for keys and "
+                f"values, but {there}; choose a shorter context length, or close other programs."
             )
         if needed > free:
             raise NotEnoughMemory(
-                f"Conversations may take {size_text(needed)}, but {there}; choose less memory for conversations, or close other "
-                "programs."
+                f"Conversations may take {size_text(needed)}, but {there}; choose less memory for "
+                "conversations, or close other programs."
             )
 
 
 def rotary(config: ModelConfig, positions: int, context: int) -> Rotary:
     """The tables of this many positions, for conversations of up to `context` tokens."""
-    return Rotary(*(None if rope is None else rotary_table(rope, positions, context) for rope in (config.rope, config.rope_local)))
+    return Rotary(
+        *(
+            None if rope is None else rotary_table(rope, positions, context)
+            for rope in (config.rope, config.rope_local)
+        )
+    )
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:
-    """Bytes of weights that one decode step reads: all, but one row only of an embedding table that is not also the head, and of
-    experts only those that a token uses.
+    """Bytes of weights that one decode step reads: all, but one row only of an embedding table that is not
+    also the head, and of experts only those that a token uses.
     """
     table = parts.embed
     unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]

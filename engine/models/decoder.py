@@ -1,4 +1,6 @@
-"""Builds a decoder from a checkpoint: every architecture's parts list, read off its `ModelConfig` and its `TensorNames`."""
+"""Builds a decoder from a checkpoint: every architecture's parts list, read off its `ModelConfig` and its
+`TensorNames`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,19 @@ import numpy.typing as npt
 
 from engine.backends.base import Routing, Weight
 from engine.models.config import Experts, ModelConfig
-from engine.models.layers import Attention, Block, Expert, GatedMlp, Linear, Mixture, Norm, Parts, PlainMlp, Split, Three
+from engine.models.layers import (
+    Attention,
+    Block,
+    Expert,
+    GatedMlp,
+    Linear,
+    Mixture,
+    Norm,
+    Parts,
+    PlainMlp,
+    Split,
+    Three,
+)
 from engine.models.names import TensorNames
 from engine.models.source import WHOLE, View, WeightSource, linear, norm
 
@@ -29,7 +43,9 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     for layer in range(config.layers):
         blocks.append(make.block(layer))
         yield layer + 1
-    return Parts(embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale, config.logit_cap)
+    return Parts(
+        embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale, config.logit_cap
+    )
 
 
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
@@ -52,7 +68,13 @@ class _Maker:
         """A norm of the architecture's kind."""
         config = self.config
         return norm(
-            self.source, name, size, config.norm_eps, centred=config.norm == "layer", bias=config.norm_bias, offset=config.norm_offset
+            self.source,
+            name,
+            size,
+            config.norm_eps,
+            centred=config.norm == "layer",
+            bias=config.norm_bias,
+            offset=config.norm_offset,
         )
 
     def block(self, layer: int) -> Block:
@@ -63,7 +85,9 @@ class _Maker:
             attention=self._attention(layer, at),
             mlp=self._mlp(layer, at),
             attention_norm=self.norm(at + names.attention_norm, config.width) if before else None,
-            mlp_norm=self.norm(at + names.mlp_norm, config.width) if before and config.placement != "parallel" else None,
+            mlp_norm=self.norm(at + names.mlp_norm, config.width)
+            if before and config.placement != "parallel"
+            else None,
             attention_post=self.norm(at + names.attention_post, config.width) if after else None,
             mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
             parallel=config.placement in ("parallel", "parallel2"),
@@ -95,7 +119,11 @@ class _Maker:
         fused = at + names.query_key_value
         if names.query_key_value and self.source.has(fused + ".weight"):
             rows = queries + 2 * keys
-            view = View(transposed=names.transposed, order=ungrouped_rows(config), stored_rows=rows) if names.grouped else self.view
+            view = (
+                View(transposed=names.transposed, order=ungrouped_rows(config), stored_rows=rows)
+                if names.grouped
+                else self.view
+            )
             return Split(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
         return Three(
             self._linear(at + names.query, queries, config.width, bias),
@@ -104,21 +132,35 @@ class _Maker:
         )
 
     def _head_norm(self, name: str, heads: int) -> Norm | None:
-        """The norm of queries or keys: "head" has one weight for all heads (D,), or one for each (heads, D); "row" has (heads * D,)."""
+        """The norm of queries or keys: "head" has one weight for all heads (D,), or one for each (heads,
+        D); "row" has (heads * D,).
+        """
         config, kind = self.config, self.config.query_key_norm
         if kind == "none":
             return None
         centred = not config.query_key_rms
         bias: bool | None = False if not centred else config.norm_bias
         if kind == "row":
-            return norm(self.source, name, heads * config.head_dim, config.norm_eps, centred=centred, bias=bias)
+            return norm(
+                self.source, name, heads * config.head_dim, config.norm_eps, centred=centred, bias=bias
+            )
         if kind == "each":
             if "{}" in name:
-                weight = np.concatenate([self.source.vector(name.format(i) + ".weight", config.head_dim) for i in range(heads)])
+                weight = np.concatenate(
+                    [self.source.vector(name.format(i) + ".weight", config.head_dim) for i in range(heads)]
+                )
             else:
                 weight = self.source.vector(name + ".weight", heads, config.head_dim).reshape(-1)
             return Norm(weight, config.norm_eps, None, centred, heads)
-        whole = norm(self.source, name, config.head_dim, config.norm_eps, centred=centred, bias=bias, offset=config.norm_offset)
+        whole = norm(
+            self.source,
+            name,
+            config.head_dim,
+            config.norm_eps,
+            centred=centred,
+            bias=bias,
+            offset=config.norm_offset,
+        )
         return Norm(whole.weight, whole.eps, whole.bias, centred, heads)
 
     def _mlp(self, layer: int, at: str) -> GatedMlp | PlainMlp | Mixture:
@@ -130,7 +172,9 @@ class _Maker:
         if not config.gated:
             return PlainMlp(self._linear(at + names.up, inner, width, bias), down, config.activation)
         if names.gate_up and self.source.has(at + names.gate_up + ".weight") and not self._has_gate(at):
-            return GatedMlp(None, self._linear(at + names.gate_up, 2 * inner, width, bias), down, inner, config.activation)
+            return GatedMlp(
+                None, self._linear(at + names.gate_up, 2 * inner, width, bias), down, inner, config.activation
+            )
         gate = self._linear(at + names.gate, inner, width, bias)
         return GatedMlp(gate, self._linear(at + names.up, inner, width, bias), down, inner, config.activation)
 
@@ -144,23 +188,36 @@ class _Maker:
         if names.expert_gate_up and self.source.has(fused + names.stack_ends[0]):
             gate, up = (self._stack(fused, experts, experts.width, config.width, half) for half in (0, 1))
         else:
-            gate, up = (self._expert(at + name, experts, experts.width, config.width) for name in (names.expert_gate, names.expert_up))
+            gate, up = (
+                self._expert(at + name, experts, experts.width, config.width)
+                for name in (names.expert_gate, names.expert_up)
+            )
         down = self._expert(at + names.expert_down, experts, config.width, experts.width)
-        return Mixture(router, Routing(experts.count, experts.used, experts.normalise), gate, up, down, config.activation)
+        return Mixture(
+            router, Routing(experts.count, experts.used, experts.normalise), gate, up, down, config.activation
+        )
 
     def _expert(self, name: str, experts: Experts, rows: int, columns: int) -> Expert:
         """One matrix of every expert: a tensor each, or a stack (X, rows, columns)."""
         if "{}" not in name:
             return self._stack(name, experts, rows, columns)
-        return Expert(tuple(self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(experts.count)))
+        return Expert(
+            tuple(self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(experts.count))
+        )
 
     def _stack(self, name: str, experts: Experts, rows: int, columns: int, half: int | None = None) -> Expert:
         """A stack (X, rows, columns), or one `half` of a fused one (X, 2 rows, columns)."""
         names, order, stored = self.names, None, rows
         if half is not None:
             stored = 2 * rows
-            order = np.arange(half, stored, 2) if names.stacks_alternate else np.arange(half * rows, (half + 1) * rows)
-        views = (View(part, experts.count, names.stacks_transposed, order, stored) for part in range(experts.count))
+            order = (
+                np.arange(half, stored, 2)
+                if names.stacks_alternate
+                else np.arange(half * rows, (half + 1) * rows)
+            )
+        views = (
+            View(part, experts.count, names.stacks_transposed, order, stored) for part in range(experts.count)
+        )
         stack = tuple(self.source.matrix(name + names.stack_ends[0], rows, columns, view) for view in views)
         full = name + names.stack_ends[1]
         if not (self.source.has(full) if self.config.mlp_bias is None else self.config.mlp_bias):
@@ -173,4 +230,6 @@ def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:
     """The rows of a grouped fused tensor in the order: all queries, all keys, all values."""
     groups, ratio, dim = config.kv_heads, config.heads // config.kv_heads, config.head_dim
     rows = np.arange(groups * (ratio + 2) * dim).reshape(groups, ratio + 2, dim)
-    return np.concatenate([rows[:, :ratio].reshape(-1), rows[:, ratio].reshape(-1), rows[:, ratio + 1].reshape(-1)])
+    return np.concatenate(
+        [rows[:, :ratio].reshape(-1), rows[:, ratio].reshape(-1), rows[:, ratio + 1].reshape(-1)]
+    )

@@ -79,14 +79,18 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
 
 
 def _name(checkpoint: Checkpoint, own: str) -> str:
-    """What people call the model: a GGUF file's own name is often a build note, so its file name is better known."""
+    """What people call the model: a GGUF file's own name is often a build note, so its file name is better
+    known.
+    """
     if checkpoint.format == "gguf":
         return re.sub(r"-\d{5}-of-\d{5}$", "", checkpoint.path.stem)
     return own or checkpoint.path.resolve().name
 
 
 def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool, str]:
-    """The ids that end a turn, whether there is a chat template, and what stands in; no tokenizer is built."""
+    """The ids that end a turn, whether there is a chat template, and what stands in; no tokenizer is
+    built.
+    """
     from engine.text.template.fallback import fallback_format
     from engine.text.template.source import folder_template, gguf_template
     from engine.text.tokenizer.gguf import roles_from_gguf

@@ -10,14 +10,17 @@ from engine.settings import SamplerSettings, check_value
 from engine.weights.checkpoint import Checkpoint
 
 _FOLDER_NAMES = {
-    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "repetition_penalty": "repetition_penalty",
-    "typical_p": "typical",
+    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty", "typical_p": "typical",
 }  # fmt: skip
-"""Keys of generation_config.json (transformers, `GenerationConfig`) and the fields of `SamplerSettings` that mean the same."""
+"""Keys of generation_config.json (transformers, `GenerationConfig`) and the fields of `SamplerSettings`
+that mean the same.
+"""
 
 _GGUF_NAMES = {
-    "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "penalty_repeat": "repetition_penalty",
-    "penalty_last_n": "repetition_range", "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
+    "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty", "penalty_last_n": "repetition_range",
+    "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
 }  # fmt: skip
 """Keys under general.sampling. that llama.cpp's converter writes into GGUF files (gguf/constants.py)."""
 
@@ -25,8 +28,8 @@ _GGUF_NAMES = {
 def sampler_defaults(checkpoint: Checkpoint) -> tuple[tuple[str, float], ...]:
     """What the makers advise as (field of `SamplerSettings`, value), () for nothing.
 
-    A generation_config.json with `do_sample` false means the likeliest token: temperature 0 and nothing else of sampling.
-    Values of a wrong type or outside the range of the field are left out. Raises nothing.
+    A generation_config.json with `do_sample` false means the likeliest token: temperature 0 and nothing else
+    of sampling. Values of a wrong type or outside the range of the field are left out. Raises nothing.
     """
     if checkpoint.format == "gguf":
         found = {key: checkpoint.metadata.get(f"general.sampling.{key}") for key in _GGUF_NAMES}
@@ -56,7 +59,9 @@ def _checked(values: Mapping[str, Any], names: Mapping[str, str]) -> tuple[tuple
 
 
 def _number(value: Any, whole: bool) -> Any:
-    """A whole float as an int where the field is one, and a float32 of a GGUF file (0.949999988) as it was meant (0.95)."""
+    """A whole float as an int where the field is one, and a float32 of a GGUF file (0.949999988) as it was
+    meant (0.95).
+    """
     if isinstance(value, float):
         return int(value) if whole and value.is_integer() else float(f"{value:.6g}")
     return value

@@ -1,4 +1,6 @@
-"""Typed reading of a model's configuration: each key with its type, its range and, where there is one, its default."""
+"""Typed reading of a model's configuration: each key with its type, its range and, where there is one, its
+default.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _REQUIRED = object()
 
 
 class Keys:
-    """The entries of `source` under `prefix`; `where` names the file in messages. All methods raise `BadCheckpoint`.
+    """The entries of `source` under `prefix`; `where` names the file in messages.
+
+    All methods raise `BadCheckpoint`.
 
     A null counts as absent, as in Hugging Face's files.
     """
@@ -67,10 +71,16 @@ class Keys:
 
     def over(self, defaults: Mapping[str, Any]) -> Keys:
         """The same keys, with these values for those that are not there; a null stays."""
-        return Keys({self._prefix + name: value for name, value in defaults.items()} | dict(self.source), self._where, self._prefix)
+        return Keys(
+            {self._prefix + name: value for name, value in defaults.items()} | dict(self.source),
+            self._where,
+            self._prefix,
+        )
 
     def inner(self, name: str) -> Keys:
-        """The keys of a nested object above those around it, as of a text model inside one that sees pictures; else the same keys."""
+        """The keys of a nested object above those around it, as of a text model inside one that sees
+        pictures; else the same keys.
+        """
         inner = self.table(name)
         return self if inner is None else Keys({**self.source, **inner.source}, self._where, self._prefix)
 
@@ -82,7 +92,9 @@ class Keys:
         """A list of whole numbers from `low` to `high`; () where there is none."""
         values = self.raw(name)
         values = [] if values is None else values
-        if not isinstance(values, list) or any(type(value) is not int or not low <= value <= high for value in values):
+        if not isinstance(values, list) or any(
+            type(value) is not int or not low <= value <= high for value in values
+        ):
             raise self._wrong(name, values, f"a list of whole numbers from {low} to {high}")
         return tuple(values)
 
@@ -91,10 +103,15 @@ class Keys:
         if value is not None:
             return value
         if default is _REQUIRED:
-            raise BadCheckpoint(f"{self._where} has no {self._prefix}{name}; {expected} was expected. The file is incomplete.")
+            raise BadCheckpoint(
+                f"{self._where} has no {self._prefix}{name}; {expected} was expected. The file is incomplete."
+            )
         return default
 
     def _wrong(self, name: str, value: Any, expected: str) -> BadCheckpoint:
         found = repr(value)
         found = found if len(found) <= 80 else found[:77] + "..."
-        return BadCheckpoint(f"{self._where}: {self._prefix}{name} is {found}, but {expected} was expected; the file is damaged.")
+        return BadCheckpoint(
+            f"{self._where}: {self._prefix}{name} is {found}, but {expected} was expected; the file is "
+            "damaged."
+        )

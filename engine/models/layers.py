@@ -1,7 +1,9 @@
-"""The parts decoders are made of, with the quirks of all architectures. Each knows its weights and calls `Ops`; none knows a device.
+"""The parts decoders are made of, with the quirks of all architectures.
 
-Shape letters as in `engine/core.py`: T rows, E width, H heads, G key/value heads, D head dimension, F feed-forward width,
-X experts.
+Each knows its weights and calls `Ops`; none knows a device.
+
+Shape letters as in `engine/core.py`: T rows, E width, H heads, G key/value heads, D head dimension, F
+feed-forward width, X experts.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ Order = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """x (T, K) -> (T, N). Each of `adapters` is a pair (R, K), (N, R) whose product is added to the matrix (LoRA, arXiv 2106.09685)."""
+    """x (T, K) -> (T, N).
+
+    Each of `adapters` is a pair (R, K), (N, R) whose product is added to the matrix (LoRA, arXiv 2106.09685).
+    """
 
     weight: Weight
     bias: Floats | None = None
@@ -33,7 +38,9 @@ class Linear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """The linears that a module of the original model became, of `rows` rows in all, each with the module's rows that it has; None: all."""
+    """The linears that a module of the original model became, of `rows` rows in all, each with the
+    module's rows that it has; None: all.
+    """
 
     linears: tuple[tuple[Linear, Order | None], ...]
     rows: int
@@ -87,13 +94,15 @@ class Three:
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """The model's rotary tables: `main`, and `local` for layers with a window in architectures that have a second one."""
+    """The model's rotary tables: `main`, and `local` for layers with a window in architectures that have a
+    second one.
+    """
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None
 
     def table(self, name: str) -> RotaryTable | None:
-        """"main", "local" or "none"."""
+        """ "main", "local" or "none"."""
         return self.main if name == "main" else self.local if name == "local" else None
 
 
@@ -125,7 +134,10 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
-    """down(activation(gate) * up). With `gate` None `up` gives both, gate first. Source: SwiGLU, arXiv 2002.05202."""
+    """down(activation(gate) * up).
+
+    With `gate` None `up` gives both, gate first. Source: SwiGLU, arXiv 2002.05202.
+    """
 
     gate: Linear | None
     up: Linear
@@ -178,7 +190,9 @@ class Mixture:
         rows = ops.spread(x, routes)
         gate = ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
         up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
-        down = ops.expert_linear(ops.gated(gate, up, self.activation), self.down.weights, routes, self.down.bias)
+        down = ops.expert_linear(
+            ops.gated(gate, up, self.activation), self.down.weights, routes, self.down.bias
+        )
         return ops.gather(down, routes, residual)
 
 
@@ -218,7 +232,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A whole decoder. With a tied embedding `head.weight` is `embed` itself; `positions` are learned ones (P, E)."""
+    """A whole decoder.
+
+    With a tied embedding `head.weight` is `embed` itself; `positions` are learned ones (P, E).
+    """
 
     embed: Weight
     blocks: tuple[Block, ...]

@@ -48,7 +48,10 @@ ARCHITECTURES: tuple[Architecture, ...] = (
 
 
 def find_architecture(checkpoint: Checkpoint) -> Architecture:
-    """The architecture of a checkpoint. Raises `UnsupportedModel` with the known names, or `BadCheckpoint`."""
+    """The architecture of a checkpoint.
+
+    Raises `UnsupportedModel` with the known names, or `BadCheckpoint`.
+    """
     if checkpoint.format == "gguf":
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}
@@ -57,7 +60,8 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
     if name not in known:
         raise UnsupportedModel(
-            f"{checkpoint.path.name} has the architecture {name!r}, which is not supported; choose a model of one of: {', '.join(known)}."
+            f"{checkpoint.path.name} has the architecture {name!r}, which is not supported; choose a model "
+            f"of one of: {', '.join(known)}."
         )
     return known[name]
 
@@ -94,11 +98,13 @@ def read_model(
     prepare: Prepare | None = None,
     make_room: Callable[[Survey], None] | None = None,
 ) -> Generator[Loading, None, Model]:
-    """Load all weights (`model = yield from read_model(...)`) layer by layer; then the backend prepares what they need.
+    """Load all weights (`model = yield from read_model(...)`) layer by layer; then the backend prepares what
+    they need.
 
-    `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress; `prepare` may change
-    each matrix first. `make_room` is told what was seen when all headers were found good, before any weight is read; without
-    it free memory is checked. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
+    `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress;
+    `prepare` may change each matrix first. `make_room` is told what was seen when all headers were found
+    good, before any weight is read; without it free memory is checked. The checkpoint is not needed
+    afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
     architecture, config = find_architecture(checkpoint), read_config(checkpoint)
     names = architecture.names(checkpoint.format, checkpoint.tensors)
@@ -129,10 +135,13 @@ def read_model(
 
 
 def check_memory(name: str, needed: int, free: int, where: str = "") -> None:
-    """Raise `NotEnoughMemory` when a model's weights need more than the `free` bytes, `where` `Backend.where` says."""
+    """Raise `NotEnoughMemory` when a model's weights need more than the `free` bytes, `where`
+    `Backend.where` says.
+    """
     if needed > free:
         place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", "")
         raise NotEnoughMemory(
-            f"{name} needs {size_text(needed)} of memory for its weights, but {size_text(free)} are free{place}; "
-            f"close other programs, or choose a smaller model or a smaller quantisation of it{other}."
+            f"{name} needs {size_text(needed)} of memory for its weights, but {size_text(free)} are "
+            f"free{place}; close other programs, or choose a smaller model or a smaller quantisation of "
+            f"it{other}."
         )

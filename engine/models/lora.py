@@ -1,4 +1,6 @@
-"""Putting LoRA adapters on a loaded model and taking them off: its weights stay as they are, the passes are recorded anew."""
+"""Putting LoRA adapters on a loaded model and taking them off: its weights stay as they are, the passes
+are recorded anew.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +28,44 @@ _LINEARS = (
 )  # fmt: skip
 
 
-def adapter_slots(architecture: Architecture, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]) -> dict[str, Slot]:
+def adapter_slots(
+    architecture: Architecture, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]
+) -> dict[str, Slot]:
     """{module's name in a Hugging Face folder: slot} of a model whose file has these `names`."""
     folder, slots = architecture.hf_names, {}
     for layer in range(config.layers):
         for field in _LINEARS:
             module = getattr(folder, field)
-            slot = _slot(architecture, config, names, names.layer.format(layer), field, linears) if module else None
+            slot = (
+                _slot(architecture, config, names, names.layer.format(layer), field, linears)
+                if module
+                else None
+            )
             if slot is not None:
                 slots[folder.layer.format(layer) + module] = slot
     head = linears.get(names.head)
     if head is not None:
         slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
     # Adapters were trained on the whole model, on its text part, or on the model without its head.
-    prefixes = {prefix for prefix in architecture.prefixes if prefix and not prefix.startswith("-")} | {"", "model."}
+    prefixes = {prefix for prefix in architecture.prefixes if prefix and not prefix.startswith("-")} | {
+        "",
+        "model.",
+    }
     named = {prefix + name: slot for name, slot in slots.items() for prefix in prefixes}
     return {name.partition(".")[2]: slot for name, slot in slots.items()} | named
 
 
 def _slot(
-    architecture: Architecture, config: ModelConfig, names: TensorNames, at: str, field: str, linears: Mapping[str, Linear]
+    architecture: Architecture,
+    config: ModelConfig,
+    names: TensorNames,
+    at: str,
+    field: str,
+    linears: Mapping[str, Linear],
 ) -> Slot | None:
-    """The slot of one module of a layer whose names begin with `at`; None when the model has nothing of it."""
+    """The slot of one module of a layer whose names begin with `at`; None when the model has nothing of
+    it.
+    """
     own = getattr(names, field)
     linear = linears.get(at + own) if own else None
     turned = architecture.turned_rows and names is architecture.gguf_names
@@ -55,12 +73,18 @@ def _slot(
         rows = linear.weight.shape[0]
         if field == "query_key_value" and architecture.hf_names.grouped:
             return Slot(((linear, ungrouped_rows(config)),), rows)
-        return Slot(((linear, _turned(config, rows) if turned and field in ("query", "key") else None),), rows)
+        return Slot(
+            ((linear, _turned(config, rows) if turned and field in ("query", "key") else None),), rows
+        )
     parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
     if field != "query_key_value" or None in parts:
         return None
     # One matrix in the folder, three in the GGUF file.
-    places = ungrouped_rows(config) if architecture.hf_names.grouped else np.arange(sum(part.weight.shape[0] for part in parts if part))
+    places = (
+        ungrouped_rows(config)
+        if architecture.hf_names.grouped
+        else np.arange(sum(part.weight.shape[0] for part in parts if part))
+    )
     start, pairs = 0, []
     for part, name in zip(parts, "qkv", strict=True):
         assert part is not None
@@ -73,11 +97,14 @@ def _slot(
 
 def _turned(config: ModelConfig, rows: int) -> Order:
     """Each head's first and second half are interleaved, as in llama.cpp's conversion of Llama's files."""
-    return np.ascontiguousarray(np.arange(rows).reshape(-1, 2, config.head_dim // 2).transpose(0, 2, 1)).reshape(-1)
+    return np.ascontiguousarray(
+        np.arange(rows).reshape(-1, 2, config.head_dim // 2).transpose(0, 2, 1)
+    ).reshape(-1)
 
 
 def put_on(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
-    """Have exactly these adapters on the model, each times its strength; programs recorded before do not see it.
+    """Have exactly these adapters on the model, each times its strength; programs recorded before do not see
+    it.
 
     Raises `BadSetting`, with the model unchanged, for an adapter of another model.
     """
@@ -95,11 +122,15 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
     for module, change in adapter.modules.items():
         slot = model.slots.get(module)
         if slot is None:
-            raise BadSetting(f"The adapter {adapter.path.name} changes {module}, which this model does not have; take it off the list.")
+            raise BadSetting(
+                f"The adapter {adapter.path.name} changes {module}, which this model does not have; take it "
+                "off the list."
+            )
         if (change.up.shape[0], change.down.shape[1]) != (slot.rows, slot.columns):
             raise BadSetting(
-                f"The adapter {adapter.path.name} changes {module} as a matrix of {change.up.shape[0]} x {change.down.shape[1]}, "
-                f"but it has {slot.rows} x {slot.columns} in this model; choose an adapter that was made for it."
+                f"The adapter {adapter.path.name} changes {module} as a matrix of {change.up.shape[0]} x "
+                f"{change.down.shape[1]}, but it has {slot.rows} x {slot.columns} in this model; choose an "
+                "adapter that was made for it."
             )
         up = change.up.dequantise() * np.float32(change.scale * strength)
         down = _load(model, change.down.name, change.down.dequantise())

@@ -9,7 +9,9 @@ from engine.weights.checkpoint import Checkpoint
 
 
 def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Raises `ModelNotFound`, `UnsupportedModel`, `BadCheckpoint` for a tokenizer that is missing, of an unknown kind or broken."""
+    """Raises `ModelNotFound`, `UnsupportedModel`, `BadCheckpoint` for a tokenizer that is missing, of an
+    unknown kind or broken.
+    """
     with no_garbage_search():
         if checkpoint.format == "gguf":
             return Tokenizer.from_gguf(dict(checkpoint.metadata))
@@ -17,7 +19,10 @@ def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def open_text(checkpoint: Checkpoint, template: str = "") -> tuple[Tokenizer, ChatTemplate]:
-    """Both; a `template` (Jinja source) takes the place of the model's. Raises what `open_tokenizer` raises, and `BadTemplate`."""
+    """Both; a `template` (Jinja source) takes the place of the model's.
+
+    Raises what `open_tokenizer` raises, and `BadTemplate`.
+    """
     tokenizer = open_tokenizer(checkpoint)
     made = _open_template(checkpoint, template, tokenizer)
     tokenizer.hear(made.thinking(tokenizer)[1])
@@ -26,7 +31,9 @@ def open_text(checkpoint: Checkpoint, template: str = "") -> tuple[Tokenizer, Ch
 
 def _open_template(checkpoint: Checkpoint, template: str, tokenizer: Tokenizer) -> ChatTemplate:
     if template.strip():
-        return ChatTemplate.from_source(template, tokenizer, None if checkpoint.format == "gguf" else checkpoint.path)
+        return ChatTemplate.from_source(
+            template, tokenizer, None if checkpoint.format == "gguf" else checkpoint.path
+        )
     if checkpoint.format == "gguf":
         return ChatTemplate.from_gguf(dict(checkpoint.metadata), tokenizer)
     return ChatTemplate.from_folder(checkpoint.path, tokenizer)

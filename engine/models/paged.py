@@ -1,4 +1,6 @@
-"""A model's cache as the generator uses it: key/value pages, their page table, and the recorded pass that fills them."""
+"""A model's cache as the generator uses it: key/value pages, their page table, and the recorded pass that
+fills them.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,18 @@ __all__ = ["PagedCache", "chosen_context"]
 class PagedCache:
     """Keys and values of one model, for sequences of up to `context_length` tokens each. Used by one thread.
 
-    There are pages for one such sequence, and for others beside it as far as `settings.memory` goes: conversations that were
-    not touched for longest are forgotten first. `saved` is the file that some of them still lie in
-    (`engine.models.saved.restore_cache`). Raises `BadSetting` for a context the model cannot address and
-    `NotEnoughMemory` when the pages cannot be had.
+    There are pages for one such sequence, and for others beside it as far as `settings.memory` goes:
+    conversations that were not touched for longest are forgotten first. `saved` is the file that some of them
+    still lie in (`engine.models.saved.restore_cache`). Raises `BadSetting` for a context the model cannot
+    address and `NotEnoughMemory` when the pages cannot be had.
     """
 
     def __init__(self, model: Model, settings: CacheSettings = CacheSettings()) -> None:
         self.model = model
         self.settings = settings
-        self.context_length = chosen_context(settings, model.config.context_length, model.config.advised_context)
+        self.context_length = chosen_context(
+            settings, model.config.context_length, model.config.advised_context
+        )
         self.rows = min(prefill_rows(model.config, model.backend.name), self.context_length)
         self.store, self.program = self._memory()
         self.table = PageTable(self.store.page_count)
@@ -51,8 +55,9 @@ class PagedCache:
         """What keys and values depend on besides ids, as adapters; see `record_again`."""
 
     def _memory(self) -> tuple[KVCache, Program]:
-        """Keys and values, and the pass over them. A device of its own has no memory that is only lent: pages for further conversations
-        are of what the pass leaves, and are done without where that turns out to be less than was foretold.
+        """Keys and values, and the pass over them. A device of its own has no memory that is only lent: pages
+        for further conversations are of what the pass leaves, and are done without where that turns out to be
+        less than was foretold.
         """
         model, settings, dtype = self.model, self.settings, cache_dtype(self.settings)
         free, own = model.backend.free_memory(), model.backend.name in ("cuda", "torch")
@@ -70,7 +75,9 @@ class PagedCache:
             model.backend.trim()
 
     def record_again(self, key: str) -> None:
-        """The model computes otherwise from now on, as with adapters: record it anew. What is cached counts again under the same `key`.
+        """The model computes otherwise from now on, as with adapters: record it anew.
+
+        What is cached counts again under the same `key`.
 
         No lease may be open.
         """
@@ -82,8 +89,8 @@ class PagedCache:
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
         """A lease on the longest cached prefix of `ids`, always leaving at least the last id to run.
 
-        `key` names what else keys and values depend on, besides the adapters of `record_again`; another sequence of the same
-        model, such as the negative one of guidance, needs none.
+        `key` names what else keys and values depend on, besides the adapters of `record_again`; another
+        sequence of the same model, such as the negative one of guidance, needs none.
         """
         lease = self.table.open(ids, key=self.key + key, leave=1)
         if self.saved is not None and lease.unread:
@@ -95,28 +102,41 @@ class PagedCache:
         return self.table.found(ids, key=self.key, leave=1)
 
     def settle(self, lease: Lease) -> None:
-        """Make the copies that a lease begins with, which `run` does by itself. Until then it keeps their sources from other leases."""
+        """Make the copies that a lease begins with, which `run` does by itself.
+
+        Until then it keeps their sources from other leases.
+        """
         for source, target in lease.copies:
             self.store.copy_page(source, target)
         lease.copied()
 
     def growth(self, *lengths: int) -> int:
-        """By how many tokens sequences of these lengths, open at once and sharing nothing, can all grow; below 0 they do not fit."""
+        """By how many tokens sequences of these lengths, open at once and sharing nothing, can all grow;
+        below 0 they do not fit.
+        """
         most = self.context_length - max(lengths)
-        return bisect_left(range(most + 1), True, key=lambda more: sum(pages_for(n + more) for n in lengths) > self.store.page_count) - 1
+        return (
+            bisect_left(
+                range(most + 1),
+                True,
+                key=lambda more: sum(pages_for(n + more) for n in lengths) > self.store.page_count,
+            )
+            - 1
+        )
 
     def run(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Floats:
-        """Run at most `rows` further tokens of a lease: logits (logit_rows, V) float32 of the last rows, valid until the next run.
+        """Run at most `rows` further tokens of a lease: logits (logit_rows, V) float32 of the last rows,
+        valid until the next run.
 
-        Raises `ContextTooLong`, with nothing changed, when the lease would be longer than `context_length`, or when other
-        open leases have the pages it needs.
+        Raises `ContextTooLong`, with nothing changed, when the lease would be longer than `context_length`,
+        or when other open leases have the pages it needs.
         """
         start = len(lease.ids)
         end = start + len(ids)
         if end > self.context_length:
             raise ContextTooLong(
-                f"The text would have {end} tokens, but the context holds {self.context_length}; shorten it or choose a larger "
-                "context length."
+                f"The text would have {end} tokens, but the context holds {self.context_length}; shorten it "
+                "or choose a larger context length."
             )
         pages = self.pages_up_to(lease, end)
         step = Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows)
@@ -129,7 +149,10 @@ class PagedCache:
         return self.program.decode_loop(plan) if isinstance(self.program, HasDecodeLoop) else None
 
     def pages_up_to(self, lease: Lease, length: int) -> Ints:
-        """The block table of a lease with room for `length` tokens, valid until the next call. Raises `ContextTooLong` as `run` does."""
+        """The block table of a lease with room for `length` tokens, valid until the next call.
+
+        Raises `ContextTooLong` as `run` does.
+        """
         if length > PAGE_TOKENS * len(lease.pages) or lease.copies:
             lease.reserve(length)
             self.settle(lease)

@@ -19,12 +19,19 @@ _MOST = 1 << 30
 
 
 def rope_from_hf(
-    keys: Keys, head_dim: int, *, base: float = 10000.0, share: float = 1.0, interleaved: bool = False, layer_type: str = ""
+    keys: Keys,
+    head_dim: int,
+    *,
+    base: float = 10000.0,
+    share: float = 1.0,
+    interleaved: bool = False,
+    layer_type: str = "",
 ) -> RopeConfig:
     """From config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before).
 
-    `base` and `share` (of the head that is turned) are the architecture's defaults; `layer_type` picks an entry of `rope_parameters`
-    where a model has several tables. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
+    `base` and `share` (of the head that is turned) are the architecture's defaults; `layer_type` picks an
+    entry of `rope_parameters` where a model has several tables. Raises `UnsupportedModel` for an unknown
+    scaling, and `BadCheckpoint`.
     """
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None and layer_type and isinstance(scaling.raw(layer_type), Mapping):
@@ -48,7 +55,14 @@ def rope_from_hf(
         length = keys.integer("max_position_embeddings", 1, _MOST)
         if dim <= 2:
             return plain
-        return RopeConfig(base, dim, interleaved, plain.divisors, original_length=length, dynamic=scaling.number("factor", 1.0, 1e6))
+        return RopeConfig(
+            base,
+            dim,
+            interleaved,
+            plain.divisors,
+            original_length=length,
+            dynamic=scaling.number("factor", 1.0, 1e6),
+        )
     if kind == "llama3":
         return RopeConfig(base, dim, interleaved, _llama3(scaling, keys, base, dim))
     if kind == "yarn":
@@ -56,11 +70,15 @@ def rope_from_hf(
     if kind == "longrope":
         return _longrope(scaling, keys, plain)
     known = ", ".join(HF_KINDS)
-    raise UnsupportedModel(f"The model scales its rotary positions by {kind!r}; only {known} can be run. Choose another model.")
+    raise UnsupportedModel(
+        f"The model scales its rotary positions by {kind!r}; only {known} can be run. Choose another model."
+    )
 
 
 def extended_context(keys: Keys, context: int) -> int:
-    """The context of a config.json whose scaling goes beyond its `max_position_embeddings` (yarn and dynamic), else `context`."""
+    """The context of a config.json whose scaling goes beyond its `max_position_embeddings` (yarn and
+    dynamic), else `context`.
+    """
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is None:
         return context
@@ -72,22 +90,30 @@ def extended_context(keys: Keys, context: int) -> int:
 
 
 def rope_from_gguf(
-    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0, share: float = 1.0,
-    truncate: bool = True,
+    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0,
+    share: float = 1.0, truncate: bool = True,
 ) -> RopeConfig:  # fmt: skip
     """From GGUF keys (already under the architecture's prefix) and the tensors of factors, if there.
 
     `truncate` as in `yarn_divisors`: the file does not say.
 
-    Raises `UnsupportedModel` for other scalings than none, linear, yarn, longrope and such factors, and `BadCheckpoint`.
+    Raises `UnsupportedModel` for other scalings than none, linear, yarn, longrope and such factors, and
+    `BadCheckpoint`.
     """
     base = keys.number("rope.freq_base", 1.0, 1e12, base)
-    dim = _rotary_dim(keys.integer("rope.dimension_count", 1, 1 << 16, int(head_dim * share)), head_dim, "rope.dimension_count")
-    linear = keys.number("rope.scale_linear", 0.0, 1e6, 0.0) or keys.number("rope.scaling.factor", 0.0, 1e6, 0.0)
+    dim = _rotary_dim(
+        keys.integer("rope.dimension_count", 1, 1 << 16, int(head_dim * share)),
+        head_dim,
+        "rope.dimension_count",
+    )
+    linear = keys.number("rope.scale_linear", 0.0, 1e6, 0.0) or keys.number(
+        "rope.scaling.factor", 0.0, 1e6, 0.0
+    )
     kind = keys.text("rope.scaling.type", "linear" if linear else "none")
     if kind not in GGUF_KINDS:
         raise UnsupportedModel(
-            f"The model scales its rotary positions by {kind!r}; only {', '.join(GGUF_KINDS)} can be run. Choose another model."
+            f"The model scales its rotary positions by {kind!r}; only {', '.join(GGUF_KINDS)} can be run. "
+            "Choose another model."
         )
     original = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)
     magnitude = keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
@@ -103,7 +129,9 @@ def rope_from_gguf(
         slow = keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0)
         divisors = yarn_divisors(base, dim, linear, length, fast, slow, truncate)
         magnitude *= yarn_magnitude(linear)
-        return RopeConfig(base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude)
+        return RopeConfig(
+            base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude
+        )
     divisor = linear if kind == "linear" and linear else 1.0
     return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra))
 
@@ -111,13 +139,18 @@ def rope_from_gguf(
 def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:
     values = tensor.dequantise() if tensor.shape == (dim // 2,) else None
     if values is None or not np.all(np.isfinite(values) & (values > 0)):
-        raise BadCheckpoint(f"The tensor {tensor.name} has the shape {tensor.shape}; {dim // 2} positive numbers were expected.")
+        raise BadCheckpoint(
+            f"The tensor {tensor.name} has the shape {tensor.shape}; {dim // 2} positive numbers were "
+            "expected."
+        )
     return tuple(float(value) for value in values)
 
 
 def _rotary_dim(dim: int, head_dim: int, what: str) -> int:
     if dim % 2 or not 2 <= dim <= head_dim:
-        raise BadCheckpoint(f"{what} turns {dim} dimensions of a head, but an even number up to {head_dim} was expected.")
+        raise BadCheckpoint(
+            f"{what} turns {dim} dimensions of a head, but an even number up to {head_dim} was expected."
+        )
     return dim
 
 
@@ -125,24 +158,37 @@ def _llama3(scaling: Keys, keys: Keys, base: float, dim: int) -> tuple[float, ..
     factor = scaling.number("factor", 1e-3, 1e6)
     low, high = scaling.number("low_freq_factor", 1e-3, 1e6), scaling.number("high_freq_factor", 1e-3, 1e6)
     if high <= low:
-        raise BadCheckpoint(f"config.json: high_freq_factor is {high:g}, but more than low_freq_factor {low:g} was expected.")
+        raise BadCheckpoint(
+            f"config.json: high_freq_factor is {high:g}, but more than low_freq_factor {low:g} was expected."
+        )
     return llama3_divisors(base, dim, factor, low, high, _original(scaling, keys))
 
 
 def _original(scaling: Keys, keys: Keys) -> int:
     """The context before scaling: of the scaling's own entry, else of config.json."""
-    return scaling.integer(_CONTEXT, 1, _MOST, keys.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings")))
+    return scaling.integer(
+        _CONTEXT, 1, _MOST, keys.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings"))
+    )
 
 
 def _yarn(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
     original = _original(scaling, keys)
     whole = keys.raw("max_position_embeddings")
     factor = scaling.number("factor", 1e-3, 1e6, (whole if isinstance(whole, int) else original) / original)
-    weight, all_dims = scaling.number("mscale", 0.0, 1e3, 0.0), scaling.number("mscale_all_dim", 0.0, 1e3, 0.0)
-    usual = yarn_magnitude(factor, weight) / yarn_magnitude(factor, all_dims) if weight and all_dims else yarn_magnitude(factor)
+    weight, all_dims = (
+        scaling.number("mscale", 0.0, 1e3, 0.0),
+        scaling.number("mscale_all_dim", 0.0, 1e3, 0.0),
+    )
+    usual = (
+        yarn_magnitude(factor, weight) / yarn_magnitude(factor, all_dims)
+        if weight and all_dims
+        else yarn_magnitude(factor)
+    )
     magnitude = scaling.number("attention_factor", 1e-3, 1e3, usual)
     fast, slow = scaling.number("beta_fast", 1e-3, 1e6, 32.0), scaling.number("beta_slow", 1e-3, 1e6, 1.0)
-    divisors = yarn_divisors(plain.base, plain.dim, factor, original, fast, slow, scaling.flag("truncate", True))
+    divisors = yarn_divisors(
+        plain.base, plain.dim, factor, original, fast, slow, scaling.flag("truncate", True)
+    )
     return RopeConfig(plain.base, plain.dim, plain.interleaved, divisors, magnitude)
 
 
@@ -157,7 +203,9 @@ def _longrope(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
         values = scaling.raw(name)
         good = isinstance(values, list) and len(values) == plain.dim // 2
         if not good or not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
-            raise BadCheckpoint(f"config.json: {name} of the rotary scaling is no list of {plain.dim // 2} positive numbers.")
+            raise BadCheckpoint(
+                f"config.json: {name} of the rotary scaling is no list of {plain.dim // 2} positive numbers."
+            )
         sets.append(tuple(float(value) for value in values))
     short, long = sets
     # Phi-3's own files may name a magnitude for each set.

@@ -1,4 +1,6 @@
-"""Conversations' caches that outlive the program: saved when a model is closed, taken up when it is opened again."""
+"""Conversations' caches that outlive the program: saved when a model is closed, taken up when it is opened
+again.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,21 @@ _DAY = 86400.0
 
 
 def fingerprint(path: str | Path) -> str:
-    """What tells a model's files from any others, 32 hex digits: names, sizes, times of change and first megabytes.
+    """What tells a model's files from any others, 32 hex digits: names, sizes, times of change and first
+    megabytes.
 
-    `path` is a GGUF file, one part of a split one, or a folder. "" when they cannot be read: with it, nothing is saved.
+    `path` is a GGUF file, one part of a split one, or a folder. "" when they cannot be read: with it, nothing
+    is saved.
     """
     path = Path(path).expanduser()
     digest = hashlib.blake2b(digest_size=16)
     suffixes = (".gguf", ".safetensors", ".json")
     try:
-        for file in sorted(each for each in path.iterdir() if each.suffix in suffixes) if path.is_dir() else split_parts(path):
+        for file in (
+            sorted(each for each in path.iterdir() if each.suffix in suffixes)
+            if path.is_dir()
+            else split_parts(path)
+        ):
             facts = file.stat()
             digest.update(f"{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
             with file.open("rb") as opened:
@@ -54,7 +62,8 @@ def fingerprint(path: str | Path) -> str:
 def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     """Save what the cache holds into `folder`, the latest first as far as `FOLDER_BYTES` go. Never fails.
 
-    Returns "", or a sentence that says why nothing was saved. The last thing done with a cache before it is closed.
+    Returns "", or a sentence that says why nothing was saved. The last thing done with a cache before it is
+    closed.
     """
     identity, page_bytes = _identity(cache, fingerprint), cache.store.page_bytes
     kept, path = worth_keeping(cache.table, FOLDER_BYTES // page_bytes), _path(folder, identity)
@@ -62,32 +71,46 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         return ""
     saved, needed = cache.saved, len(kept) * page_bytes
     try:
-        if saved is not None and path.exists() and [page.unread for page in kept] == list(range(len(saved.records))):
+        if (
+            saved is not None
+            and path.exists()
+            and [page.unread for page in kept] == list(range(len(saved.records)))
+        ):
             os.utime(path)  # not one page was needed, nor one added
             return ""
         private_folder(folder)  # what was said can be told from it
         free = shutil.disk_usage(folder).free
         if needed + SPARE_DISK_BYTES > free:
             return (
-                f"The conversations' cache was not saved: it takes {size_text(needed)}, but {size_text(free)} of disk space are free; "
-                "the conversations will be read anew."
+                f"The conversations' cache was not saved: it takes {size_text(needed)}, but "
+                f"{size_text(free)} of disk space are free; the conversations will be read anew."
             )
 
         def read(page: Kept) -> Bytes | None:
-            return saved.read(page.unread) if saved is not None and page.unread >= 0 else cache.store.read_page(page.page)
+            return (
+                saved.read(page.unread)
+                if saved is not None and page.unread >= 0
+                else cache.store.read_page(page.page)
+            )
 
-        write_pages(path, identity, kept, page_bytes, read, saved.close if saved is not None else lambda: None)
+        write_pages(
+            path, identity, kept, page_bytes, read, saved.close if saved is not None else lambda: None
+        )
         prune(folder, path)
     except OSError as error:
-        return f"The conversations' cache was not saved ({error.strerror or error}); the conversations will be read anew."
+        return (
+            f"The conversations' cache was not saved ({error.strerror or error}); the conversations will be "
+            "read anew."
+        )
     return ""
 
 
 def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
-    """Take up what was saved of this model with this cache type; its keys and values are read when a conversation needs them.
+    """Take up what was saved of this model with this cache type; its keys and values are read when a
+    conversation needs them.
 
-    Returns "", also when nothing was saved, or a sentence that says why it could not be used. Raises ValueError when the
-    cache has content already.
+    Returns "", also when nothing was saved, or a sentence that says why it could not be used. Raises
+    ValueError when the cache has content already.
     """
     if cache.table.cached:
         raise ValueError("the cache has content already")
@@ -100,9 +123,15 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     except FileNotFoundError:
         return ""
     except Unusable as error:
-        return f"The saved cache of the conversations was left aside: {error}; the conversations will be read anew."
+        return (
+            f"The saved cache of the conversations was left aside: {error}; the conversations will be read "
+            "anew."
+        )
     except OSError as error:
-        return f"The saved cache of the conversations cannot be read ({error.strerror or error}); the conversations will be read anew."
+        return (
+            f"The saved cache of the conversations cannot be read ({error.strerror or error}); the "
+            "conversations will be read anew."
+        )
     if not take_up(cache.table, file.records):
         file.close()
         return ""
@@ -113,7 +142,9 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
 
 
 def prune(folder: Path, keep: Path) -> None:
-    """Delete saved caches, those not used for longest first, until all together take `FOLDER_BYTES`; never `keep`."""
+    """Delete saved caches, those not used for longest first, until all together take `FOLDER_BYTES`; never
+    `keep`.
+    """
     total = keep.stat().st_size if keep.exists() else 0
     for facts, file in sorted(_files(folder), key=lambda pair: pair[0].st_mtime_ns, reverse=True):
         if file == keep:

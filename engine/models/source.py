@@ -1,6 +1,7 @@
 """Where a model's parts get their weights from: first a survey that only looks, then the loader.
 
-A architecture's parts list is run on both, so what is checked, counted and loaded is the same by construction.
+A architecture's parts list is run on both, so what is checked, counted and loaded is the same by
+construction.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from engine.weights.transform.transposed import transposed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Which part of a tensor a matrix is: `part` of a stack of `parts`, then transposed, then the rows `order` of `stored_rows`."""
+    """Which part of a tensor a matrix is: `part` of a stack of `parts`, then transposed, then the rows
+    `order` of `stored_rows`.
+    """
 
     part: int = 0
     parts: int = 0
@@ -66,15 +69,21 @@ class WeightSource(Protocol):
         ...
 
 
-def linear(source: WeightSource, name: str, rows: int, columns: int, bias: bool | None, view: View = WHOLE) -> Linear:
-    """`name`.weight (rows, columns) and `name`.bias (rows,): True required, False none, None when the file has it."""
+def linear(
+    source: WeightSource, name: str, rows: int, columns: int, bias: bool | None, view: View = WHOLE
+) -> Linear:
+    """`name`.weight (rows, columns) and `name`.bias (rows,): True required, False none, None when the file
+    has it.
+    """
     weight = source.matrix(name + ".weight", rows, columns, view)
     made = Linear(weight, vector_if(source, name + ".bias", bias, rows, view))
     source.linears[name] = made
     return made
 
 
-def vector_if(source: WeightSource, name: str, wanted: bool | None, rows: int, view: View = WHOLE) -> Floats | None:
+def vector_if(
+    source: WeightSource, name: str, wanted: bool | None, rows: int, view: View = WHOLE
+) -> Floats | None:
     """The vector (rows,), in the view's order: True required, False none, None when the file has it."""
     if wanted is False or (wanted is None and not source.has(name)):
         return None
@@ -84,9 +93,23 @@ def vector_if(source: WeightSource, name: str, wanted: bool | None, rows: int, v
     return np.ascontiguousarray(stored[view.order]) if stored.size else stored
 
 
-def norm(source: WeightSource, name: str, size: int, eps: float, *, centred: bool, bias: bool | None, offset: float = 0.0) -> Norm:
+def norm(
+    source: WeightSource,
+    name: str,
+    size: int,
+    eps: float,
+    *,
+    centred: bool,
+    bias: bool | None,
+    offset: float = 0.0,
+) -> Norm:
     """`name`.weight (size,) plus `offset`, and `name`.bias (size,) where wanted."""
-    return Norm(source.vector(name + ".weight", size) + np.float32(offset), eps, vector_if(source, name + ".bias", bias, size), centred)
+    return Norm(
+        source.vector(name + ".weight", size) + np.float32(offset),
+        eps,
+        vector_if(source, name + ".bias", bias, size),
+        centred,
+    )
 
 
 @dataclass(slots=True)
@@ -100,12 +123,15 @@ class _Missing:
 class Survey:
     """Looks at the headers only: `missing` tensors, the `bytes` that `backend` will hold, `parameters`.
 
-    Of the bytes, `expert_bytes` are those of experts; `parts` are the stand-ins' decoder, once it was built; `prepare` is as in
-    `Loader`. Raises `BadCheckpoint` for a tensor of the wrong shape.
+    Of the bytes, `expert_bytes` are those of experts; `parts` are the stand-ins' decoder, once it was built;
+    `prepare` is as in `Loader`. Raises `BadCheckpoint` for a tensor of the wrong shape.
     """
 
     def __init__(
-        self, tensors: Mapping[str, RawTensor], backend: Outlines, prepare: Callable[[RawTensor], RawTensor] | None = None
+        self,
+        tensors: Mapping[str, RawTensor],
+        backend: Outlines,
+        prepare: Callable[[RawTensor], RawTensor] | None = None,
     ) -> None:
         self._tensors, self._backend, self._prepare = tensors, backend, prepare
         self.linears: dict[str, Linear] = {}
@@ -149,10 +175,16 @@ class Survey:
         if tensor is None:
             self.missing.append(name)
             if len(self.missing) > _MOST_MISSING:  # headers may call for millions
-                raise BadCheckpoint(f"The headers call for over {_MOST_MISSING} tensors that are not there; the file is damaged.")
+                raise BadCheckpoint(
+                    f"The headers call for over {_MOST_MISSING} tensors that are not there; the file is "
+                    "damaged."
+                )
             return None
         if tensor.shape != shape:
-            raise BadCheckpoint(f"The tensor {name} has the shape {tensor.shape}, but the headers call for {shape}; the file is damaged.")
+            raise BadCheckpoint(
+                f"The tensor {name} has the shape {tensor.shape}, but the headers call for {shape}; the "
+                "file is damaged."
+            )
         self.parameters += parameters
         return tensor
 
@@ -163,7 +195,12 @@ class Loader:
     `prepare` may change a matrix before that, as by quantising it.
     """
 
-    def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend, prepare: Callable[[RawTensor], RawTensor] | None = None) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, RawTensor],
+        backend: Backend,
+        prepare: Callable[[RawTensor], RawTensor] | None = None,
+    ) -> None:
         self._tensors, self._backend, self._prepare = tensors, backend, prepare
         self.linears: dict[str, Linear] = {}
         self.bytes = self.expert_bytes = 0
@@ -189,4 +226,6 @@ class Loader:
 
 def is_expert(name: str) -> bool:
     """Whether a tensor belongs to one expert of several, by its name in either kind of file."""
-    return ".experts." in name or "_exps." in name or re.search(r"\.ffn_(gate|up|down)\.\d+\.", name) is not None
+    return (
+        ".experts." in name or "_exps." in name or re.search(r"\.ffn_(gate|up|down)\.\d+\.", name) is not None
+    )

@@ -1,7 +1,8 @@
-"""Numba functions that are compiled once: taken from where Numba keeps them without getting its compiler ready.
+"""Numba functions that are compiled once: taken from where Numba keeps them without getting its compiler
+ready.
 
-Numba fills its registries (a hundred modules, a quarter of a second) before it looks at kept code, which needs none of them. Here that
-waits until something is compiled, which does it by itself.
+Numba fills its registries (a hundred modules, a quarter of a second) before it looks at kept code, which
+needs none of them. Here that waits until something is compiled, which does it by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class _Kept(FunctionCache):  # type: ignore[misc] # numba has no types
         self._must = must
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """As in the base class, but without `target_context.refresh()`; what is not there is None, or `_NotKept` where it `must` be."""
+        """As in the base class, but without `target_context.refresh()`; what is not there is None, or
+        `_NotKept` where it `must` be.
+        """
         rtsys.initialize(target_context)  # the part that kept code is linked with
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)
@@ -50,7 +53,10 @@ def function(source: Any, signature: Any, options: Mapping[str, Any], *, kept: b
 
 
 def kept_function(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
-    """`function` of code that is kept, or None when it is not. What `source` calls is linked into kept code and need not be compiled."""
+    """`function` of code that is kept, or None when it is not.
+
+    What `source` calls is linked into kept code and need not be compiled.
+    """
     made = njit(**options)(source)
     made._cache = _Kept(source, must=True)
     try:
@@ -62,7 +68,10 @@ def kept_function(source: Any, signature: Any, options: Mapping[str, Any]) -> An
 
 
 def kept_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
-    """`callback` of code that is kept, or None when it is not. What `source` calls is linked into kept code and need not be compiled."""
+    """`callback` of code that is kept, or None when it is not.
+
+    What `source` calls is linked into kept code and need not be compiled.
+    """
     made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))
     made._cache = _Kept(source, must=True)
     try:

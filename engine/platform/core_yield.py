@@ -1,7 +1,8 @@
-"""Room for a thread of this process that wants a core for a moment: the CPU backend's helper threads leave one to it.
+"""Room for a thread of this process that wants a core for a moment: the CPU backend's helper threads leave
+one to it.
 
-The window's thread asks for it while it has work to do. Without that, the system takes a core from the model's threads in the
-middle of a tile, and all of them wait until it is given back.
+The window's thread asks for it while it has work to do. Without that, the system takes a core from the
+model's threads in the middle of a tile, and all of them wait until it is given back.
 """
 
 from __future__ import annotations

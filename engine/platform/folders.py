@@ -41,14 +41,17 @@ def data_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """What can be made again, compiled kernels; the environment variable INGLENOOK_CACHE moves it. Not made here."""
+    """What can be made again, compiled kernels; the environment variable INGLENOOK_CACHE moves it.
+
+    Not made here.
+    """
     named = os.environ.get(CACHE_VARIABLE, "")
     return Path(named).expanduser() if named else platformdirs.user_cache_path("inglenook", appauthor=False)
 
 
 def code_folder(name: str) -> Path | None:
-    """A folder for compiled code, made here: in the user's cache, or a private temporary one. None when neither
-    can be written, or somebody else could put code into them: then nothing is loaded from there.
+    """A folder for compiled code, made here: in the user's cache, or a private temporary one. None when
+    neither can be written, or somebody else could put code into them: then nothing is loaded from there.
     """
     for place in (
         cache_dir(),
@@ -81,8 +84,8 @@ def private_folder(folder: Path) -> Path:
 
 
 def private_file(path: Path) -> Path:
-    """Make an empty file that only this user can read, or close one that is there to others; what is in it stays.
-    Raises OSError.
+    """Make an empty file that only this user can read, or close one that is there to others; what is in it
+    stays. Raises OSError.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -91,8 +94,8 @@ def private_file(path: Path) -> Path:
 
 
 def close_to_others(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Take all rights of others off files and folders of this user, and off what is in the folders; returns what
-    stayed open. Links are not followed.
+    """Take all rights of others off files and folders of this user, and off what is in the folders; returns
+    what stayed open. Links are not followed.
     """
     left: list[Path] = []
     waiting = list(paths)
@@ -115,11 +118,12 @@ def close_to_others(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether nobody but this user and the system's administrator can put another folder in the place of this one.
+    """Whether nobody but this user and the system's administrator can put another folder in the place of this
+    one.
 
-    All that is passed on the way there, links included, must be theirs, and others must not write to any of it
-    but folders like /tmp, where they cannot rename what is not theirs. What is missing is not asked. Always true
-    on Windows, where rights are inherited from the user's own folder.
+    All that is passed on the way there, links included, must be theirs, and others must not write to any of
+    it but folders like /tmp, where they cannot rename what is not theirs. What is missing is not asked.
+    Always true on Windows, where rights are inherited from the user's own folder.
     """
     if _user() < 0:
         return True
@@ -129,12 +133,13 @@ def is_trusted(folder: Path) -> bool:
         return False
 
 
-# -- parts --------------------------------------------------------------------------------------------------------
+# -- parts
+# --------------------------------------------------------------------------------------------------------
 
 
 def _closed(place: Path, folder: Path) -> Path | None:
-    """`folder` in `place`, made or closed to others; None where it cannot be trusted. What others could have put
-    into it before is removed.
+    """`folder` in `place`, made or closed to others; None where it cannot be trusted. What others could have
+    put into it before is removed.
     """
     if not is_trusted(place.parent) or not (_is_mine(place) and _is_mine(folder)):
         return None
@@ -158,7 +163,9 @@ def _is_mine(path: Path) -> bool:
 
 
 def _close(path: Path) -> None:
-    """Take the rights of others off a file or folder of this user, where its disk knows rights and can be written."""
+    """Take the rights of others off a file or folder of this user, where its disk knows rights and can be
+    written.
+    """
     found = path.stat()
     if _user() == found.st_uid and found.st_mode & 0o077:
         with contextlib.suppress(OSError):
@@ -201,7 +208,9 @@ def _keeps_out_others(place: Path) -> bool:
 
 def _written_by_others(found: os.stat_result) -> bool:
     """Whether the rights let others write; where users have no numbers, they say nothing."""
-    return _user() >= 0 and bool(found.st_mode & 0o002 or (found.st_mode & 0o020 and not _has_no_others(found.st_gid)))
+    return _user() >= 0 and bool(
+        found.st_mode & 0o002 or (found.st_mode & 0o020 and not _has_no_others(found.st_gid))
+    )
 
 
 def _has_no_others(group: int) -> bool:
@@ -219,8 +228,8 @@ def _has_no_others(group: int) -> bool:
 
 @functools.cache
 def _unmapped() -> int:
-    """Whose number the files of the administrator outside have in a user namespace, as in a rootless container; -1
-    outside of one.
+    """Whose number the files of the administrator outside have in a user namespace, as in a rootless
+    container; -1 outside of one.
     """
     try:
         if Path("/proc/self/uid_map").read_text(encoding="ascii").split() == ["0", "0", "4294967295"]:

@@ -11,9 +11,10 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, content: str | bytes, newline: str | None = None, synced: bool = True) -> None:
-    """Put a new file with this text, in UTF-8, or with these bytes in the place of the one at `path`; of a link, in
-    the place of what it leads to. Lines end as the system's do, or with `newline`. Where not `synced` it may be lost
-    with the power: for what can be made again. Raises OSError, or UnicodeEncodeError, with nothing changed.
+    """Put a new file with this text, in UTF-8, or with these bytes in the place of the one at `path`; of a
+    link, in the place of what it leads to. Lines end as the system's do, or with `newline`. Where not
+    `synced` it may be lost with the power: for what can be made again. Raises OSError, or UnicodeEncodeError,
+    with nothing changed.
     """
     if isinstance(content, str):
         content = content.replace("\n", os.linesep if newline is None else newline).encode("utf-8")

@@ -34,7 +34,9 @@ def _octets(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
 
 
 class Workspace:
-    """Arrays of the size of a vocabulary, (V,) float32, kept from draw to draw because new ones cost more than filling them."""
+    """Arrays of the size of a vocabulary, (V,) float32, kept from draw to draw because new ones cost more
+    than filling them.
+    """
 
     def __init__(self, size: int) -> None:
         self.scores: Floats = np.empty(size, np.float32)
@@ -42,15 +44,26 @@ class Workspace:
 
 
 class Candidates:
-    """Token ids with scores (logits up to a constant). The probability of each is the softmax of the scores over all of them.
+    """Token ids with scores (logits up to a constant).
 
-    First *whole*: token i has score `_scale` times element i of a float32 array over the vocabulary, -inf where it was
-    dropped. The array is copied at the first other change, so the logits stay as they are. Once enough are dropped: explicit
-    ids with finite float64 scores, either in ascending order of ids, or *ordered*: likeliest first, ties by lowest id.
+    The probability of each is the softmax of the scores over all of them.
+
+    First *whole*: token i has score `_scale` times element i of a float32 array over the vocabulary, -inf
+    where it was dropped. The array is copied at the first other change, so the logits stay as they are. Once
+    enough are dropped: explicit ids with finite float64 scores, either in ascending order of ids, or
+    *ordered*: likeliest first, ties by lowest id.
     """
 
-    def __init__(self, logits: Floats, space: Workspace, maxima: Scores | None = None, survey: kernels.Survey | None = None) -> None:
-        """logits (V,) float32, not NaN, not all -inf, their `column_maxima` and `survey`; `space` for V is overwritten."""
+    def __init__(
+        self,
+        logits: Floats,
+        space: Workspace,
+        maxima: Scores | None = None,
+        survey: kernels.Survey | None = None,
+    ) -> None:
+        """logits (V,) float32, not NaN, not all -inf, their `column_maxima` and `survey`; `space` for V is
+        overwritten.
+        """
         self._ids: Ids | None = None
         self._scores: Scores = logits
         self._scale = 1.0
@@ -111,7 +124,10 @@ class Candidates:
         return indices if self._ids is None else self._ids[indices]
 
     def weights(self) -> npt.NDArray[Any]:
-        """exp(score - largest score) of each candidate: its probability times `mass`. float32 while whole. Not to be kept."""
+        """exp(score - largest score) of each candidate: its probability times `mass`. float32 while whole.
+
+        Not to be kept.
+        """
         if self._weights is not None:
             return self._weights
         if self._ids is not None:
@@ -119,7 +135,9 @@ class Candidates:
             if len(depths) <= _FEW:  # the same function as in compiled code
                 return self._keep_weights(np.array(list(map(math.exp, depths.tolist())), np.float64))
             return self._keep_weights(np.exp(depths, out=depths))
-        weights = np.subtract(self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._room())
+        weights = np.subtract(
+            self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._room()
+        )
         if self._scale != 1.0:
             np.multiply(weights, weights.dtype.type(self._scale), out=weights)
         return self._keep_weights(np.exp(weights, out=weights))
@@ -127,7 +145,8 @@ class Candidates:
     @property
     def mass(self) -> float:
         """The sum of the weights."""
-        if self._mass is None and self._ids is not None and 0 < len(self) <= _FEW:  # one after the other, as in compiled code
+        # one after the other, as in compiled code
+        if self._mass is None and self._ids is not None and 0 < len(self) <= _FEW:
             self._mass = deque(accumulate(self.weights().tolist()), maxlen=1)[0]
         if self._mass is None:
             self._mass = dot(self.weights()) if self._ids is None else float(np.add.reduce(self.weights()))
@@ -170,7 +189,9 @@ class Candidates:
     # Changes of scores
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Drop the tokens whose bit is not set, and those beyond the mask (bit i % 32 of word i // 32 is token i). First of all."""
+        """Drop the tokens whose bit is not set, and those beyond the mask (bit i % 32 of word i // 32 is
+        token i). First of all.
+        """
         size = len(self)
         words = np.zeros(-(-size // 32), np.uint32)
         words[: mask.shape[0]] = mask[: words.shape[0]]
@@ -190,11 +211,15 @@ class Candidates:
         self._changed()
 
     def edit(self, ids: Ids) -> tuple[Scores, Ids, Ids | slice]:
-        """Scores to be changed in place, the places in them of those of `ids` (unique) that are there, and which of `ids` these are."""
+        """Scores to be changed in place, the places in them of those of `ids` (unique) that are there, and
+        which of `ids` these are.
+        """
         if self._ids is None:
             scores = self._own()
             inside = ids < scores.shape[0]
-            return (scores, ids, slice(None)) if inside.all() else (scores, ids[inside], np.flatnonzero(inside))
+            return (
+                (scores, ids, slice(None)) if inside.all() else (scores, ids[inside], np.flatnonzero(inside))
+            )
         self._by_id()
         self._changed()
         places = np.searchsorted(self._ids, ids)
@@ -213,9 +238,13 @@ class Candidates:
     def square(self, factor: float) -> None:
         """Score l becomes -factor (l - largest)^2, which keeps their order."""
         if self._ids is None:
-            scores = np.subtract(self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._target())
+            scores = np.subtract(
+                self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._target()
+            )
             np.multiply(scores, scores, out=scores)
-            self._scores = np.multiply(scores, scores.dtype.type(-factor * self._scale * self._scale), out=scores)
+            self._scores = np.multiply(
+                scores, scores.dtype.type(-factor * self._scale * self._scale), out=scores
+            )
             self._scale = 1.0
         else:
             self._scores = -factor * (self._scores - self.largest) ** 2
@@ -240,7 +269,9 @@ class Candidates:
         return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:
-        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id; fewer when fewer are left."""
+        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id; fewer when
+        fewer are left.
+        """
         if self._ordered:
             return np.arange(min(count, len(self)))
         if self._ids is not None:
@@ -278,7 +309,10 @@ class Candidates:
             self._shorten(count)
         elif self._ids is None and self._known(count):
             assert self._survey is not None
-            self._ids, self._scores = self._survey.ids[:count].copy(), self._survey.scores[:count] * self._scale
+            self._ids, self._scores = (
+                self._survey.ids[:count].copy(),
+                self._survey.scores[:count] * self._scale,
+            )
             self._scale, self._ordered = 1.0, True
             self._changed()
         else:
@@ -286,7 +320,10 @@ class Candidates:
             self._ordered = True
 
     def keep_nucleus(self, share: float) -> None:
-        """Keep the fewest likeliest that together reach `share` of the mass, at least one. Few in order need no arrays."""
+        """Keep the fewest likeliest that together reach `share` of the mass, at least one.
+
+        Few in order need no arrays.
+        """
         weights, size = self.weights(), len(self)
         wanted = share * self.mass
         if self._ordered and size <= _FEW:
@@ -316,7 +353,9 @@ class Candidates:
             self.keep(np.flatnonzero(np.isin(self._ids, ids, invert=True)))
 
     def keep(self, indices: Ids) -> None:
-        """Keep the candidates at these indices, none of them -inf; in ascending order, unless they come from `top`."""
+        """Keep the candidates at these indices, none of them -inf; in ascending order, unless they come
+        from `top`.
+        """
         if self._ids is None:
             self._ids = indices
             self._scores = self._scores[indices].astype(np.float64) * self._scale
@@ -372,11 +411,15 @@ class Candidates:
         return self._space.scores if self._scores.dtype == np.float32 else self._scores
 
     def _own(self) -> Scores:
-        """The scores of the whole vocabulary, to be changed in place. float64 where float32 cannot hold the scaled ones."""
+        """The scores of the whole vocabulary, to be changed in place. float64 where float32 cannot hold
+        the scaled ones.
+        """
         if self._scale != 1.0:
             largest = self.largest
             if abs(largest) < 1e38:
-                np.multiply(self._scores, self._scores.dtype.type(self._scale), out=(target := self._target()))
+                np.multiply(
+                    self._scores, self._scores.dtype.type(self._scale), out=(target := self._target())
+                )
                 self._scores = target
             else:
                 self._scores = self._scores.astype(np.float64) * self._scale

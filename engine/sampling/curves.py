@@ -20,9 +20,10 @@ _FIRST_HEAD = 256
 class TailFree(SamplerStep):
     """Cuts the tail where the sorted probabilities stop bending.
 
-    The absolute second differences of the sorted probabilities are divided by their sum; tokens stay while the running sum is
-    at most z, and one more. Fewer than three tokens, and equally likely ones, all stay. Source: Phénix and Egan, "Tail Free
-    Sampling", trentbrick.github.io; the number kept is that of its code and of ExLlamaV2.
+    The absolute second differences of the sorted probabilities are divided by their sum; tokens stay while
+    the running sum is at most z, and one more. Fewer than three tokens, and equally likely ones, all stay.
+    Source: Phénix and Egan, "Tail Free Sampling", trentbrick.github.io; the number kept is that of its code
+    and of ExLlamaV2.
     """
 
     name: ClassVar[str] = "tail_free"
@@ -39,7 +40,9 @@ class TailFree(SamplerStep):
         return self.z < 1.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Looks at ever larger heads: beyond one that ends with weight w the second differences add up to at most 2 w."""
+        """Looks at ever larger heads: beyond one that ends with weight w the second differences add up to
+        at most 2 w.
+        """
         weights, size = candidates.weights(), len(candidates)
         count = min(_FIRST_HEAD, size)
         while True:
@@ -49,7 +52,10 @@ class TailFree(SamplerStep):
             falls = head[:-1] - head[1:]
             bend = np.abs(falls[:-1] - falls[1:]).cumsum()
             kept = int(bend.searchsorted(self.z * bend[-1], "right"))
-            if count == size or kept == bend.searchsorted(self.z * (bend[-1] + 2 * head[-1]), "right") < bend.shape[0]:
+            if (
+                count == size
+                or kept == bend.searchsorted(self.z * (bend[-1] + 2 * head[-1]), "right") < bend.shape[0]
+            ):
                 break
             count = min(count * 8, size)
         if bend[-1] > 0:
@@ -58,9 +64,12 @@ class TailFree(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class Typical(SamplerStep):
-    """Keeps the tokens whose surprise -ln p is nearest to the entropy, as few as reach the mass. Source: arXiv 2202.00666.
+    """Keeps the tokens whose surprise -ln p is nearest to the entropy, as few as reach the mass.
 
-    The token that crosses the mass is included, as in the paper; of equally near ones the lowest ids come first.
+    Source: arXiv 2202.00666.
+
+    The token that crosses the mass is included, as in the paper; of equally near ones the lowest ids come
+    first.
     """
 
     name: ClassVar[str] = "typical"
@@ -80,7 +89,8 @@ class Typical(SamplerStep):
         """Looks at ever larger sets of the nearest tokens, so that it rarely has to sort all."""
         entropy, size = candidates.entropy(), len(candidates)
         weights, total = candidates.weights(), candidates.mass
-        # -ln p = ln(sum of weights) - (score - largest score), which is the entropy for a token of this score:
+        # -ln p = ln(sum of weights) - (score - largest score), which is the entropy for a token of this
+        # score:
         expected = candidates.largest + math.log(total) - entropy
         scores = candidates.scores()
         nearness: Scores = -np.abs(scores - scores.dtype.type(expected))

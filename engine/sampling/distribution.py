@@ -21,8 +21,9 @@ _ALL.flags.writeable = False
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Probabilities of the next token. `ids` (n,) int64 ascending or by likelihood, None when all V tokens are there in order;
-    `probabilities` (n,) float64 or float32, sum 1. `greedy`: one token is certain, and drawing needs no random number.
+    """Probabilities of the next token. `ids` (n,) int64 ascending or by likelihood, None when all V tokens
+    are there in order; `probabilities` (n,) float64 or float32, sum 1. `greedy`: one token is certain, and
+    drawing needs no random number.
     """
 
     ids: npt.NDArray[np.int64] | None
@@ -47,16 +48,23 @@ class Distribution:
         return [known.get(token, 0.0) for token in tokens]
 
     def draw(self, uniform: float) -> int:
-        """The token in whose share of the running sum `uniform` (0 <= u <= 1) falls; never one without probability."""
+        """The token in whose share of the running sum `uniform` (0 <= u <= 1) falls; never one without
+        probability.
+        """
         index = _place(self.probabilities, uniform)
         return index if self.ids is None else int(self.ids[index])
 
     def likeliest(self, count: int) -> tuple[tuple[int, float], ...]:
-        """(id, probability) of the likeliest tokens, likeliest first, ties in their present order; none without probability."""
+        """(id, probability) of the likeliest tokens, likeliest first, ties in their present order; none
+        without probability.
+        """
         if count <= 0:
             return ()
         found = top_indices(self.probabilities, count).tolist()
-        pairs = ((index if self.ids is None else int(self.ids[index]), float(self.probabilities[index])) for index in found)
+        pairs = (
+            (index if self.ids is None else int(self.ids[index]), float(self.probabilities[index]))
+            for index in found
+        )
         return tuple(pair for pair in pairs if pair[1] > 0.0)
 
 
@@ -85,5 +93,7 @@ def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
 
 
 def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
-    """The first index whose running sum exceeds `wanted`; where rounding left none, the last one that added anything."""
+    """The first index whose running sum exceeds `wanted`; where rounding left none, the last one that
+    added anything.
+    """
     return min(int(mass.searchsorted(wanted, "right")), int(mass.searchsorted(mass[-1])))

@@ -13,16 +13,19 @@ from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 _MOST = 1e30
-"""The largest penalty: it outweighs any score and stays finite in float32, also after a division by the temperature."""
+"""The largest penalty: it outweighs any score and stays finite in float32, also after a division by the
+temperature.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Dry(SamplerStep):
-    """Score of token c loses multiplier * base^(L - allowed length), where L is the length of the longest passage that ends the
-    text and was followed by c before, if L is at least the allowed length.
+    """Score of token c loses multiplier * base^(L - allowed length), where L is the length of the longest
+    passage that ends the text and was followed by c before, if L is at least the allowed length.
 
-    A passage holds no breaker; c itself may be one. How often the passage occurred does not matter. Source: the proposal of
-    p-e-w in text-generation-webui, pull request 5677. The places are kept in `state.repeats`, which belongs to one sampler.
+    A passage holds no breaker; c itself may be one. How often the passage occurred does not matter. Source:
+    the proposal of p-e-w in text-generation-webui, pull request 5677. The places are kept in `state.repeats`,
+    which belongs to one sampler.
     """
 
     name: ClassVar[str] = "dry"
@@ -36,7 +39,9 @@ class Dry(SamplerStep):
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
         """From the settings that begin with `dry_`; the breakers are in the sampler's tables."""
-        return cls(settings.dry_multiplier, settings.dry_base, settings.dry_allowed_length, settings.dry_range)
+        return cls(
+            settings.dry_multiplier, settings.dry_base, settings.dry_allowed_length, settings.dry_range
+        )
 
     @property
     def active(self) -> bool:

@@ -17,8 +17,9 @@ from engine.settings import SamplerSettings
 class Mirostat(SamplerStep):
     """Keeps tokens whose surprise is at most mu bits, p >= 2^-mu, and at least the likeliest.
 
-    mu starts at 2 tau; after a token of probability p, among those that were kept, mu grows by eta * (tau - (-log2 p)). So the
-    mean surprise comes near tau. Source: version 2 of arXiv 2007.14966, as in its authors' code and llama.cpp.
+    mu starts at 2 tau; after a token of probability p, among those that were kept, mu grows by eta * (tau -
+    (-log2 p)). So the mean surprise comes near tau. Source: version 2 of arXiv 2007.14966, as in its authors'
+    code and llama.cpp.
     """
 
     name: ClassVar[str] = "mirostat"
@@ -39,7 +40,9 @@ class Mirostat(SamplerStep):
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Keep the tokens below the surprise."""
-        candidates.keep_reaching(candidates.largest + math.log(candidates.mass) - state.memory.surprise * math.log(2))
+        candidates.keep_reaching(
+            candidates.largest + math.log(candidates.mass) - state.memory.surprise * math.log(2)
+        )
         state.notes[self.name] = candidates.distribution()
 
     def learn(self, memory: Memory, probability: float) -> Memory:
@@ -51,9 +54,10 @@ class Mirostat(SamplerStep):
 class AdaptiveP(SamplerStep):
     """Prefers tokens near a probability: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| / 0.3.
 
-    The adapted target is 2 * target less the running mean of the probabilities that drawn tokens had *before* this step, kept
-    between 0 and 1; the mean starts at the target and keeps `decay` of itself with each token. Many very unlikely tokens are
-    not few because of it: drop them before. Source: adaptive-p of MrJackSpade and ddh0, llama.cpp pull request 17927.
+    The adapted target is 2 * target less the running mean of the probabilities that drawn tokens had *before*
+    this step, kept between 0 and 1; the mean starts at the target and keeps `decay` of itself with each
+    token. Many very unlikely tokens are not few because of it: drop them before. Source: adaptive-p of
+    MrJackSpade and ddh0, llama.cpp pull request 17927.
     """
 
     name: ClassVar[str] = "adaptive_p"

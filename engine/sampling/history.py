@@ -1,4 +1,6 @@
-"""How often, and how lately, each token occurred in the latest part of a text, kept up to date as the text grows."""
+"""How often, and how lately, each token occurred in the latest part of a text, kept up to date as the text
+grows.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ def _as_list(part: Sequence[int]) -> list[int]:
 
 
 class History:
-    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none), and before these within `fade` more.
+    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none), and before these within
+    `fade` more.
 
-    `update` compares the text with the one before: tokens that were added and that left the window cost a few steps each,
-    any other change (rewind, edit) counts afresh.
+    `update` compares the text with the one before: tokens that were added and that left the window cost a few
+    steps each, any other change (rewind, edit) counts afresh.
     """
 
     def __init__(self, reach: int, vocabulary: int, fade: int = 0) -> None:
@@ -47,10 +50,11 @@ class History:
         return self._counts[: len(self._place)]
 
     def strengths(self) -> tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64]]:
-        """Of each of `ids` (n,) the strength of its latest occurrence (None: all 1), and (n,) the sum over all of its occurrences.
+        """Of each of `ids` (n,) the strength of its latest occurrence (None: all 1), and (n,) the sum over
+        all of its occurrences.
 
-        An occurrence has strength 1 within the last `reach` tokens; before them the strength falls in even steps, so that it
-        would be 0 just before the `fade` tokens.
+        An occurrence has strength 1 within the last `reach` tokens; before them the strength falls in even
+        steps, so that it would be 0 just before the `fade` tokens.
         """
         if self._strengths is None:
             self._strengths = self._weigh()
@@ -75,7 +79,9 @@ class History:
         end = len(text)
         start = 0 if self._reach < 0 else max(0, end - self._reach)
         old_start = self._end - len(self._window)
-        grown = old_start <= start <= self._end <= end and _as_list(text[old_start : self._end]) == self._window
+        grown = (
+            old_start <= start <= self._end <= end and _as_list(text[old_start : self._end]) == self._window
+        )
         if not grown or end - self._end > _FIRST_CAPACITY:
             self._count(_as_list(text[start:]))
         else:

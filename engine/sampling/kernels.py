@@ -1,7 +1,9 @@
-"""Passes over large vocabularies, compiled: with NumPy alone they take a tenth of a small model's decode step.
+"""Passes over large vocabularies, compiled: with NumPy alone they take a tenth of a small model's decode
+step.
 
-Each is compiled at its first use (half a second, once for each machine: the code is kept in the user's cache). Small vocabularies
-go without, so that nothing need be compiled for them. Which way is taken depends on the size alone, so results repeat.
+Each is compiled at its first use (half a second, once for each machine: the code is kept in the user's
+cache). Small vocabularies go without, so that nothing need be compiled for them. Which way is taken depends
+on the size alone, so results repeat.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ _SUMMED = ("contract", "nsz", "reassoc")
 
 @dataclass(slots=True)
 class Survey:
-    """What one pass found in logits (V,); all of it is valid until the next survey into the same `SurveyRoom`.
+    """What one pass found in logits (V,); all of it is valid until the next survey into the same
+    `SurveyRoom`.
 
-    `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest first, ties by lowest id, and
-    `scores` (n,) float64 their logits: as many as were asked for, or all of them above -inf where those are fewer (`complete`).
-    `maxima` (4096,) float32 are those of the columns, as in `engine.sampling.selection`.
+    `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest first,
+    ties by lowest id, and `scores` (n,) float64 their logits: as many as were asked for, or all of them above
+    -inf where those are fewer (`complete`). `maxima` (4096,) float32 are those of the columns, as in
+    `engine.sampling.selection`.
     """
 
     largest: float
@@ -48,18 +52,25 @@ class Survey:
 
 
 class SurveyRoom:
-    """Where surveys and picks write: one array, kept, for new ones cost more than filling them, and its parts."""
+    """Where surveys and picks write: one array, kept, for new ones cost more than filling them, and its
+    parts.
+    """
 
     def __init__(self) -> None:
         self.block = np.zeros(passes.ROOM, np.float64)
         self.sums, self.told = self.block[:3], self.block[passes.TOLD : passes.IDS]
-        self.ids, self.scores = self.block[passes.IDS : passes.SCORES].view(np.int64), self.block[passes.SCORES : passes.WEIGHTS]
+        self.ids, self.scores = (
+            self.block[passes.IDS : passes.SCORES].view(np.int64),
+            self.block[passes.SCORES : passes.WEIGHTS],
+        )
         self.maxima = self.block[passes.MAXIMA :].view(np.float32)
         self.kernel: Any = None
 
 
 def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Survey | None:
-    """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold NaN or +inf or are all -inf."""
+    """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold
+    NaN or +inf or are all -inf.
+    """
     if room.kernel is None:
         room.kernel = _survey_kernel()
     found = room.kernel(np.ascontiguousarray(logits), count, room.maxima, room.ids, room.scores, room.sums)
@@ -70,14 +81,18 @@ def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Sur
 
 
 class Pick:
-    """The whole of a usual draw in one call: top-k first, then steps that look only at how likely a token is, then the draw.
+    """The whole of a usual draw in one call: top-k first, then steps that look only at how likely a token is,
+    then the draw.
 
-    It decides as `engine.sampling.sampler` does step by step, and tells the same numbers, bit for bit. Between two passes of a model
-    everything is cold, so what a token costs is how much code and how many objects it touches.
+    It decides as `engine.sampling.sampler` does step by step, and tells the same numbers, bit for bit.
+    Between two passes of a model everything is cold, so what a token costs is how much code and how many
+    objects it touches.
     """
 
     def __init__(self, room: SurveyRoom, head: int, steps: Sequence[tuple[int, float]] | None) -> None:
-        """A survey of the `head` likeliest into `room`, then `steps`, (code, number) of `engine.sampling.passes`; None: the likeliest."""
+        """A survey of the `head` likeliest into `room`, then `steps`, (code, number) of
+        `engine.sampling.passes`; None: the likeliest.
+        """
         # The machine code itself: the dispatcher in front of it looks at the type of every argument anew.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
         self._whole, self._told, self._some = room.told, 0, room.told[:0]
@@ -89,8 +104,9 @@ class Pick:
     def __call__(
         self, logits: npt.NDArray[np.float32], uniform: float, alternatives: int
     ) -> tuple[int, float, float, float, list[float]]:
-        """The token in whose share `uniform` falls (`Distribution.draw`), its final and its raw probability, the entropy (0 without
-        alternatives), and of each of as many `alternatives` (at most `head`) the id, the raw and the final probability.
+        """The token in whose share `uniform` falls (`Distribution.draw`), its final and its raw probability,
+        the entropy (0 without alternatives), and of each of as many `alternatives` (at most `head`) the id,
+        the raw and the final probability.
 
         A token of -1: logits (V,), which are float32 and contiguous, hold NaN or +inf or are all -inf.
         """
@@ -101,33 +117,46 @@ class Pick:
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
-    """Sums over logits (V,) of w = exp(l - largest) and of w * (l - largest); differences below -87 count as -87."""
+    """Sums over logits (V,) of w = exp(l - largest) and of w * (l - largest); differences below -87 count
+    as -87.
+    """
     total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest)
     return float(total), float(inner)
 
 
-def moments(scores: npt.NDArray[np.float32], pivot: float) -> tuple[int, float, float, npt.NDArray[np.float32]]:
-    """Of those of scores (V,) above -inf: number, sum of differences from `pivot`, sum of their squares; the column maxima."""
+def moments(
+    scores: npt.NDArray[np.float32], pivot: float
+) -> tuple[int, float, float, npt.NDArray[np.float32]]:
+    """Of those of scores (V,) above -inf: number, sum of differences from `pivot`, sum of their squares;
+    the column maxima.
+    """
     maxima = np.empty(passes.BLOCK, np.float32)
     count, total, squares = _moments_kernel()(np.ascontiguousarray(scores), np.float32(pivot), maxima)
     return int(count), float(total), float(squares), maxima
 
 
-def allow(scores: npt.NDArray[np.float32], words: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is not set; returns (4096,) the column maxima."""
+def allow(
+    scores: npt.NDArray[np.float32], words: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is not set; returns (4096,)
+    the column maxima.
+    """
     maxima = np.empty(passes.BLOCK, np.float32)
     _allow_kernel()(np.ascontiguousarray(scores), words, out, maxima)
     return maxima
 
 
 def prepare(vocabulary: int) -> None:
-    """Have the passes that usual settings need for a vocabulary of this size, from the cache or compiled now."""
+    """Have the passes that usual settings need for a vocabulary of this size, from the cache or compiled
+    now.
+    """
     if vocabulary >= SURVEY_LEAST:
         _survey_kernel()
         _pick_kernel()
 
 
-# Each is made on its own, so that starting pays for no pass that is not used. Arrays that are only read may be read-only.
+# Each is made on its own, so that starting pays for no pass that is not used. Arrays that are only read may
+# be read-only.
 
 
 @functools.cache
@@ -152,7 +181,9 @@ def _bound_kernel() -> Any:
 
     f32 = types.float32[::1]
     reaching = _compiled(passes._reaching, types.int64(f32, types.float32), _SCALED)
-    return _compiled(passes._bound, types.float64(f32, types.float32, types.int64), _SCALED, _reaching=lambda: reaching)
+    return _compiled(
+        passes._bound, types.float64(f32, types.float32, types.int64), _SCALED, _reaching=lambda: reaching
+    )
 
 
 @functools.cache
@@ -173,7 +204,9 @@ def _bits_to_float() -> Any:
     from numba.extending import intrinsic
 
     def make(context: Any, bits: Any) -> Any:
-        return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(arguments[0], ir.FloatType())
+        return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(
+            arguments[0], ir.FloatType()
+        )
 
     return intrinsic(make)
 
@@ -182,7 +215,11 @@ def _bits_to_float() -> Any:
 def _moments_kernel() -> Any:
     from numba import types
 
-    return _compiled(passes._moments, types.UniTuple(types.float64, 3)(_read(types.float32), types.float32, types.float32[::1]), _SUMMED)
+    return _compiled(
+        passes._moments,
+        types.UniTuple(types.float64, 3)(_read(types.float32), types.float32, types.float32[::1]),
+        _SUMMED,
+    )
 
 
 @functools.cache
@@ -190,7 +227,9 @@ def _allow_kernel() -> Any:
     from numba import types
 
     written = types.float32[::1]
-    return _compiled(passes._allow, types.void(_read(types.float32), _read(types.uint32), written, written), _SCALED)
+    return _compiled(
+        passes._allow, types.void(_read(types.float32), _read(types.uint32), written, written), _SCALED
+    )
 
 
 def _read(kind: Any) -> Any:
@@ -201,7 +240,10 @@ def _read(kind: Any) -> Any:
 
 
 def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: Callable[[], Any]) -> Any:
-    """The compiled function, kept in the user's cache where that can be written. Each of `called` makes what it calls by that name."""
+    """The compiled function, kept in the user's cache where that can be written.
+
+    Each of `called` makes what it calls by that name.
+    """
     from numba import config
 
     from engine.platform import compiled
@@ -214,6 +256,8 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: C
         if kept and called and (found := compiled.kept_function(function, signature, options)) is not None:
             return found
         names = {**vars(passes), **{name: make() for name, make in called.items()}}
-        return compiled.function(FunctionType(function.__code__, names, function.__name__), signature, options, kept=kept)
+        return compiled.function(
+            FunctionType(function.__code__, names, function.__name__), signature, options, kept=kept
+        )
     finally:
         config.CACHE_DIR = before

@@ -1,4 +1,6 @@
-"""The compiled passes' source. One file, because kept code is made anew when its file changes, and these call each other.
+"""The compiled passes' source.
+
+One file, because kept code is made anew when its file changes, and these call each other.
 
 `engine.sampling.kernels` has the faces, and says what arguments and results are.
 """
@@ -29,16 +31,25 @@ _GROUP = 16
 # What a step of `_pick` does.
 SCALE, KEEP_TOP, KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED = range(5)
 
-# Written for the compiler's vectoriser: no branches in the inner loops, and every number and index of 32 bits.
+# Written for the compiler's vectoriser: no branches in the inner loops, and every number and index of 32
+# bits.
 
 
 def _allow(scores: Any, words: Any, out: Any, maxima: Any) -> None:
     maxima[:] = -np.inf
     bits, out_bits = scores.view(INT), out.view(INT)
     for start in range(0, scores.shape[0], BLOCK):
-        source, target, values = bits[start : start + BLOCK], out_bits[start : start + BLOCK], out[start : start + BLOCK]
+        source, target, values = (
+            bits[start : start + BLOCK],
+            out_bits[start : start + BLOCK],
+            out[start : start + BLOCK],
+        )
         for k in range(source.shape[0] // 32):
-            word, part, result = INT(words[start // 32 + k]), source[32 * k : 32 * k + 32], target[32 * k : 32 * k + 32]
+            word, part, result = (
+                INT(words[start // 32 + k]),
+                source[32 * k : 32 * k + 32],
+                target[32 * k : 32 * k + 32],
+            )
             for b in range(32):
                 keep = -((word >> INT(b)) & INT(1))
                 result[b] = (part[b] & keep) | (INT(NOTHING) & ~keep)
@@ -77,7 +88,8 @@ def _from_bits(bits: Any) -> Any:
 
 
 def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
-    # exp d = 2^n exp r with n = round(d / ln 2): n goes straight into the exponent, exp r is a polynomial (Cephes, expf).
+    # exp d = 2^n exp r with n = round(d / ln 2): n goes straight into the exponent, exp r is a polynomial
+    # (Cephes, expf).
     total: Any = 0.0
     inner: Any = 0.0
     for start in range(0, logits.shape[0], BLOCK):
@@ -86,7 +98,8 @@ def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
         for j in range(part.shape[0]):
             depth = part[j] - largest
             exponent = INT(max(depth, FLOAT(-87)) * FLOAT(1.44269504) + FLOAT(127.5))
-            depth = FLOAT(-87) if depth < FLOAT(-87) else depth  # not a number stays none, and makes the sums none
+            # not a number stays none, and makes the sums none
+            depth = FLOAT(-87) if depth < FLOAT(-87) else depth
             power = FLOAT(exponent - INT(127))
             r = depth - power * FLOAT(0.693147181)
             value = FLOAT(1.9875691500e-4) * r + FLOAT(1.3981999507e-3)
@@ -188,7 +201,8 @@ def _weigh(scores: Any, count: Any, weights: Any) -> float:
 
 
 def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int, float, float, float, int]:
-    # The token, its final and its raw probability, the entropy, and of how many alternatives is told; a token of -1: no numbers.
+    # The token, its final and its raw probability, the entropy, and of how many alternatives is told; a token
+    # of -1: no numbers.
     ids, scores = block[IDS:SCORES].view(np.int64), block[SCORES:WEIGHTS]
     head = int(block[HEAD])
     found = _survey(logits, head, block[MAXIMA:].view(FLOAT), ids, scores, block[:3])
@@ -222,7 +236,9 @@ def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int
                 kept += 1
             count = kept
         else:
-            bound = scores[0] + (math.log(value / _weigh(scores, count, weights)) if code == KEEP_SQUARED else value)
+            bound = scores[0] + (
+                math.log(value / _weigh(scores, count, weights)) if code == KEEP_SQUARED else value
+            )
             bound = min(bound, scores[0])
             while scores[count - 1] < bound:
                 count -= 1

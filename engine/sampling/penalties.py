@@ -14,11 +14,12 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class RepetitionPenalty(SamplerStep):
-    """Score l of each token that occurred becomes l / p where l > 0, else l * p: less likely either way for p > 1.
+    """Score l of each token that occurred becomes l / p where l > 0, else l * p: less likely either way for p
+    > 1.
 
-    Applied once for each token, however often it occurred; p moves to 1 with the strength of the token's latest occurrence
-    (`History.strengths`). Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware form that Hugging Face made usual;
-    the fading is ExLlamaV2's.
+    Applied once for each token, however often it occurred; p moves to 1 with the strength of the token's
+    latest occurrence (`History.strengths`). Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware
+    form that Hugging Face made usual; the fading is ExLlamaV2's.
     """
 
     name: ClassVar[str] = "repetition"
@@ -45,7 +46,11 @@ class RepetitionPenalty(SamplerStep):
         latest, _ = history.strengths()
         scores, places, which = candidates.edit(history.ids)
         old = scores[places]
-        penalty = old.dtype.type(self.penalty) if latest is None else (1 + (self.penalty - 1) * latest[which]).astype(old.dtype)
+        penalty = (
+            old.dtype.type(self.penalty)
+            if latest is None
+            else (1 + (self.penalty - 1) * latest[which]).astype(old.dtype)
+        )
         scores[places] = np.where(old > 0, old / penalty, old * penalty)
 
 
@@ -54,7 +59,8 @@ class OccurrencePenalty(SamplerStep):
     """Score l of each token that occurred n times becomes l - presence - n * frequency.
 
     Faded occurrences count by their strength: presence by that of the latest one, frequency by the sum of all
-    (`History.strengths`). Source: the `presence_penalty` and `frequency_penalty` of the OpenAI API. Here the prompt counts too.
+    (`History.strengths`). Source: the `presence_penalty` and `frequency_penalty` of the OpenAI API. Here the
+    prompt counts too.
     """
 
     name: ClassVar[str] = "occurrence"
@@ -66,7 +72,9 @@ class OccurrencePenalty(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `presence_penalty`, `frequency_penalty` and `repetition_range`; the history knows `repetition_decay`."""
+        """From `presence_penalty`, `frequency_penalty` and `repetition_range`; the history knows
+        `repetition_decay`.
+        """
         return cls(settings.presence_penalty, settings.frequency_penalty, settings.repetition_range)
 
     @property

@@ -1,4 +1,6 @@
-"""What the model itself said of one token: probabilities, entropy and likeliest tokens of a row of raw logits."""
+"""What the model itself said of one token: probabilities, entropy and likeliest tokens of a row of raw
+logits.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from engine.sampling.selection import Scores, dot, top_indices
 
 
 class RawDistribution:
-    """The softmax of logits (V,) float32 whose largest is finite; `maxima` are their `column_maxima`, `survey` what is known of them."""
+    """The softmax of logits (V,) float32 whose largest is finite; `maxima` are their `column_maxima`,
+    `survey` what is known of them.
+    """
 
     def __init__(self, logits: Floats, maxima: Scores | None, survey: kernels.Survey | None = None) -> None:
         self._logits = logits
@@ -47,7 +51,8 @@ def _softmax_sums(logits: Floats, largest: np.float32) -> tuple[float, float]:
     """The sums of w = exp(l - largest) and of w * (l - largest) over logits l."""
     if logits.shape[0] >= kernels.LEAST:
         return kernels.softmax_sums(logits, largest)
-    with np.errstate(over="ignore", invalid="ignore"):  # a difference beyond float32 is -inf, which is what is meant
+    # a difference beyond float32 is -inf, which is what is meant
+    with np.errstate(over="ignore", invalid="ignore"):
         depths = logits - largest
         weights = np.exp(depths)
         inner = dot(weights, depths)

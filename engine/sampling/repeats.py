@@ -14,16 +14,18 @@ _MOST_APPENDED = 64
 class Repeats:
     """For each place of a text the length of the passage that ends there and also ends the text: its *run*.
 
-    A passage holds no breaker, and the newest token's own place does not count. A new token t at the end turns the run at
-    every earlier t into one more than the run just before it, and all others into 0, so it costs one search for t. When the
-    text was changed in any other way all runs are found afresh, with the Z algorithm.
+    A passage holds no breaker, and the newest token's own place does not count. A new token t at the end
+    turns the run at every earlier t into one more than the run just before it, and all others into 0, so it
+    costs one search for t. When the text was changed in any other way all runs are found afresh, with the Z
+    algorithm.
     """
 
     def __init__(self, breakers: frozenset[int]) -> None:
         self._breakers = breakers
         self._text: list[int] = []
         self._tokens = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._runs = np.zeros(_FIRST_CAPACITY + 1, np.int64)  # the last one stays 0: it is the run before the first place
+        # the last one stays 0: it is the run before the first place
+        self._runs = np.zeros(_FIRST_CAPACITY + 1, np.int64)
         self._places: npt.NDArray[np.int64] = np.empty(0, np.int64)  # of all runs that are not 0
 
     def update(self, text: Sequence[int]) -> None:
@@ -39,8 +41,11 @@ class Repeats:
         else:
             self._rebuild([int(token) for token in text])
 
-    def continuations(self, least: int, reach: int = 0) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(n,) ids that followed a run of at least `least` (>= 1) tokens, ascending, and (n,) the length of the longest run of each.
+    def continuations(
+        self, least: int, reach: int = 0
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(n,) ids that followed a run of at least `least` (>= 1) tokens, ascending, and (n,) the length of
+        the longest run of each.
 
         Only the last `reach` tokens of the text count, 0 for all.
         """
@@ -75,7 +80,9 @@ class Repeats:
         self._tokens[: len(text)] = text
         self._text = text
         self._runs[:] = 0
-        after = next((index for index, token in enumerate(reversed(text)) if token in self._breakers), len(text))
+        after = next(
+            (index for index, token in enumerate(reversed(text)) if token in self._breakers), len(text)
+        )
         runs = np.asarray(_common_starts(text[::-1], after)[::-1], np.int64)
         self._runs[: len(runs)] = runs
         self._places = np.flatnonzero(runs)
@@ -90,7 +97,8 @@ class Repeats:
 
 
 def _common_starts(text: list[int], longest: int) -> list[int]:
-    """For each place how many tokens from there on equal the text's first ones, at most `longest`; 0 at place 0.
+    """For each place how many tokens from there on equal the text's first ones, at most `longest`; 0 at place
+    0.
 
     The Z algorithm (Gusfield, Algorithms on Strings, Trees and Sequences, section 1.3), which is linear.
     """

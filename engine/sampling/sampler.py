@@ -1,6 +1,7 @@
 """The sampler of one sequence: applies the active steps to a row of logits and draws a token.
 
-What may follow is worked out by `look`, which token it is by `draw`, or elsewhere (a checked draft); `take` fills in the rest.
+What may follow is worked out by `look`, which token it is by `draw`, or elsewhere (a checked draft); `take`
+fills in the rest.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ _NOT_FINITE = (
     "its file may be damaged: fetch it again or choose another model."
 )
 _SHORT_HEAD = 16
-"""Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
+"""Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look
+at.
+"""
 
 
 class Sampled(NamedTuple):
-    """A drawn token. `probability` is its final one, after all steps; `raw_probability` is the softmax of the raw logits.
+    """A drawn token.
 
-    `top` holds (id, final probability) of the likeliest remaining candidates, likeliest first, as many as were asked for or
-    fewer. A greedy draw has one candidate, with probability 1. `alternatives` holds (id, raw probability, final probability) of
-    the tokens that the model itself held likeliest; `entropy` is that of the raw probabilities in nats, 0 unless
-    alternatives were asked for.
+    `probability` is its final one, after all steps; `raw_probability` is the softmax of the raw logits.
+
+    `top` holds (id, final probability) of the likeliest remaining candidates, likeliest first, as many as
+    were asked for or fewer. A greedy draw has one candidate, with probability 1. `alternatives` holds (id,
+    raw probability, final probability) of the tokens that the model itself held likeliest; `entropy` is that
+    of the raw probabilities in nats, 0 unless alternatives were asked for.
     """
 
     id: int
@@ -59,10 +64,13 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What may stand at one place. `logits` are the model's own and must still be unchanged when a token is taken.
+    """What may stand at one place.
 
-    `place` is how many tokens came before; `maxima` are the logits' `column_maxima`, and `survey` what else is known of them, both
-    until the sampler's next look; `notes` are for steps that learn which token it became.
+    `logits` are the model's own and must still be unchanged when a token is taken.
+
+    `place` is how many tokens came before; `maxima` are the logits' `column_maxima`, and `survey` what else
+    is known of them, both until the sampler's next look; `notes` are for steps that learn which token it
+    became.
     """
 
     distribution: Distribution
@@ -74,16 +82,22 @@ class Look:
 
 
 class Sampler:
-    """Chooses tokens for one sequence. Equal settings, seed, logits and texts give equal ids, bit for bit, on one machine.
+    """Chooses tokens for one sequence.
 
-    Random numbers belong to places in the text, not to calls: going back, drafting and continuing a text later reproduce
-    what was drawn. `settings.seed` is not looked at.
+    Equal settings, seed, logits and texts give equal ids, bit for bit, on one machine.
+
+    Random numbers belong to places in the text, not to calls: going back, drafting and continuing a text
+    later reproduce what was drawn. `settings.seed` is not looked at.
     """
 
     def __init__(self, settings: SamplerSettings, seed: int, tables: TokenTables = TokenTables()) -> None:
-        steps = tuple(step for kind in ordered_steps(settings.order) if (step := kind.from_settings(settings)).active)
+        steps = tuple(
+            step for kind in ordered_steps(settings.order) if (step := kind.from_settings(settings)).active
+        )
         self._greedy = Temperature.from_settings(settings).greedy
-        self._steps: tuple[SamplerStep, ...] = tuple(step for step in steps if step.when_greedy) if self._greedy else steps
+        self._steps: tuple[SamplerStep, ...] = (
+            tuple(step for step in steps if step.when_greedy) if self._greedy else steps
+        )
         self._likeliest = self._greedy and not self._steps
         self._learning = tuple(step for step in self._steps if step.learns)
         self._uses_history = any(step.uses_history for step in self._steps)
@@ -94,12 +108,20 @@ class Sampler:
         self._memory = Memory(2 * settings.mirostat_tau, settings.adaptive_target)
         self._repeats = Repeats(tables.dry_breakers)
         # What top-k keeps is nearly always asked for, else the first part of a nucleus.
-        self._head = settings.top_k if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
+        self._head = (
+            settings.top_k
+            if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD
+            else _SHORT_HEAD
+        )
         self._room = kernels.SurveyRoom()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
         few = [step.for_few() for step in self._steps]
-        self._usual = None if not self._likeliest and (not self._narrow or None in few) else [step for step in few if step is not None]
+        self._usual = (
+            None
+            if not self._likeliest and (not self._narrow or None in few)
+            else [step for step in few if step is not None]
+        )
         self._resize(0)
 
     @property
@@ -108,7 +130,9 @@ class Sampler:
         return self._seed
 
     def uniform(self, place: int, purpose: int = DRAW, attempt: int = 0) -> float:
-        """A random number in [0, 1), of 53 bits: a pure function of the seed and the arguments (0 to 2^64 - 1), by BLAKE2b."""
+        """A random number in [0, 1), of 53 bits: a pure function of the seed and the arguments (0 to 2^64
+        - 1), by BLAKE2b.
+        """
         key = _KEY.pack(self._seed % (1 << 64), place, purpose, attempt)
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 11) * 2.0**-53
 
@@ -121,11 +145,12 @@ class Sampler:
         only: npt.NDArray[np.int64] | None = None,
         blocked: Collection[int] = (),
     ) -> Look:
-        """The final distribution of the token after `history`, prompt and reply so far. logits (V,) float32 stays as it is.
+        """The final distribution of the token after `history`, prompt and reply so far. logits (V,) float32
+        stays as it is.
 
-        A token must be allowed by everything given: `mask` as in `engine.constraint.filter`, bits beyond it are not set; `only`
-        ids, in any order; not `blocked`. Raises EngineError when the logits hold NaN or +inf or are all -inf, and
-        NothingAllowed when no token is left.
+        A token must be allowed by everything given: `mask` as in `engine.constraint.filter`, bits beyond it
+        are not set; `only` ids, in any order; not `blocked`. Raises EngineError when the logits hold NaN or
+        +inf or are all -inf, and NothingAllowed when no token is left.
         """
         if logits.ndim != 1 or logits.dtype != np.float32 or not logits.shape[0]:
             raise ValueError(f"logits are {logits.dtype} {logits.shape}, but must be float32 (V,)")
@@ -137,17 +162,21 @@ class Sampler:
         if self._likeliest and survey is not None and not restricted:
             return Look(certain(int(survey.ids[0])), len(history), logits, maxima, {}, survey)
         candidates = Candidates(logits, self._space, maxima, survey)
-        if self._narrow and survey is not None and not restricted:  # few numbers from the start, for which nothing need be ready
+        # few numbers from the start, for which nothing need be ready
+        if self._narrow and survey is not None and not restricted:
             distribution, notes = self._apply(candidates, history)
             return Look(distribution, len(history), logits, maxima, notes, survey)
-        with np.errstate(over="ignore", invalid="ignore"):  # a difference beyond float32 is -inf, which is what is meant
+        # a difference beyond float32 is -inf, which is what is meant
+        with np.errstate(over="ignore", invalid="ignore"):
             if restricted:
                 self._restrict(candidates, mask, only, blocked)
             distribution, notes = self._apply(candidates, history)
         return Look(distribution, len(history), logits, maxima, notes, survey)
 
     def _survey(self, logits: Floats) -> tuple[Scores | None, kernels.Survey | None]:
-        """The column maxima, and for large vocabularies the survey, of logits that are numbers; else EngineError."""
+        """The column maxima, and for large vocabularies the survey, of logits that are numbers; else
+        EngineError.
+        """
         if logits.shape[0] >= kernels.SURVEY_LEAST:
             survey = kernels.survey(logits, self._head, self._room)
             if survey is not None:
@@ -166,7 +195,8 @@ class Sampler:
     def take(self, look: Look, token: int, *, top: int = 0, alternatives: int = 0) -> Sampled:
         """The token that comes at this place, however it was chosen: learn from it, and tell of it.
 
-        `top` asks for that many of the likeliest candidates, `alternatives` for so many of the model's own likeliest tokens.
+        `top` asks for that many of the likeliest candidates, `alternatives` for so many of the model's own
+        likeliest tokens.
         """
         for step in self._learning:
             probability = look.notes[step.name].probability(token)
@@ -175,8 +205,12 @@ class Sampler:
         final = look.distribution
         raw = RawDistribution(look.logits, look.maxima, look.survey)
         ids = [token, *(raw.likeliest(alternatives) if alternatives else ())]
-        (_, own, own_final), *others = zip(ids, map(raw.probability, ids), final.probabilities_of(ids), strict=True)
-        return Sampled(token, own_final, own, final.likeliest(top), tuple(others), raw.entropy if alternatives else 0.0)
+        (_, own, own_final), *others = zip(
+            ids, map(raw.probability, ids), final.probabilities_of(ids), strict=True
+        )
+        return Sampled(
+            token, own_final, own, final.likeliest(top), tuple(others), raw.entropy if alternatives else 0.0
+        )
 
     def sample(
         self,
@@ -194,7 +228,14 @@ class Sampler:
         if logits.shape != self._shape and logits.ndim == 1:
             self._resize(logits.shape[0])
         known = logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32
-        if known and self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
+        if (
+            known
+            and self._pick is not None
+            and not (blocked or top)
+            and mask is None
+            and only is None
+            and alternatives <= self._head
+        ):
             inside = logits if self._inside == self._size else logits[: self._inside]
             uniform = 0.0 if self._likeliest else self.uniform(len(history), DRAW, attempt)
             token, final, raw, entropy, told = self._pick(inside, uniform, alternatives)
@@ -206,7 +247,10 @@ class Sampler:
         return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
 
     def snapshot(self) -> object:
-        """What was learnt from the tokens so far, unchanging. Random numbers and histories need no snapshot."""
+        """What was learnt from the tokens so far, unchanging.
+
+        Random numbers and histories need no snapshot.
+        """
         return self._memory
 
     def restore(self, snapshot: object) -> None:
@@ -224,7 +268,9 @@ class Sampler:
         bias: dict[int, float] = {}
         for token, amount in self._tables.bias:
             bias[token] = bias.get(token, 0.0) + amount
-        self._banned = _ids_inside({*self._tables.banned, *(token for token in bias if bias[token] == -np.inf)}, inside)
+        self._banned = _ids_inside(
+            {*self._tables.banned, *(token for token in bias if bias[token] == -np.inf)}, inside
+        )
         self._biased = _ids_inside((token for token in bias if bias[token] > -np.inf), inside)
         self._bias = np.asarray([bias[token] for token in self._biased.tolist()], np.float32)
         allowed = self._tables.allowed
@@ -256,16 +302,27 @@ class Sampler:
         if only is not None:
             candidates.keep_ids(_ids_inside(np.unique(only).tolist(), size))
         if candidates.empty:
-            raise NothingAllowed("Every token that the model could write next is banned or not allowed; take some of the bans away.")
+            raise NothingAllowed(
+                "Every token that the model could write next is banned or not allowed; take some of the "
+                "bans away."
+            )
 
-    def _apply(self, candidates: Candidates, history: Sequence[int]) -> tuple[Distribution, Mapping[str, Distribution]]:
+    def _apply(
+        self, candidates: Candidates, history: Sequence[int]
+    ) -> tuple[Distribution, Mapping[str, Distribution]]:
         """What is left after all steps, and their notes."""
         if self._uses_history:
             self._history.update(history)
         if self._uses_repeats:
             self._repeats.update(history)
         place = len(history)
-        state = SamplerState(self._history, self._repeats, self._tables, self._memory, lambda purpose: self.uniform(place, purpose))
+        state = SamplerState(
+            self._history,
+            self._repeats,
+            self._tables,
+            self._memory,
+            lambda purpose: self.uniform(place, purpose),
+        )
         for step in self._steps:
             if step.learns or len(candidates) > 1:
                 step.apply(candidates, state)

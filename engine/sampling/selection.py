@@ -1,7 +1,9 @@
-"""Finding the largest of many numbers, and summing them, without sorting and without slow passes over a whole vocabulary.
+"""Finding the largest of many numbers, and summing them, without sorting and without slow passes over a whole
+vocabulary.
 
-The maxima of the columns of a (rows, 4096) view cost one wide pass. They tell where large numbers can be: the count-th largest
-maximum is a lower bound of the count-th largest number, and only columns that reach a bound are looked at closely.
+The maxima of the columns of a (rows, 4096) view cost one wide pass. They tell where large numbers can be: the
+count-th largest maximum is a lower bound of the count-th largest number, and only columns that reach a bound
+are looked at closely.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ Scores = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.int64]
 
 COLUMNS = 4096
-"""Columns of the view; a row of float32 fits the first cache, and BLAS does not start threads for so few numbers."""
+"""Columns of the view; a row of float32 fits the first cache, and BLAS does not start threads for so few
+numbers.
+"""
 
 _ONES = np.ones(COLUMNS, np.float32)
 _LEAST_ROWS = 4
@@ -24,7 +28,10 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
-    """(columns,) the maxima of each column of `scores` (n,) seen as rows; the last row may be short. None for small n."""
+    """(columns,) the maxima of each column of `scores` (n,) seen as rows; the last row may be short.
+
+    None for small n.
+    """
     rows = scores.shape[0] // columns
     if rows < _LEAST_ROWS:
         return None
@@ -35,7 +42,10 @@ def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
 
 
 def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
-    """Indices, ascending, of all of `scores` (n,) that are >= `bound` and not -inf. `maxima` are its column maxima or None."""
+    """Indices, ascending, of all of `scores` (n,) that are >= `bound` and not -inf.
+
+    `maxima` are its column maxima or None.
+    """
     limit = scores.dtype.type(max(bound, _LOWEST))
     if maxima is not None:
         columns = np.flatnonzero(maxima >= limit)
@@ -49,7 +59,9 @@ def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
 
 
 def top_indices(scores: Scores, count: int, maxima: Scores | None = None) -> Ids:
-    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index. No NaN. Fewer when n is smaller.
+    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index.
+
+    No NaN. Fewer when n is smaller.
 
     `maxima` are its `column_maxima`, when they are known already. Indices of -inf may be left out.
     """
@@ -77,8 +89,8 @@ def _descending(values: Scores) -> Ids:
     """The order of `values` (n,), largest first, equal ones as they come."""
     if values.dtype != np.float32 or values.shape[0] < COLUMNS:
         return np.argsort(-values, kind="stable")
-    # Stable sorts of floats are slow. Bits of floats, the negative ones reversed, are in order as integers; below them comes
-    # the place, so that an unstable sort will do. Adding 0 makes 0 of -0.
+    # Stable sorts of floats are slow. Bits of floats, the negative ones reversed, are in order as integers;
+    # below them comes the place, so that an unstable sort will do. Adding 0 makes 0 of -0.
     bits = (values + np.float32(0)).view(np.int32)
     keys = ~(bits ^ (bits >> 31 & 0x7FFFFFFF))
     both = keys.astype(np.int64) << 32 | np.arange(values.shape[0])
@@ -87,7 +99,9 @@ def _descending(values: Scores) -> Ids:
 
 
 def dot(first: Scores, second: Scores | None = None) -> float:
-    """The sum of `first` (n,), or of its products with `second` (n,): float32 within blocks of 4096, float64 beyond."""
+    """The sum of `first` (n,), or of its products with `second` (n,): float32 within blocks of 4096,
+    float64 beyond.
+    """
     if first.shape[0] < COLUMNS:
         return float(first.sum(dtype=np.float64) if second is None else first @ second)
     body = first.shape[0] - first.shape[0] % COLUMNS
@@ -100,8 +114,9 @@ def dot(first: Scores, second: Scores | None = None) -> float:
 
 
 def moments(values: Scores, pivot: float) -> tuple[int, float, float]:
-    """Of those of `values` (n,) above -inf: how many there are, and the sums of their differences from `pivot` and of the squares
-    of these."""
+    """Of those of `values` (n,) above -inf: how many there are, and the sums of their differences from
+    `pivot` and of the squares of these.
+    """
     kept = values > -np.inf
     count = int(np.count_nonzero(kept))
     values = values - values.dtype.type(pivot)

@@ -1,8 +1,9 @@
-"""What a sampler step is: a small frozen object made from the settings, applied to the candidates of one token.
+"""What a sampler step is: a small frozen object made from the settings, applied to the candidates of one
+token.
 
-A step holds no run-time state: what changes from token to token lives in `SamplerState`, which belongs to one sampler and so
-to one sequence. A new step is a class of this shape, an entry in `engine.sampling.SAMPLER_STEPS` and its name in
-`engine.settings.SAMPLER_STEP_NAMES`.
+A step holds no run-time state: what changes from token to token lives in `SamplerState`, which belongs to one
+sampler and so to one sequence. A new step is a class of this shape, an entry in
+`engine.sampling.SAMPLER_STEPS` and its name in `engine.settings.SAMPLER_STEP_NAMES`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was learnt from the tokens taken so far: mirostat's mu in bits, and adaptive-p's running mean probability."""
+    """What was learnt from the tokens taken so far: mirostat's mu in bits, and adaptive-p's running mean
+    probability.
+    """
 
     surprise: float
     average: float
@@ -32,8 +35,9 @@ class Memory:
 class SamplerState:
     """What steps may read and change while one token is drawn.
 
-    `history` and `repeats` follow the text so far. `coin(purpose)` is a random number in [0, 1) of this place in the text.
-    A step that learns from the token that is taken notes under its name the distribution in which it looks it up.
+    `history` and `repeats` follow the text so far. `coin(purpose)` is a random number in [0, 1) of this place
+    in the text. A step that learns from the token that is taken notes under its name the distribution in
+    which it looks it up.
     """
 
     history: History
@@ -72,7 +76,9 @@ class SamplerStep(ABC):
         """Change scores, or drop candidates; at least one always stays. Steps come in any order."""
 
     def for_few(self) -> tuple[int, float] | None:
-        """What `apply` does to a few candidates in order, as a step of `engine.sampling.passes`; None where it does anything else."""
+        """What `apply` does to a few candidates in order, as a step of `engine.sampling.passes`; None
+        where it does anything else.
+        """
         return None
 
     def learn(self, memory: Memory, probability: float) -> Memory:

@@ -17,7 +17,10 @@ GREEDY_BELOW = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Temperature(SamplerStep):
-    """Scores are divided by the temperature. Below `GREEDY_BELOW` the sampler draws greedily instead, without this step."""
+    """Scores are divided by the temperature.
+
+    Below `GREEDY_BELOW` the sampler draws greedily instead, without this step.
+    """
 
     name: ClassVar[str] = "temperature"
     temperature: float
@@ -48,10 +51,12 @@ class Temperature(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class DynamicTemperature(SamplerStep):
-    """Scores are divided by T = low + (high - low) * (H / ln n)^exponent, H the entropy over the n tokens that are left.
+    """Scores are divided by T = low + (high - low) * (H / ln n)^exponent, H the entropy over the n tokens
+    that are left.
 
-    A sure model (H near 0) gets the lower temperature, an unsure one the higher. `Temperature` is a step of its own and stays
-    what it is. T is kept from falling below `GREEDY_BELOW`. Source: koboldcpp's and ExLlamaV2's dynamic temperature.
+    A sure model (H near 0) gets the lower temperature, an unsure one the higher. `Temperature` is a step of
+    its own and stays what it is. T is kept from falling below `GREEDY_BELOW`. Source: koboldcpp's and
+    ExLlamaV2's dynamic temperature.
     """
 
     name: ClassVar[str] = "dynamic_temperature"
@@ -74,7 +79,9 @@ class DynamicTemperature(SamplerStep):
         count = candidates.survivors
         if count > 1:
             doubt = min(1.0, candidates.entropy() / math.log(count))
-            candidates.scale(1.0 / max(self.low + (self.high - self.low) * doubt**self.exponent, GREEDY_BELOW))
+            candidates.scale(
+                1.0 / max(self.low + (self.high - self.low) * doubt**self.exponent, GREEDY_BELOW)
+            )
 
 
 @dataclass(frozen=True, slots=True)

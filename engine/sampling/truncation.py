@@ -1,4 +1,7 @@
-"""Steps that drop unlikely tokens by one bound. Each works on what the ones before left, with its mass made 1 again."""
+"""Steps that drop unlikely tokens by one bound.
+
+Each works on what the ones before left, with its mass made 1 again.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,13 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class TopNSigma(SamplerStep):
-    """Keeps tokens whose score is at least the largest less n standard deviations of all scores. Source: arXiv 2411.07641.
+    """Keeps tokens whose score is at least the largest less n standard deviations of all scores.
 
-    Before other steps the scores are the model's logits, as in the paper. Dividing all of them, as temperature does, changes
-    nothing, so it may as well come later. The deviation is that of the population (the paper's code divides by one less).
+    Source: arXiv 2411.07641.
+
+    Before other steps the scores are the model's logits, as in the paper. Dividing all of them, as
+    temperature does, changes nothing, so it may as well come later. The deviation is that of the population
+    (the paper's code divides by one less).
     """
 
     name: ClassVar[str] = "top_n_sigma"
@@ -41,7 +47,10 @@ class TopNSigma(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class TopK(SamplerStep):
-    """Keeps the k likeliest tokens; of equally likely ones those with the lowest ids. Source: arXiv 1805.04833."""
+    """Keeps the k likeliest tokens; of equally likely ones those with the lowest ids.
+
+    Source: arXiv 1805.04833.
+    """
 
     name: ClassVar[str] = "top_k"
     k: int
@@ -70,8 +79,8 @@ class TopK(SamplerStep):
 class TopP(SamplerStep):
     """Keeps the smallest set of likeliest tokens whose mass reaches p (nucleus sampling, arXiv 1904.09751).
 
-    The token that crosses p is *included*, as in the paper, Hugging Face and llama.cpp; ExLlamaV2 leaves it out. At least one
-    token stays, so p = 0 keeps the likeliest alone.
+    The token that crosses p is *included*, as in the paper, Hugging Face and llama.cpp; ExLlamaV2 leaves it
+    out. At least one token stays, so p = 0 keeps the likeliest alone.
     """
 
     name: ClassVar[str] = "top_p"
@@ -147,5 +156,7 @@ class MinP(SamplerStep):
         return passes.KEEP_REACHING, math.log(self.share)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Compare scores, which needs no exponentials: p >= share * p_max where score >= largest score + ln(share)."""
+        """Compare scores, which needs no exponentials: p >= share * p_max where score >= largest score +
+        ln(share).
+        """
         candidates.keep_reaching(candidates.largest + math.log(self.share))

@@ -13,16 +13,20 @@ from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 COIN = 64
-"""The purpose of XTC's random number (`Sampler.uniform`); far from those of drawing and of checking drafts."""
+"""The purpose of XTC's random number (`Sampler.uniform`); far from those of drawing and of checking
+drafts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Xtc(SamplerStep):
-    """Exclude top choices: with some probability drops all tokens that reach a threshold except the least likely of them.
+    """Exclude top choices: with some probability drops all tokens that reach a threshold except the least
+    likely of them.
 
-    One coin a token decides. Fewer than two such tokens: nothing is dropped. Of equally likely ones the one with the highest id
-    stays. Where a protected token (a line break, a special token) would be dropped, nothing is: without it the others would
-    end or run on more often than the model wants. Source: p-e-w's text-generation-webui pull request 6335.
+    One coin a token decides. Fewer than two such tokens: nothing is dropped. Of equally likely ones the one
+    with the highest id stays. Where a protected token (a line break, a special token) would be dropped,
+    nothing is: without it the others would end or run on more often than the model wants. Source: p-e-w's
+    text-generation-webui pull request 6335.
     """
 
     name: ClassVar[str] = "xtc"
@@ -58,8 +62,9 @@ class Xtc(SamplerStep):
 class Skew(SamplerStep):
     """Bends the draw: the running sum c of the probabilities, likeliest first, becomes c^exp(skew).
 
-    Drawing from that with a number u is the same as drawing with u^exp(-skew) from what was there before, as ExLlamaV2 does;
-    but the probabilities told are the true ones, and further steps may follow. Above 0 less likely tokens gain.
+    Drawing from that with a number u is the same as drawing with u^exp(-skew) from what was there before, as
+    ExLlamaV2 does; but the probabilities told are the true ones, and further steps may follow. Above 0 less
+    likely tokens gain.
     """
 
     name: ClassVar[str] = "skew"

@@ -1,1 +1,3 @@
-"""Speculative decoding: who guesses the next tokens, and how a guess is checked without changing what is written."""
+"""Speculative decoding: who guesses the next tokens, and how a guess is checked without changing what is
+written.
+"""

@@ -13,10 +13,13 @@ from engine.text.tokenizer.tokenizer import Tokenizer, token_texts
 from engine.text.tokenizer.vocabulary import TokenizerFacts
 
 MOST_EXTRA = 128
-"""So many ids one vocabulary may have beyond the other's, whatever they are; models are padded to round sizes."""
+"""So many ids one vocabulary may have beyond the other's, whatever they are; models are padded to round
+sizes.
+"""
 
 _PLACEHOLDER = re.compile(
-    r"\U0010fffd.*|[<\[]\|?\w*(?:pad|unused|reserved|extra|dummy|placeholder|special)\w*\|?[>\]]", re.IGNORECASE | re.DOTALL
+    r"\U0010fffd.*|[<\[]\|?\w*(?:pad|unused|reserved|extra|dummy|placeholder|special)\w*\|?[>\]]",
+    re.IGNORECASE | re.DOTALL,
 )
 """Texts of ids that no text leads to."""
 _NEWLINE = {"Ċ": "byte-level BPE", "<0x0A>": "SentencePiece"}
@@ -38,15 +41,17 @@ class Vocabulary:
 
 
 def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
-    """Why a model with the tokenizer `draft` cannot guess for one with `target`, as a plain sentence; empty when it can."""
+    """Why a model with the tokenizer `draft` cannot guess for one with `target`, as a plain sentence;
+    empty when it can.
+    """
     return _problem(_of_tokenizer(target), _of_tokenizer(draft))
 
 
 def draft_problem_between(target_path: str | Path, draft_path: str | Path) -> str:
     """As `draft_problem`, of two model files or folders, without their weights.
 
-    Answers are remembered as long as size and time of the files stay the same. A model that cannot be read is a problem too,
-    told in the words of its error. Can be called from any thread.
+    Answers are remembered as long as size and time of the files stay the same. A model that cannot be read is
+    a problem too, told in the words of its error. Can be called from any thread.
     """
     return _problem_between(_stamps(target_path), _stamps(draft_path))
 
@@ -58,19 +63,37 @@ def _of_tokenizer(tokenizer: Tokenizer) -> Vocabulary:
 def _problem(target: Vocabulary, draft: Vocabulary) -> str:
     if target.kind != draft.kind:
         return (
-            f"The draft model's tokens are of another kind ({draft.kind or 'unknown'}) than the model's ({target.kind or 'unknown'}); "
-            "choose a smaller model of the same family."
+            f"The draft model's tokens are of another kind ({draft.kind or 'unknown'}) than the model's "
+            f"({target.kind or 'unknown'}); choose a smaller model of the same family."
         )
     theirs = draft.texts
-    different = next((i for i, text in target.texts.items() if i in theirs and text != theirs[i] and not _alike(text, theirs[i])), None)
+    different = next(
+        (
+            i
+            for i, text in target.texts.items()
+            if i in theirs and text != theirs[i] and not _alike(text, theirs[i])
+        ),
+        None,
+    )
     if different is not None:
-        return f"Token {different} is {_shown(target.texts[different])} in the model but {_shown(theirs[different])} in the draft model."
-    return _extra(target, draft, "model", "draft model") or _extra(draft, target, "draft model", "model") or _ends(target, draft)
+        return (
+            f"Token {different} is {_shown(target.texts[different])} in the model but "
+            f"{_shown(theirs[different])} in the draft model."
+        )
+    return (
+        _extra(target, draft, "model", "draft model")
+        or _extra(draft, target, "draft model", "model")
+        or _ends(target, draft)
+    )
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two texts of one id are the same but for the way of storing, or one of them stands for nothing."""
-    return one.replace("▁", " ") == other.replace("▁", " ") or any(_PLACEHOLDER.fullmatch(text) for text in (one, other))
+    """Whether two texts of one id are the same but for the way of storing, or one of them stands for
+    nothing.
+    """
+    return one.replace("▁", " ") == other.replace("▁", " ") or any(
+        _PLACEHOLDER.fullmatch(text) for text in (one, other)
+    )
 
 
 def _shown(text: str) -> str:
@@ -83,7 +106,10 @@ def _extra(one: Vocabulary, other: Vocabulary, its_name: str, other_name: str) -
     extra = [i for i, text in one.texts.items() if i not in other.texts and not _PLACEHOLDER.fullmatch(text)]
     if len(extra) <= MOST_EXTRA:
         return ""
-    return f"The {its_name} has {len(extra)} tokens that the {other_name} lacks, such as {_shown(one.texts[extra[0]])} (token {extra[0]})."
+    return (
+        f"The {its_name} has {len(extra)} tokens that the {other_name} lacks, such as "
+        f"{_shown(one.texts[extra[0]])} (token {extra[0]})."
+    )
 
 
 def _ends(target: Vocabulary, draft: Vocabulary) -> str:
@@ -91,8 +117,8 @@ def _ends(target: Vocabulary, draft: Vocabulary) -> str:
         return ""
     ours, theirs = target.stop_ids[0], draft.stop_ids[0]
     return (
-        f"The model ends a turn with {_shown(target.texts.get(ours, ''))} (token {ours}), but the draft model with "
-        f"{_shown(draft.texts.get(theirs, ''))} (token {theirs})."
+        f"The model ends a turn with {_shown(target.texts.get(ours, ''))} (token {ours}), but the draft "
+        f"model with {_shown(draft.texts.get(theirs, ''))} (token {theirs})."
     )
 
 
@@ -106,7 +132,11 @@ def _stamps(path: str | Path) -> tuple[Path, tuple[Stamp, ...]]:
     if not path.is_dir() and path.suffix.lower() == ".safetensors":
         path = path.parent
     try:
-        files = sorted(f for f in path.iterdir() if f.suffix in (".json", ".gguf", ".jinja")) if path.is_dir() else [path]
+        files = (
+            sorted(f for f in path.iterdir() if f.suffix in (".json", ".gguf", ".jinja"))
+            if path.is_dir()
+            else [path]
+        )
         found = [(str(file), file.stat()) for file in files]
     except OSError:
         return path, ()  # opening it says what is wrong
@@ -130,7 +160,9 @@ def _read(source: tuple[Path, tuple[Stamp, ...]]) -> Vocabulary:
     checkpoint = open_checkpoint(source[0])
     try:
         gguf = checkpoint.format == "gguf"
-        facts: TokenizerFacts = facts_from_gguf(checkpoint.metadata) if gguf else facts_from_folder(checkpoint.path)
+        facts: TokenizerFacts = (
+            facts_from_gguf(checkpoint.metadata) if gguf else facts_from_folder(checkpoint.path)
+        )
     finally:
         checkpoint.close()
     return Vocabulary(token_texts(facts), facts.stop_ids)

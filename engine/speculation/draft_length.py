@@ -17,10 +17,14 @@ _WINDOW = 32
 _MEMORY = 0.95
 _FIRST_RATE, _FIRST_WEIGHT = 0.7, 4.0
 GUESS_COST = 0.25
-"""Cost of one guess in plain passes, where clocks may not count or nothing was measured yet, and nothing else is known."""
+"""Cost of one guess in plain passes, where clocks may not count or nothing was measured yet, and nothing
+else is known.
+"""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
-"""Guessing pauses when it lost the time of so many plain passes, or the given share of what it had won before."""
+"""Guessing pauses when it lost the time of so many plain passes, or the given share of what it had won
+before.
+"""
 
 _LEAST_ROW = 0.05
 """A guess costs this much in any case, so that hopeless ones are not made."""
@@ -39,16 +43,23 @@ _ALWAYS = (True,) * 63 + (False,)
 class DraftLengthController:
     """Decides the length of each guess for one drafter, over any number of sequences.
 
-    `next_length` before each pass, `record` after it. With `adaptive` the length is the one with the most expected tokens for
-    its measured time, and guessing pauses while it is slower than plain passes; it is tried again after growing pauses.
-    Without, it is always `longest`, but for a few plain passes that measure. `free` says that asking costs nothing where
-    nothing is guessed, as with n-grams; that drafter cuts its guesses itself, by `extra_cost`. `deterministic` lengths depend on
-    what was accepted only, never on clocks, so that a seed gives the same reply again; `guess_cost` is what a guess is supposed to
-    cost then, and until it is measured, in plain passes.
+    `next_length` before each pass, `record` after it. With `adaptive` the length is the one with the most
+    expected tokens for its measured time, and guessing pauses while it is slower than plain passes; it is
+    tried again after growing pauses. Without, it is always `longest`, but for a few plain passes that
+    measure. `free` says that asking costs nothing where nothing is guessed, as with n-grams; that drafter
+    cuts its guesses itself, by `extra_cost`. `deterministic` lengths depend on what was accepted only, never
+    on clocks, so that a seed gives the same reply again; `guess_cost` is what a guess is supposed to cost
+    then, and until it is measured, in plain passes.
     """
 
     def __init__(
-        self, longest: int, adaptive: bool = True, *, free: bool = False, deterministic: bool = False, guess_cost: float = GUESS_COST
+        self,
+        longest: int,
+        adaptive: bool = True,
+        *,
+        free: bool = False,
+        deterministic: bool = False,
+        guess_cost: float = GUESS_COST,
     ) -> None:
         if longest < 1:
             raise ValueError(f"the longest guess has at least 1 token, not {longest}")
@@ -58,7 +69,8 @@ class DraftLengthController:
         self.deterministic = deterministic
         self._guess_cost = guess_cost
         self._plain: deque[float] = deque(maxlen=_TIMES)
-        self._times: dict[int, deque[float]] = {}  # by guessed tokens, of the passes for which a guess was asked
+        # by guessed tokens, of the passes for which a guess was asked
+        self._times: dict[int, deque[float]] = {}
         self._medians: dict[int, float] | None = {}  # of the above, None for not worked out yet
         self._used: dict[int, int] = {}  # the last pass of each of these
         self._count = 0
@@ -84,7 +96,9 @@ class DraftLengthController:
 
     @property
     def speedup(self) -> float:
-        """Measured tokens a second of the latest passes with guessing over those of plain passes; 0 while either is unknown."""
+        """Measured tokens a second of the latest passes with guessing over those of plain passes; 0 while
+        either is unknown.
+        """
         known = len(self._plain) > 1 and any(guessed for guessed, _ in self._window)
         return self._ratio(self._measured()) if known else 0.0
 
@@ -104,7 +118,9 @@ class DraftLengthController:
         return self._asked
 
     def record(self, drafted: int, accepted: int, new_tokens: int, seconds: float) -> None:
-        """A pass is done: `drafted` tokens were guessed, `accepted` of them kept, `new_tokens` written, all in `seconds`."""
+        """A pass is done: `drafted` tokens were guessed, `accepted` of them kept, `new_tokens` written,
+        all in `seconds`.
+        """
         if self._params:
             self._params.popleft()
         self._medians = None
@@ -127,7 +143,9 @@ class DraftLengthController:
             self._begin_pause()
 
     def _forget_old(self) -> None:
-        """Drop times of lengths that were not guessed lately: a wrong one would keep its length from being tried again."""
+        """Drop times of lengths that were not guessed lately: a wrong one would keep its length from being
+        tried again.
+        """
         for guessed in [guessed for guessed, last in self._used.items() if self._count - last > _OLD]:
             del self._times[guessed], self._used[guessed]
 
@@ -155,7 +173,9 @@ class DraftLengthController:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _length_to_try(self) -> int:
-        """The best length; now and then one beside it whose cost is only supposed from others, until that is measured."""
+        """The best length; now and then one beside it whose cost is only supposed from others, until that
+        is measured.
+        """
         best = self._best_length()
         if self.deterministic or self._count % _LOOK:
             return best
@@ -186,12 +206,18 @@ class DraftLengthController:
         """Median times in plain passes, by guessed tokens; empty while plain passes are unknown."""
         if self._medians is None:
             plain = median(self._plain) if len(self._plain) > 1 else 0.0
-            sure = {guessed: times for guessed, times in self._times.items() if len(times) >= _SURE} or self._times
-            self._medians = {guessed: median_low(times) / plain for guessed, times in sure.items()} if plain > 0 else {}
+            sure = {
+                guessed: times for guessed, times in self._times.items() if len(times) >= _SURE
+            } or self._times
+            self._medians = (
+                {guessed: median_low(times) / plain for guessed, times in sure.items()} if plain > 0 else {}
+            )
         return self._medians
 
     def _cost(self, costs: dict[int, float], guessed: int) -> float:
-        """The cost of a pass with so many guessed tokens: known, or on the line through the nearest known ones."""
+        """The cost of a pass with so many guessed tokens: known, or on the line through the nearest known
+        ones.
+        """
         if guessed in costs:
             return costs[guessed]
         if not guessed:

@@ -25,15 +25,18 @@ GREEDY_THRESHOLD, SAMPLED_THRESHOLD = 0.25, 0.1
 
 
 class DraftModel:
-    """A `Drafter` over a second model. Used by one thread; `close` gives back the pages, the cache stays its owner's.
+    """A `Drafter` over a second model.
 
-    `sampler_factory` makes the sampler of a sequence, at `begin`: the target's settings, without the steps that remember what
-    was drawn (mirostat, adaptive p) or are random themselves (XTC). A greedy sampler's guesses are certain ones; else each is
-    drawn and carries the distribution it was drawn from. Only ids below `vocabulary`, the target's size, are guessed (0: all).
+    Used by one thread; `close` gives back the pages, the cache stays its owner's.
 
-    A guess ends early where the model itself, before any sampler step, gives its likeliest token less than `threshold`
-    (None: 0.25 for greedy, 0.1 for sampled guesses). What was drawn does not decide that, so guesses stay true draws.
-    Setting `stop` ends reading and guessing after the running step.
+    `sampler_factory` makes the sampler of a sequence, at `begin`: the target's settings, without the steps
+    that remember what was drawn (mirostat, adaptive p) or are random themselves (XTC). A greedy sampler's
+    guesses are certain ones; else each is drawn and carries the distribution it was drawn from. Only ids
+    below `vocabulary`, the target's size, are guessed (0: all).
+
+    A guess ends early where the model itself, before any sampler step, gives its likeliest token less than
+    `threshold` (None: 0.25 for greedy, 0.1 for sampled guesses). What was drawn does not decide that, so
+    guesses stay true draws. Setting `stop` ends reading and guessing after the running step.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class DraftModel:
         self._calls = 0
 
     def begin(self, ids: Sequence[int]) -> None:
-        """A new sequence: what the cache still holds of it is taken up, the rest is read by `catch_up` or `propose`."""
+        """A new sequence: what the cache still holds of it is taken up, the rest is read by `catch_up` or
+        `propose`.
+        """
         self.close()
         self._sampler = self.sampler_factory()
         self._lease = self.cache.open(_list(ids))
@@ -71,7 +76,8 @@ class DraftModel:
             self._lease = None
 
     def catch_up(self, ids: Sequence[int]) -> Generator[Prefill, None, None]:
-        """Read what the cache lacks of `ids` but for the last chunk, with progress after each; ends early when `stop` is set.
+        """Read what the cache lacks of `ids` but for the last chunk, with progress after each; ends early
+        when `stop` is set.
 
         Raises `ContextTooLong` when it does not fit; `propose` has no guesses then.
         """
@@ -84,7 +90,10 @@ class DraftModel:
             yield Prefill(lease.length, len(ids), cached)
 
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
-        """At most `count` guesses; none while `stop` is set, or where the text does not fit this model. See `Drafter.propose`."""
+        """At most `count` guesses; none while `stop` is set, or where the text does not fit this model.
+
+        See `Drafter.propose`.
+        """
         ids = _list(ids)
         room = self.cache.context_length - len(ids) + 1
         guesses: list[Proposal] = []

@@ -11,7 +11,10 @@ from engine.sampling.distribution import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A guessed token. `distribution` is what it was drawn from; None where the guess was certain to be this one."""
+    """A guessed token.
+
+    `distribution` is what it was drawn from; None where the guess was certain to be this one.
+    """
 
     id: int
     distribution: Distribution | None = None
@@ -25,7 +28,9 @@ class Drafter(Protocol):
         ...
 
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
-        """At most `count` guesses of what follows `ids`, prompt and reply so far; `ids` may have been cut since the last call."""
+        """At most `count` guesses of what follows `ids`, prompt and reply so far; `ids` may have been cut
+        since the last call.
+        """
         ...
 
     def close(self) -> None:

@@ -19,7 +19,9 @@ _PRIOR = 6.0
 _MEMORY = 0.97
 _CLASSES = (1, 2, 3, 4, 5, 6, 9, 13)
 _FIRST_RATES = (0.10, 0.25, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90)
-"""How often the next token is guessed right after a match of at least so many tokens, before anything was learnt."""
+"""How often the next token is guessed right after a match of at least so many tokens, before anything was
+learnt.
+"""
 
 
 def usual_cost(count: int) -> float:
@@ -56,16 +58,20 @@ _CLASS = [0, *(_class_of(length) for length in range(1, _LONGEST_MATCH + 1))]
 class NgramDrafter:
     """A `Drafter` that looks for the last tokens, `longest` down to `shortest` of them, earlier in the text.
 
-    Of several places the one with the longest match counts, then the latest. It learns within a sequence how often matches of
-    each length go on alike, also from guesses that were not asked for, and proposes as many as are worth the most: tokens that are
-    likely to come, less `extra_cost`, what so many guesses add to a pass, in passes. It is asked only where there is something to
-    guess. `use_prompt` off leaves out the prompt, so that only the reply's own repeats are guessed.
+    Of several places the one with the longest match counts, then the latest. It learns within a sequence how
+    often matches of each length go on alike, also from guesses that were not asked for, and proposes as many
+    as are worth the most: tokens that are likely to come, less `extra_cost`, what so many guesses add to a
+    pass, in passes. It is asked only where there is something to guess. `use_prompt` off leaves out the
+    prompt, so that only the reply's own repeats are guessed.
     """
 
     def __init__(self, shortest: int = 1, longest: int = 5, use_prompt: bool = True) -> None:
         """1 <= shortest <= longest <= 5, else ValueError."""
         if not 1 <= shortest <= longest <= 5:
-            raise ValueError(f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the shortest first")
+            raise ValueError(
+                f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the "
+                "shortest first"
+            )
         self.extra_cost: Callable[[int], float] = usual_cost
         self._shortest, self._longest = shortest, longest
         self._use_prompt = use_prompt
@@ -104,7 +110,8 @@ class NgramDrafter:
             return []
         source, place, match = found
         guess = source[place : place + max(count, 1)]
-        while source is self._own.text and len(guess) < count:  # the text repeats itself up to its end: so will the guess
+        # the text repeats itself up to its end: so will the guess
+        while source is self._own.text and len(guess) < count:
             guess.append(guess[place + len(guess) - len(source)])
         self._guess, self._guess_match = guess, match
         likely, length, expected, most = 1.0, 0, 0.0, 0.0
@@ -131,7 +138,10 @@ class NgramDrafter:
         own.extend(new)
 
     def _known(self, ids: list[int]) -> int:
-        """How much of the indexed text `ids` still begins with. The prompt is only looked at where it was cut."""
+        """How much of the indexed text `ids` still begins with.
+
+        The prompt is only looked at where it was cut.
+        """
         text, start = self._own.text, self._start
         end = min(len(text), max(0, len(ids) - start))
         begin = max(0, self._prompt_tokens - start - _LONGEST_MATCH)

@@ -17,16 +17,18 @@ _BULK = 64
 class NgramIndex:
     """The places that followed each run of `shortest` to `longest` tokens of `text`, the latest first.
 
-    The run of k tokens that ends before place p is stored once token p is known, under a polynomial hash of 64 bits; the
-    chain of earlier places of the same run is kept, so that cutting the text is undoing. Memory: about 70 bytes for each
-    token and length of run.
+    The run of k tokens that ends before place p is stored once token p is known, under a polynomial hash of
+    64 bits; the chain of earlier places of the same run is kept, so that cutting the text is undoing. Memory:
+    about 70 bytes for each token and length of run.
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.text: list[int] = []
         self._orders = range(shortest, longest + 1)
-        self._keys = {k: array("Q") for k in self._orders}  # of the run before place i, at i; 0 where there is none
-        self._before = {k: array("i") for k in self._orders}  # the place before i with the same run, -1 for none
+        # of the run before place i, at i; 0 where there is none
+        self._keys = {k: array("Q") for k in self._orders}
+        # the place before i with the same run, -1 for none
+        self._before = {k: array("i") for k in self._orders}
         self._latest: dict[int, dict[int, int]] = {k: {} for k in self._orders}
 
     def extend(self, ids: Sequence[int]) -> None:
@@ -66,7 +68,9 @@ class NgramIndex:
                 self._store(k, key[start - first : -1].copy(), max(start, k))
 
     def _store(self, k: int, keys: np.ndarray[tuple[int], np.dtype[np.uint64]], begin: int) -> None:
-        """Keys of the places from the end of what is stored on; those before `begin` have no run of this length."""
+        """Keys of the places from the end of what is stored on; those before `begin` have no run of this
+        length.
+        """
         start = len(self._keys[k])
         keys[: max(0, begin - start)] = 0
         before = np.full(len(keys), -1, np.int32)

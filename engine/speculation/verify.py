@@ -1,4 +1,6 @@
-"""Checking a guess: the token that stands at a place, drawn exactly as the target model alone would draw it."""
+"""Checking a guess: the token that stands at a place, drawn exactly as the target model alone would draw
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,22 @@ from engine.sampling.distribution import Distribution
 from engine.speculation.drafter import Proposal
 
 DRAW, ACCEPT, RESIDUAL = 0, 1, 2
-"""What a random number is for: drawing from the target, the test of a guess, drawing anew after a guess was refused."""
+"""What a random number is for: drawing from the target, the test of a guess, drawing anew after a guess
+was refused.
+"""
 
 
-def choose(target: Distribution, proposal: Proposal | None, uniform: Callable[[int], float]) -> tuple[int, bool]:
-    """The token at one place and whether it is the guessed one; the token has exactly the distribution `target`.
+def choose(
+    target: Distribution, proposal: Proposal | None, uniform: Callable[[int], float]
+) -> tuple[int, bool]:
+    """The token at one place and whether it is the guessed one; the token has exactly the distribution
+    `target`.
 
-    `uniform(purpose)` gives a number in [0, 1) for `DRAW`, `ACCEPT` or `RESIDUAL`, each used at most once and independent of
-    what the guess was drawn with. A guess d that was drawn from q stays with probability min(1, p(d) / q(d)), else the token
-    is drawn from max(p - q, 0), normalised (Leviathan et al., arXiv 2211.17192, section 2.3). For a certain guess, q one at d,
-    that is the same as drawing from p and comparing, which is done here: the text does not depend on the drafter then.
+    `uniform(purpose)` gives a number in [0, 1) for `DRAW`, `ACCEPT` or `RESIDUAL`, each used at most once and
+    independent of what the guess was drawn with. A guess d that was drawn from q stays with probability
+    min(1, p(d) / q(d)), else the token is drawn from max(p - q, 0), normalised (Leviathan et al., arXiv
+    2211.17192, section 2.3). For a certain guess, q one at d, that is the same as drawing from p and
+    comparing, which is done here: the text does not depend on the drafter then.
     """
     if proposal is None:
         return target.draw(0.0 if target.greedy else uniform(DRAW)), False
@@ -44,7 +52,8 @@ def _compared(target: Distribution, guess: int, uniform: float) -> tuple[int, bo
 
 
 def residual(target: Distribution, q: Distribution) -> Distribution | None:
-    """max(p - q, 0), normalised, on the target's ids; None where nothing is left but rounding, so p and q are the same.
+    """max(p - q, 0), normalised, on the target's ids; None where nothing is left but rounding, so p and q are
+    the same.
 
     Vocabularies may differ in size; what one of them lacks has probability 0 there.
     """

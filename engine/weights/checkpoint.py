@@ -15,8 +15,8 @@ from engine.weights.safetensors.folder import SafetensorsFolder
 class Checkpoint(Protocol):
     """A model's files, opened: headers are read and checked, weights are read when asked for.
 
-    `metadata` is, for "gguf", key -> Python value; for "safetensors", {"config": ..., "generation_config": ...}.
-    `tensors` has the names of the file.
+    `metadata` is, for "gguf", key -> Python value; for "safetensors", {"config": ..., "generation_config":
+    ...}. `tensors` has the names of the file.
     """
 
     @property
@@ -31,7 +31,7 @@ class Checkpoint(Protocol):
 
     @property
     def format(self) -> str:
-        """"gguf" or "safetensors"."""
+        """ "gguf" or "safetensors"."""
         ...
 
     @property
@@ -46,7 +46,8 @@ class Checkpoint(Protocol):
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a .gguf file, a folder with config.json and safetensors files (or one of them), or a folder with one GGUF model.
+    """Open a .gguf file, a folder with config.json and safetensors files (or one of them), or a folder with
+    one GGUF model.
 
     Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
     """
@@ -55,14 +56,19 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         path = path.expanduser()
         return _open(path)
     except (OSError, RuntimeError) as error:  # no permission, a name too long, a loop of links, no such user
-        raise ModelNotFound(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+        raise ModelNotFound(
+            f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}."
+        ) from error
 
 
 def _open(path: Path) -> Checkpoint:
     if path.is_dir():
         return _open_folder(path)
     if not path.is_file():
-        raise ModelNotFound(f"There is no file or folder {path}; give a .gguf file or a folder with config.json and safetensors files.")
+        raise ModelNotFound(
+            f"There is no file or folder {path}; give a .gguf file or a folder with config.json and "
+            "safetensors files."
+        )
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
         if not (path.parent / "config.json").is_file():
@@ -70,7 +76,10 @@ def _open(path: Path) -> Checkpoint:
         return SafetensorsFolder(path.parent)
     if suffix == ".gguf" or _begins_with_magic(path):
         return GgufFile(path)
-    raise UnsupportedModel(f"{path.name} is no model file that can be read; give a .gguf file or a folder with safetensors files.")
+    raise UnsupportedModel(
+        f"{path.name} is no model file that can be read; give a .gguf file or a folder with safetensors "
+        "files."
+    )
 
 
 def _begins_with_magic(path: Path) -> bool:
@@ -93,4 +102,7 @@ def _open_folder(folder: Path) -> Checkpoint:
         raise ModelNotFound(f"{folder} holds {len(models)} GGUF models ({names}); choose one of the files.")
     if (folder / "config.json").is_file():
         return SafetensorsFolder(folder)  # says which weights are missing
-    raise ModelNotFound(f"{folder} holds neither a .gguf file nor a config.json with safetensors files; choose a model folder.")
+    raise ModelNotFound(
+        f"{folder} holds neither a .gguf file nor a config.json with safetensors files; choose a model "
+        "folder."
+    )

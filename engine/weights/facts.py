@@ -12,10 +12,11 @@ from typing import Any
 from engine.weights.checkpoint import Checkpoint
 
 _FILE_TYPES = {
-    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L",
-    14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
-    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M",
-    32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
+    12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K",
+    19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL",
+    26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0",
+    37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
 }  # fmt: skip
 """`general.file_type` of a GGUF file. Source: llama.h's list of file types (facts only)."""
 
@@ -26,7 +27,9 @@ _LICENCE_LINE = re.compile(r"^(license|license_name):[ \t]*(?:\n[ \t]*-[ \t]*)?(
 
 
 def quantisation_name(checkpoint: Checkpoint) -> str:
-    """How people name the weights' format: "Q4_K_M", "BF16", "FP8", "GPTQ 4-bit g128", "EXL2 4.25 bpw"; "" without weights."""
+    """How people name the weights' format: "Q4_K_M", "BF16", "FP8", "GPTQ 4-bit g128", "EXL2 4.25 bpw"; ""
+    without weights.
+    """
     if checkpoint.format != "gguf":
         settings = checkpoint.metadata["config"].get("quantization_config")
         return (_settings_name(settings) if isinstance(settings, dict) else "") or _main_type(checkpoint)
@@ -43,7 +46,9 @@ def licence(checkpoint: Checkpoint) -> str:
         keys = checkpoint.metadata
         return _licence_of(keys.get("general.license"), keys.get("general.license.name"))
     found = _front_matter(checkpoint.path / "README.md")
-    return _licence_of(found.get("license"), found.get("license_name")) or _licence_of(checkpoint.metadata["config"].get("license"), None)
+    return _licence_of(found.get("license"), found.get("license_name")) or _licence_of(
+        checkpoint.metadata["config"].get("license"), None
+    )
 
 
 def _main_type(checkpoint: Checkpoint) -> str:
@@ -60,7 +65,9 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     """From the quantization_config of a folder; "" when it tells too little."""
     method = settings.get("quant_method")
     if method in ("gptq", "awq"):
-        return str(method).upper() + _bits_and_group(settings.get("bits", settings.get("w_bit")), settings.get("group_size"))
+        return str(method).upper() + _bits_and_group(
+            settings.get("bits", settings.get("w_bit")), settings.get("group_size")
+        )
     if method == "exl2":
         bits = settings.get("bits")
         return f"EXL2 {bits:g} bpw" if isinstance(bits, int | float) else "EXL2"
@@ -101,7 +108,12 @@ def _front_matter(path: Path) -> dict[str, str]:
         if not path.is_file():
             return {}
         with path.open("rb") as file:
-            text = file.read(_README_BYTES).decode("utf-8", "replace").replace("\r\n", "\n").removeprefix("\ufeff")
+            text = (
+                file.read(_README_BYTES)
+                .decode("utf-8", "replace")
+                .replace("\r\n", "\n")
+                .removeprefix("\ufeff")
+            )
     except (OSError, ValueError):
         return {}  # a missing card is no trouble
     if not text.startswith("---\n"):

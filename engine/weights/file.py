@@ -1,4 +1,6 @@
-"""A model's file, read in pieces, never mapped: a mapped file that shrinks would end the process when it is touched."""
+"""A model's file, read in pieces, never mapped: a mapped file that shrinks would end the process when it
+is touched.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _Stamp = tuple[int, int, int, int]
 
 
 class ModelFile:
-    """`path` of `size` bytes, as it was when this was made; a later read of a file that is another by then is refused.
+    """`path` of `size` bytes, as it was when this was made; a later read of a file that is another by then is
+    refused.
 
     No descriptor is kept between reads. Raises `ModelNotFound` or, for an empty file, `BadCheckpoint`.
     """
@@ -34,13 +37,19 @@ class ModelFile:
             raise BadCheckpoint(f"{path.name} is empty; a model file was expected. Download it again.")
 
     def read(self, start: int, count: int, what: str) -> Bytes:
-        """`count` bytes from byte `start` on, uint8, a fresh array; `what` is for the message. Raises `BadCheckpoint`."""
+        """`count` bytes from byte `start` on, uint8, a fresh array; `what` is for the message.
+
+        Raises `BadCheckpoint`.
+        """
         out = np.empty(count, np.uint8)
         self.read_runs([(start, count)], out, what)
         return out
 
     def read_runs(self, runs: Iterable[tuple[int, int]], out: Bytes, what: str) -> None:
-        """Fill `out` with the bytes of all (start, count) `runs`, one after the other. Raises `BadCheckpoint`."""
+        """Fill `out` with the bytes of all (start, count) `runs`, one after the other.
+
+        Raises `BadCheckpoint`.
+        """
         target, at = out.data, 0
         with self._open() as file:
             self._check(file, what)
@@ -61,7 +70,9 @@ class ModelFile:
                 raise ModelNotFound(f"{self.path} is no plain file; a model file was expected.")
             return io.FileIO(self.path, "rb")
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
-            raise ModelNotFound(f"{self.path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+            raise ModelNotFound(
+                f"{self.path} cannot be read: {getattr(error, 'strerror', None) or error}."
+            ) from error
 
     def _check(self, file: io.FileIO, what: str) -> None:
         if _stamp(file) != self._stamp:
@@ -69,7 +80,8 @@ class ModelFile:
 
     def _changed(self, what: str) -> BadCheckpoint:
         return BadCheckpoint(
-            f"{self.path.name} was changed while {what} was read; wait until nothing writes to the file any more, then load it again."
+            f"{self.path.name} was changed while {what} was read; wait until nothing writes to the file any "
+            "more, then load it again."
         )
 
 
@@ -83,4 +95,6 @@ def _read_into(file: io.FileIO, target: memoryview, path: Path) -> int:
     try:
         return file.readinto(target) or 0
     except OSError as error:
-        raise BadCheckpoint(f"{path.name} cannot be read to its end: {error.strerror or error}; check the disk.") from error
+        raise BadCheckpoint(
+            f"{path.name} cannot be read to its end: {error.strerror or error}; check the disk."
+        ) from error

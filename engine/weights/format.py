@@ -1,7 +1,8 @@
 """What a tensor type is: sizes of its blocks, and a decoder to float32 in plain NumPy.
 
-A row of K values is K / block_size blocks of block_bytes bytes. Every decoder takes (B, block_bytes) uint8 and gives
-(B, block_size) float32, with the arithmetic in float32 in the order of the formulas in its docstring, so results are exact.
+A row of K values is K / block_size blocks of block_bytes bytes. Every decoder takes (B, block_bytes) uint8
+and gives (B, block_size) float32, with the arithmetic in float32 in the order of the formulas in its
+docstring, so results are exact.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Format:
         blocks = data.reshape(-1, self.block_bytes)
         out = np.empty((blocks.shape[0], self.block_size), np.float32)
         step = max(1, _CHUNK_VALUES // self.block_size)
-        # A signalling NaN or an infinite scale in a broken file must not become a warning; it stays what it is.
+        # A signalling NaN or an infinite scale in a broken file must not become a warning; it stays what it
+        # is.
         with np.errstate(invalid="ignore", over="ignore"):
             for start in range(0, blocks.shape[0], step):
                 out[start : start + step] = self.decode_blocks(blocks[start : start + step])

@@ -1,8 +1,9 @@
 """LoRA adapters as PEFT saves them: adapter_config.json and adapter_model.safetensors in one folder.
 
-For a module `m` of width (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and `...lora_B.weight` (N, R);
-what they add to its matrix is B A times alpha / R, or alpha / sqrt(R) with "use_rslora". Sources: LoRA, arXiv 2106.09685;
-rank-stabilised LoRA, arXiv 2312.03732; PEFT's documentation of the checkpoint format.
+For a module `m` of width (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and
+`...lora_B.weight` (N, R); what they add to its matrix is B A times alpha / R, or alpha / sqrt(R) with
+"use_rslora". Sources: LoRA, arXiv 2106.09685; rank-stabilised LoRA, arXiv 2312.03732; PEFT's documentation of
+the checkpoint format.
 """
 
 from __future__ import annotations
@@ -49,19 +50,27 @@ def open_adapter(folder: str | Path) -> Adapter:
     if folder.is_file():
         folder = folder.parent
     if not (folder / "adapter_config.json").is_file():
-        raise ModelNotFound(f"{folder} has no adapter_config.json; choose the folder of a LoRA adapter (PEFT).")
+        raise ModelNotFound(
+            f"{folder} has no adapter_config.json; choose the folder of a LoRA adapter (PEFT)."
+        )
     config = read_json_object(folder / "adapter_config.json")
     _check_kind(folder, config)
     file = folder / "adapter_model.safetensors"
     if not file.is_file():
         if any(folder.glob("*.bin")):
-            raise UnsupportedModel(f"{folder.name} holds only pickled weights (.bin), which can run code; save the adapter as safetensors.")
+            raise UnsupportedModel(
+                f"{folder.name} holds only pickled weights (.bin), which can run code; save the adapter as "
+                "safetensors."
+            )
         raise ModelNotFound(f"{folder} has no adapter_model.safetensors; download the adapter's weights too.")
     sides = _sides(folder, read_safetensors(file))
     modules = {}
     for module, (down, up) in sides.items():
         if down is None or up is None:
-            raise BadCheckpoint(f"{folder.name}: the module {module} has only one of its two LoRA matrices; download the adapter again.")
+            raise BadCheckpoint(
+                f"{folder.name}: the module {module} has only one of its two LoRA matrices; download the "
+                "adapter again."
+            )
         modules[module] = LowRank(down, up, _scale(folder, config, module, down, up))
     if not modules:
         raise BadCheckpoint(f"{folder.name}: {file.name} holds no LoRA matrices; download the adapter again.")
@@ -71,12 +80,18 @@ def open_adapter(folder: str | Path) -> Adapter:
 def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
     if config.get("peft_type", "LORA") != "LORA":
         kind = str(config["peft_type"])[:40]
-        raise UnsupportedModel(f"{folder.name} is an adapter of the kind {kind!r}; only LoRA adapters can be used.")
+        raise UnsupportedModel(
+            f"{folder.name} is an adapter of the kind {kind!r}; only LoRA adapters can be used."
+        )
     for key in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias"):
         if config.get(key):
-            raise UnsupportedModel(f"{folder.name}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.")
+            raise UnsupportedModel(
+                f"{folder.name}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter."
+            )
     if config.get("bias", "none") != "none":
-        raise UnsupportedModel(f"{folder.name}: the adapter changes biases, which is not supported; choose a plain LoRA adapter.")
+        raise UnsupportedModel(
+            f"{folder.name}: the adapter changes biases, which is not supported; choose a plain LoRA adapter."
+        )
 
 
 def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTensor | None, FileTensor | None]]:
@@ -86,8 +101,8 @@ def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTenso
         match = _NAME.fullmatch(tensor.name)
         if match is None or len(tensor.shape) != 2 or tensor.type not in _PLAIN:
             raise UnsupportedModel(
-                f"{folder.name}: the tensor {tensor.name} of type {tensor.type} and shape {tensor.shape} is no LoRA matrix of a plain "
-                "linear module; choose another adapter."
+                f"{folder.name}: the tensor {tensor.name} of type {tensor.type} and shape {tensor.shape} is "
+                "no LoRA matrix of a plain linear module; choose another adapter."
             )
         down, up = found.get(match["module"], (None, None))
         found[match["module"]] = (tensor, up) if match["side"] == "A" else (down, tensor)
@@ -95,19 +110,33 @@ def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTenso
 
 
 def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTensor, up: FileTensor) -> float:
-    """alpha / R, or alpha / sqrt(R); `rank_pattern` and `alpha_pattern` name modules by the ends of their names."""
+    """alpha / R, or alpha / sqrt(R); `rank_pattern` and `alpha_pattern` name modules by the ends of their
+    names.
+    """
     rank = down.shape[0]
     if up.shape[1] != rank or not 1 <= rank <= _MOST_RANK:
         raise BadCheckpoint(
-            f"{folder.name}: the LoRA matrices of {module} have the shapes {down.shape} and {up.shape}; (R, K) and (N, R) were expected."
+            f"{folder.name}: the LoRA matrices of {module} have the shapes {down.shape} and {up.shape}; (R, "
+            "K) and (N, R) were expected."
         )
     patterns = config.get("alpha_pattern") or {}
-    alpha = next((a for pattern, a in patterns.items() if _ends_with(module, pattern)), config.get("lora_alpha", rank))
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha) or abs(alpha) > _MOST_SCALE:
-        raise BadCheckpoint(f"{folder.name}: lora_alpha of {module} is {str(alpha)[:40]!r}; a number was expected.")
+    alpha = next(
+        (a for pattern, a in patterns.items() if _ends_with(module, pattern)), config.get("lora_alpha", rank)
+    )
+    if (
+        not isinstance(alpha, int | float)
+        or isinstance(alpha, bool)
+        or not math.isfinite(alpha)
+        or abs(alpha) > _MOST_SCALE
+    ):
+        raise BadCheckpoint(
+            f"{folder.name}: lora_alpha of {module} is {str(alpha)[:40]!r}; a number was expected."
+        )
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _ends_with(module: str, pattern: str) -> bool:
-    """Whether `pattern` is the module's name or its last parts; PEFT reads it as a regular expression, which plain names are too."""
+    """Whether `pattern` is the module's name or its last parts; PEFT reads it as a regular expression,
+    which plain names are too.
+    """
     return module == pattern or module.endswith("." + pattern)

@@ -1,7 +1,7 @@
 """Types of plain numbers: floats of 8 to 64 bits, whole numbers and bools.
 
-The 8-bit floats are those of arXiv 2209.05433: E4M3 has no infinities and one NaN for each sign, E5M2 is IEEE-like.
-E8M0 is a power of two (OCP Microscaling).
+The 8-bit floats are those of arXiv 2209.05433: E4M3 has no infinities and one NaN for each sign, E5M2 is
+IEEE-like. E8M0 is a power of two (OCP Microscaling).
 """
 
 from __future__ import annotations
@@ -62,7 +62,13 @@ def _plain(name: str, dtype: str) -> Format:
 
 FLOAT_FORMATS = (_plain("F32", "<f4"), _plain("F16", "<f2"), Format("BF16", 1, 2, _bf16))
 
-NUMBER_FORMATS = (_plain("F64", "<f8"), _plain("I8", "|i1"), _plain("I16", "<i2"), _plain("I32", "<i4"), _plain("I64", "<i8"))
+NUMBER_FORMATS = (
+    _plain("F64", "<f8"),
+    _plain("I8", "|i1"),
+    _plain("I16", "<i2"),
+    _plain("I32", "<i4"),
+    _plain("I64", "<i8"),
+)
 
 FOLDER_FORMATS = (
     Format("F8_E4M3", 1, 1, _e4m3),

@@ -28,14 +28,21 @@ def find_format(type_name: str) -> Format | None:
 class FileTensor:
     """A `RawTensor` at byte `start` of a `source`: a file, or bytes already in memory (uint8, flat).
 
-    `order`, when given, are the rows this tensor has of those in the source, int64 (N,). Nothing is read before `data`,
-    `numbers` or `dequantise` is asked for; these raise `BadCheckpoint` when the file was changed meanwhile.
+    `order`, when given, are the rows this tensor has of those in the source, int64 (N,). Nothing is read
+    before `data`, `numbers` or `dequantise` is asked for; these raise `BadCheckpoint` when the file was
+    changed meanwhile.
     """
 
     __slots__ = ("_order", "_source", "_start", "name", "shape", "type")
 
     def __init__(
-        self, name: str, type: str, shape: tuple[int, ...], source: ModelFile | Bytes, start: int = 0, order: Rows | None = None
+        self,
+        name: str,
+        type: str,
+        shape: tuple[int, ...],
+        source: ModelFile | Bytes,
+        start: int = 0,
+        order: Rows | None = None,
     ) -> None:
         self.name, self.type, self.shape = name, type, shape
         self._source, self._start, self._order = source, start, order
@@ -52,16 +59,27 @@ class FileTensor:
 
     @property
     def data(self) -> Bytes:
-        """The file's bytes, uint8, flat, read-only; read anew each time, so ask for `rows` of a large matrix."""
-        out = self._read(0, self.shape[0]) if self._order is not None and self.shape else self._read_bytes(0, self.nbytes)
+        """The file's bytes, uint8, flat, read-only; read anew each time, so ask for `rows` of a large
+        matrix.
+        """
+        out = (
+            self._read(0, self.shape[0])
+            if self._order is not None and self.shape
+            else self._read_bytes(0, self.nbytes)
+        )
         out.flags.writeable = False
         return out
 
     def numbers(self) -> npt.NDArray[Any]:
-        """The numbers as the file has them, in `shape`: "I32" as int32, "F16" as float16 and so on; for plain types only."""
+        """The numbers as the file has them, in `shape`: "I32" as int32, "F16" as float16 and so on; for
+        plain types only.
+        """
         dtype = _FORMATS[self.type].dtype
         if dtype is None:
-            raise BadCheckpoint(f"The tensor {self.name} has the type {self.type}; plain numbers were expected. Download the model again.")
+            raise BadCheckpoint(
+                f"The tensor {self.name} has the type {self.type}; plain numbers were expected. Download "
+                "the model again."
+            )
         return self.data.view(dtype).reshape(self.shape)
 
     def dequantise(self) -> npt.NDArray[np.float32]:
@@ -88,8 +106,16 @@ class FileTensor:
     def columns(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Columns of a matrix of plain numbers, as `numbers` has them: (N, stop - start), a fresh array."""
         dtype = _FORMATS[self.type].dtype
-        if dtype is None or self._order is not None or len(self.shape) != 2 or not 0 <= start <= stop <= self.shape[1]:
-            raise BadCheckpoint(f"The tensor {self.name} of {self.type} {self.shape} has no columns {start} to {stop} of plain numbers.")
+        if (
+            dtype is None
+            or self._order is not None
+            or len(self.shape) != 2
+            or not 0 <= start <= stop <= self.shape[1]
+        ):
+            raise BadCheckpoint(
+                f"The tensor {self.name} of {self.type} {self.shape} has no columns {start} to {stop} of "
+                "plain numbers."
+            )
         size = np.dtype(dtype).itemsize
         out = np.empty((self.shape[0], (stop - start) * size), np.uint8)
         if isinstance(self._source, np.ndarray):
@@ -99,14 +125,18 @@ class FileTensor:
             return self._read_bytes(0, self.nbytes).view(dtype).reshape(self.shape)
         else:
             starts = range(self._start + start * size, self._start + self.nbytes, self._row_bytes)
-            self._source.read_runs(((at, out.shape[1]) for at in starts), out.reshape(-1), f"tensor {self.name}")
+            self._source.read_runs(
+                ((at, out.shape[1]) for at in starts), out.reshape(-1), f"tensor {self.name}"
+            )
         return out.view(dtype)
 
     def part(self, index: int) -> FileTensor:
         """Element `index` of a stack: (X, N, K) gives (N, K). Nothing is copied."""
         _check_range(self, index, index + 1)
         row = int(self._order[index]) if self._order is not None else index
-        return FileTensor(self.name, self.type, self.shape[1:], self._source, self._start + row * self._row_bytes)
+        return FileTensor(
+            self.name, self.type, self.shape[1:], self._source, self._start + row * self._row_bytes
+        )
 
     def rows(self, start: int, stop: int) -> FileTensor:
         """Rows `start` to `stop` of the first dimension. Nothing is copied."""
@@ -123,12 +153,16 @@ class FileTensor:
             _check_range(self, int(order.min()), int(order.max()) + 1)
         if self._order is not None:
             order = self._order[order]
-        return FileTensor(self.name, self.type, (order.size, *self.shape[1:]), self._source, self._start, order)
+        return FileTensor(
+            self.name, self.type, (order.size, *self.shape[1:]), self._source, self._start, order
+        )
 
     def retyped(self, name: str, type: str, shape: tuple[int, ...]) -> FileTensor:
         """The same bytes under another name, type and shape of the same size."""
         if self._order is not None or _FORMATS[type].nbytes(shape) != self.nbytes:
-            raise BadCheckpoint(f"The tensor {self.name} has {self.nbytes} bytes and cannot be {type} of shape {shape}.")
+            raise BadCheckpoint(
+                f"The tensor {self.name} has {self.nbytes} bytes and cannot be {type} of shape {shape}."
+            )
         return FileTensor(name, type, shape, self._source, self._start)
 
     @property
@@ -160,8 +194,8 @@ def _check_range(tensor: Any, start: int, stop: int) -> None:
     size = tensor.shape[0] if tensor.shape else 0
     if not 0 <= start <= stop <= size:
         raise BadCheckpoint(
-            f"Rows {start} to {stop} of the tensor {tensor.name} were called for, but it has the shape {tensor.shape}; "
-            "the model's headers and its weights do not belong together."
+            f"Rows {start} to {stop} of the tensor {tensor.name} were called for, but it has the shape "
+            f"{tensor.shape}; the model's headers and its weights do not belong together."
         )
 
 
@@ -180,7 +214,7 @@ def check_overlap(file_name: str, spans: Iterable[tuple[int, int, str]]) -> None
     for start, end, name in sorted(spans):
         if start < last_end:
             raise BadCheckpoint(
-                f"{file_name}: tensor {name} begins at byte {start} of the data, inside tensor {last_name}, which ends at {last_end}; "
-                "the file is damaged. Download it again."
+                f"{file_name}: tensor {name} begins at byte {start} of the data, inside tensor {last_name}, "
+                f"which ends at {last_end}; the file is damaged. Download it again."
             )
         last_end, last_name = end, name

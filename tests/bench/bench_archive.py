@@ -1,11 +1,13 @@
-"""A ChatGPT export with thousands of pictures is imported from its zip archive: seconds, memory, room on the disk, reads of its directory.
+"""A ChatGPT export with thousands of pictures is imported from its zip archive: seconds, memory, room on the
+disk, reads of its directory.
 
     python -m tests.bench.bench_archive [--megabytes 5000] [--pictures 20000] [--text 250]
 
-An archive of about that size is made: pictures of random bytes, and `conversations.json` of `--text` megabytes (`chatgpt_export.py`).
-The last line is one JSON object, in which `cpu_seconds` are those of the processor alone; the exit code is 1 when a bar is missed: a
-minute for 5 GB with 20,000 pictures and 250 MB of text, and as much less as the archive is smaller; 200 MB of memory; nothing unpacked
-to the disk; one reading of the archive's directory.
+An archive of about that size is made: pictures of random bytes, and `conversations.json` of `--text`
+megabytes (`chatgpt_export.py`). The last line is one JSON object, in which `cpu_seconds` are those of the
+processor alone; the exit code is 1 when a bar is missed: a minute for 5 GB with 20,000 pictures and 250 MB of
+text, and as much less as the archive is smaller; 200 MB of memory; nothing unpacked to the disk; one reading
+of the archive's directory.
 """
 
 from __future__ import annotations
@@ -82,12 +84,15 @@ def main() -> int:
         database.close()
         window.close()
         found = {
-            "megabytes": round(path.stat().st_size / 1e6), "pictures": options.pictures, "conversations": count, "new": new,
-            "seconds": round(seconds, 1), "cpu_seconds": round(spent, 1), "grown_mb": round(peak - before, 1),
-            "unpacked_mb": round(most_scratch / 1e6, 1), "directory_reads": Counted.reads, "passed_over": others,
+            "megabytes": round(path.stat().st_size / 1e6), "pictures": options.pictures,
+            "conversations": count, "new": new, "seconds": round(seconds, 1), "cpu_seconds": round(spent, 1),
+            "grown_mb": round(peak - before, 1), "unpacked_mb": round(most_scratch / 1e6, 1),
+            "directory_reads": Counted.reads, "passed_over": others,
         }  # fmt: skip
         allowed = SECONDS * max(options.text / WHOLE_TEXT, options.pictures / WHOLE_PICTURES)
-        missed = [f"{new} of {count} conversations came, {broken} were told as broken"] * (new != count or broken > 0)
+        missed = [f"{new} of {count} conversations came, {broken} were told as broken"] * (
+            new != count or broken > 0
+        )
         missed += [f"it took longer than {allowed:.0f} s"] * (seconds > allowed)
         missed += ["memory grew by more"] * (peak - before > MEMORY_MB)
         missed += ["something was unpacked"] * (most_scratch > 0)

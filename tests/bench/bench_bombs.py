@@ -1,11 +1,12 @@
-"""Texts that cost programs dearly, shown in the transcript, off screen: no step of the GUI's thread may take more than 50 ms.
+"""Texts that cost programs dearly, shown in the transcript, off screen: no step of the GUI's thread may take
+more than 50 ms.
 
     python -m tests.bench.bench_bombs [--size 200000] [--seconds 4] [--only WORDS]
 
-Each text of `tests.desktop.bombs` is shown as a reply and as a reader's message, left to settle for some seconds, scrolled through and
-scrolled to its begin. A step is what happens between two looks at the event queue; its time is the thread's own processor time, of
-which another program on the same cores takes about as much again. The last line is one JSON object; the exit code is 1 when a step
-took too long.
+Each text of `tests.desktop.bombs` is shown as a reply and as a reader's message, left to settle for some
+seconds, scrolled through and scrolled to its begin. A step is what happens between two looks at the event
+queue; its time is the thread's own processor time, of which another program on the same cores takes about as
+much again. The last line is one JSON object; the exit code is 1 when a step took too long.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def main() -> int:
     """Run everything; 1 when a step took too long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=200_000, help="characters of each text, about")
-    parser.add_argument("--seconds", type=float, default=4.0, help="how long a text may settle before it is scrolled")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="how long a text may settle before it is scrolled"
+    )
     parser.add_argument("--only", default="", help="only texts with these words in their names")
     options = parser.parse_args()
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -86,7 +89,15 @@ def main() -> int:
                 print(f"{'! ' if max(took.values()) > BAR_MS else '  '}{role}: {name} {took}", flush=True)
     slow = {name: took for name, took in found.items() if max(took.values()) > BAR_MS}
     print(f"{len(found) - len(slow)} of {len(found)} texts without a step above {BAR_MS:.0f} ms")
-    print(json.dumps({"longest": max((max(took.values()) for took in found.values()), default=0.0), "slow": slow, "passed": not slow}))
+    print(
+        json.dumps(
+            {
+                "longest": max((max(took.values()) for took in found.values()), default=0.0),
+                "slow": slow,
+                "passed": not slow,
+            }
+        )
+    )
     return 1 if slow else 0
 
 

@@ -1,9 +1,11 @@
 """Perplexity, bytes and decode speed of a model with each cache type.
 
-    python -m tests.bench.bench_cache_types MODEL.gguf [--file TEXT] [--windows N] [--depth N] [--types q8,q8/fp8,...]
+    python -m tests.bench.bench_cache_types MODEL.gguf [--file TEXT] [--windows N] [--depth N] [--types
+    q8,q8/fp8,...]
 
-Perplexity is that of `inglenook-engine perplexity`: every scored token attends to keys and values as they lie in the cache.
-Speed is decoding at --depth tokens, all types taking turns in one process; medians. The last line is JSON, with ratios to fp16.
+Perplexity is that of `inglenook-engine perplexity`: every scored token attends to keys and values as they lie
+in the cache. Speed is decoding at --depth tokens, all types taking turns in one process; medians. The last
+line is JSON, with ratios to fp16.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def perplexity(model: Model, dtype: str, ids: list[int], windows: int) -> float:
     return math.exp(total / (len(parts) * (WINDOW - WINDOW // 2 - 1)))
 
 
-def decode_seconds(model: Model, types: list[str], depth: int, ids: list[int], repeats: int) -> dict[str, float]:
+def decode_seconds(
+    model: Model, types: list[str], depth: int, ids: list[int], repeats: int
+) -> dict[str, float]:
     """Median seconds of a step of one token after `depth` others."""
     pages = np.arange(-(-(depth + 1) // PAGE_TOKENS), dtype=np.int32)
     programs: dict[str, Any] = {}
@@ -101,7 +105,8 @@ def main() -> None:
         found[dtype] = {
             "perplexity": round(value, 4),
             "perplexity_ratio": round(value / base, 5),
-            "bytes_per_token": model.config.layers * bytes_per_position(cache_type(dtype), shape.kv_heads, shape.head_dim),
+            "bytes_per_token": model.config.layers
+            * bytes_per_position(cache_type(dtype), shape.kv_heads, shape.head_dim),
             "decode_tokens_per_second": round(1 / seconds[dtype], 2),
             "decode_ratio": round(seconds["fp16"] / seconds[dtype], 3),
         }

@@ -1,23 +1,29 @@
-"""The CPU engine beside its rivals, row by row: our figure, the rival's, the ratio, the bar, and whether it is met.
+"""The CPU engine beside its rivals, row by row: our figure, the rival's, the ratio, the bar, and whether it
+is met.
 
-    python -m tests.bench.bench_cpu [ROW[/WORK] ...] --starter FILE --gemma FILE [--repeat N] [--json FILE] [--keep FOLDER]
+    python -m tests.bench.bench_cpu [ROW[/WORK] ...] --starter FILE --gemma FILE [--repeat N] [--json FILE]
+    [--keep FOLDER]
 
-Without rows all are run; each work of a row runs in a process of its own, ended after six minutes. In it everything is measured in
-turn, once in each repetition; figures are medians, ratios medians of the repetitions' own ratios. llama.cpp (the `bench` extra, fp16
-cache) is the rival; the prefill also has transformers in float32 and bfloat16 and OpenVINO GenAI, whose interpreter --openvino names:
-it is left out, and a line says so, when it is not installed. Rivals run in processes of their own, stopped while it is not their turn.
+Without rows all are run; each work of a row runs in a process of its own, ended after six minutes. In it
+everything is measured in turn, once in each repetition; figures are medians, ratios medians of the
+repetitions' own ratios. llama.cpp (the `bench` extra, fp16 cache) is the rival; the prefill also has
+transformers in float32 and bfloat16 and OpenVINO GenAI, whose interpreter --openvino names: it is left out,
+and a line says so, when it is not installed. Rivals run in processes of their own, stopped while it is not
+their turn.
 
 decode       one token at a time; starter and gemma; share of the read bandwidth, measured in the same run
-shapes       a Llama of 1.1 billion weights, random, kept in --keep, as Q4_0, Q4_K_M, Q8_0, F16: decode, its share, prefill 512
+shapes       a Llama of 1.1 billion weights, random, kept in --keep, as Q4_0, Q4_K_M, Q8_0, F16: decode, its
+share, prefill 512
 depth        decode behind 4,096 tokens; "MODEL caches": every cache type beside our fp16
 prefill      512 and 2,048 tokens beside every rival; the best is the bar; 2,048 beside our own 512
-neighbour    another program keeps one core busy: all threads beside it, against our one thread alone and llama.cpp beside it
+neighbour    another program keeps one core busy: all threads beside it, against our one thread alone and
+llama.cpp beside it
 verify       a pass of 2, 4, 8 tokens in times of a pass of one
 thread       one thread, beside llama.cpp's one and what one thread reads
 host         microseconds between two recorded calls of a real generation
 start        a fresh process to its first token, kernels cached; memory there beside weights and cache
-right        log-probabilities and greedy choices beside the exact F32 model, ours and llama.cpp's (see `cpu_right`)
-speculation  n-gram drafting and a draft model beside plain replies (see `bench_speculation`)
+right        log-probabilities and greedy choices beside the exact F32 model, ours and llama.cpp's (see
+`cpu_right`) speculation  n-gram drafting and a draft model beside plain replies (see `bench_speculation`)
 """
 
 from __future__ import annotations
@@ -60,15 +66,30 @@ LIMIT_SECONDS = 360.0
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", default=list(ROWS), help="rows, or one work of a row as in shapes/Q4_0")
-    parser.add_argument("--starter", type=Path, default=os.environ.get("INGLENOOK_STARTER"), help="SmolLM2 Q4_1, a GGUF file")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "rows", nargs="*", default=list(ROWS), help="rows, or one work of a row as in shapes/Q4_0"
+    )
+    parser.add_argument(
+        "--starter", type=Path, default=os.environ.get("INGLENOOK_STARTER"), help="SmolLM2 Q4_1, a GGUF file"
+    )
     parser.add_argument("--gemma", type=Path, help="gemma-3-270m Q4_K_M, a GGUF file")
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "inglenook-bench", help="where written models are kept")
-    parser.add_argument("--openvino", default=sys.executable, help="the Python that has openvino-genai; default: this one")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "inglenook-bench",
+        help="where written models are kept",
+    )
+    parser.add_argument(
+        "--openvino", default=sys.executable, help="the Python that has openvino-genai; default: this one"
+    )
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prompt-bits", choices=("16", "8"), default="16", help="our setting, in the rows prefill and right")
+    parser.add_argument(
+        "--prompt-bits", choices=("16", "8"), default="16", help="our setting, in the rows prefill and right"
+    )
     parser.add_argument("--json", type=Path, help="write all lines here")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -104,7 +125,16 @@ def run_apart(row: str, work: str, arguments: list[str]) -> list[dict[str, objec
     """One work in a process of its own, which is ended with all that it started when it takes too long."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lines.json"
-        command = [sys.executable, "-m", "tests.bench.bench_cpu", f"{row}/{work}", *arguments, "--here", "--json", str(answer)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.bench_cpu",
+            f"{row}/{work}",
+            *arguments,
+            "--here",
+            "--json",
+            str(answer),
+        ]
         process = subprocess.Popen(command, start_new_session=True)
         try:
             status: object = process.wait(LIMIT_SECONDS)
@@ -126,7 +156,15 @@ def main() -> None:
     asked = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
     if asked.here:
-        options = Options(asked.starter, asked.gemma, asked.keep, asked.openvino, asked.repeat, asked.threads, asked.prompt_bits)
+        options = Options(
+            asked.starter,
+            asked.gemma,
+            asked.keep,
+            asked.openvino,
+            asked.repeat,
+            asked.threads,
+            asked.prompt_bits,
+        )
         ((row, work),) = works(asked.rows)
         try:
             found = [line.data() for line in run_here(row, work, options)]
@@ -135,14 +173,17 @@ def main() -> None:
         asked.json.write_text(json.dumps(found), "utf-8")
         return
     arguments = [
-        "--starter", str(asked.starter), "--gemma", str(asked.gemma), "--keep", str(asked.keep), "--openvino", asked.openvino,
-        "--repeat", str(asked.repeat), "--threads", str(asked.threads),
-        "--prompt-bits", asked.prompt_bits,
+        "--starter", str(asked.starter), "--gemma", str(asked.gemma), "--keep", str(asked.keep), "--openvino",
+        asked.openvino, "--repeat", str(asked.repeat), "--threads", str(asked.threads), "--prompt-bits",
+        asked.prompt_bits,
     ]  # fmt: skip
     found = [line for row, work in works(asked.rows) for line in run_apart(row, work, arguments)]
     judged = [line for line in found if line.get("met") is not None]
     missed = [line for line in judged if not line["met"]]
-    print(f"{len(judged) - len(missed)} of {len(judged)} bars met; {sum('failed' in line for line in found)} failed")
+    print(
+        f"{len(judged) - len(missed)} of {len(judged)} bars met; {sum('failed' in line for line in found)} "
+        "failed"
+    )
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1), "utf-8")
 

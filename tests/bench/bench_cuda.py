@@ -1,14 +1,17 @@
-"""The CUDA engine on a GPU: Llamas of 1, 8 and 32 billion random weights in bf16 and in 4 bits (GPTQ, groups of 128).
+"""The CUDA engine on a GPU: Llamas of 1, 8 and 32 billion random weights in bf16 and in 4 bits (GPTQ, groups
+of 128).
 
-    python -m tests.bench.bench_cuda [SHAPE ...] [--gpu N] [--repeat N] [--skip-transformers] [--results FOLDER]
+    python -m tests.bench.bench_cuda [SHAPE ...] [--gpu N] [--repeat N] [--skip-transformers] [--results
+    FOLDER]
 
-For each shape and kind: one token at a time behind 0, 4,096 and 32,768 tokens, prompts of 512, 4,096 and 16,384, a pass of five rows in
-times of a pass of one, and the host's own work between two waits for the device. Beside them what the card does in the same run: bytes a
-second of a copy, operations a second of torch's matrix product; and, for bf16, `transformers` with a static cache and torch.compile on
-weights of the same shapes, where it is installed. Bars are those of an H200; on other cards they are shown and not judged.
+For each shape and kind: one token at a time behind 0, 4,096 and 32,768 tokens, prompts of 512, 4,096 and
+16,384, a pass of five rows in times of a pass of one, and the host's own work between two waits for the
+device. Beside them what the card does in the same run: bytes a second of a copy, operations a second of
+torch's matrix product; and, for bf16, `transformers` with a static cache and torch.compile on weights of the
+same shapes, where it is installed. Bars are those of an H200; on other cards they are shown and not judged.
 
-Results go to tests/bench/results, with card, driver, versions and date. --toy runs everything at sizes that measure nothing, on whatever
-device a test puts in place of the GPU, and never writes a result.
+Results go to tests/bench/results, with card, driver, versions and date. --toy runs everything at sizes that
+measure nothing, on whatever device a test puts in place of the GPU, and never writes a result.
 """
 
 from __future__ import annotations
@@ -34,13 +37,21 @@ USUAL = Plan(depths=(0, 4096, 32768), prompts=(512, 4096, 16384), tokens=64, rep
 TOY = Plan(depths=(0, 24), prompts=(20,), tokens=4, repeat=1, copied=1 << 16, side=16)
 JUDGED_ON = "H200"
 VERIFICATION, HOST_GAP, PREFILL = 1.25, 40e-6, 0.70
-DECODE = {("8B", "bf16"): 0.80, ("8B", "4-bit"): 0.75, ("32B", "bf16"): 0.85, ("32B", "4-bit"): 0.85, ("1B", "4-bit"): 0.55}
+DECODE = {
+    ("8B", "bf16"): 0.80,
+    ("8B", "4-bit"): 0.75,
+    ("32B", "bf16"): 0.85,
+    ("32B", "4-bit"): 0.85,
+    ("1B", "4-bit"): 0.55,
+}
 """The least share of the copy bandwidth, at no depth."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One figure: `value` with its `unit`, and, where it has a bar, the judged number `of` and whether it `met` the bar."""
+    """One figure: `value` with its `unit`, and, where it has a bar, the judged number `of` and whether it
+    `met` the bar.
+    """
 
     shape: str
     kind: str
@@ -60,22 +71,35 @@ class Line:
         return None if self.bar is None else judged <= self.bar if self.at_most else judged >= self.bar
 
 
-def measure(device: Device, shape: Shape, kind: str, plan: Plan, rival: Callable[[Shape, Plan], dict[str, float]] | None) -> list[Line]:
+def measure(
+    device: Device,
+    shape: Shape,
+    kind: str,
+    plan: Plan,
+    rival: Callable[[Shape, Plan], dict[str, float]] | None,
+) -> list[Line]:
     """All lines of one shape and kind."""
     from engine.backends.cuda.runtime.rates import copy_bandwidth, matmul_rate
 
     bandwidth, rate = copy_bandwidth(device, plan.copied), matmul_rate(device, plan.side)
     lines = [
-        Line(shape.name, kind, "copy bandwidth", bandwidth / 1e9, "GB/s"), Line(shape.name, kind, "matmul rate", rate / 1e12, "TFLOP/s"),
+        Line(shape.name, kind, "copy bandwidth", bandwidth / 1e9, "GB/s"),
+        Line(shape.name, kind, "matmul rate", rate / 1e12, "TFLOP/s"),
     ]  # fmt: skip
     theirs: dict[str, float] = rival(shape, plan) if rival is not None and kind == "bf16" else {}
     with opened(device, shape, kind, plan) as subject:
         lines += _decodes(subject, plan, bandwidth, theirs)
         lines += _prompts(subject, plan, rate, theirs)
         one, five = subject.rows_seconds(1), subject.rows_seconds(5)
-        lines.append(Line(shape.name, kind, "verify 5", 1e3 * five, "ms", "of one token", five / one, VERIFICATION, True))
+        lines.append(
+            Line(
+                shape.name, kind, "verify 5", 1e3 * five, "ms", "of one token", five / one, VERIFICATION, True
+            )
+        )
         gap = subject.host_seconds()
-        lines.append(Line(shape.name, kind, "host work a step", 1e6 * gap, "us", bar=1e6 * HOST_GAP, at_most=True))
+        lines.append(
+            Line(shape.name, kind, "host work a step", 1e6 * gap, "us", bar=1e6 * HOST_GAP, at_most=True)
+        )
     return lines
 
 
@@ -87,7 +111,8 @@ def _decodes(subject: Subject, plan: Plan, bandwidth: float, theirs: dict[str, f
         bar = DECODE.get((subject.shape.name, subject.kind)) if depth == 0 else None
         what, rival = f"decode at {depth}", theirs.get(f"decode at {depth}")
         lines.append(
-            Line(subject.shape.name, subject.kind, what, 1 / seconds, "tokens/s", "of the copy bandwidth", share, bar,
+            Line(subject.shape.name, subject.kind, what, 1 / seconds, "tokens/s", "of the copy bandwidth",
+            share, bar,
                  rival=1 / rival if rival else None)
         )  # fmt: skip
     return lines
@@ -101,7 +126,8 @@ def _prompts(subject: Subject, plan: Plan, rate: float, theirs: dict[str, float]
         what = f"prompt of {tokens}"
         rival = theirs.get(what)
         lines.append(
-            Line(subject.shape.name, subject.kind, what, tokens / seconds, "tokens/s", "of the matmul rate", share,
+            Line(subject.shape.name, subject.kind, what, tokens / seconds, "tokens/s", "of the matmul rate",
+            share,
                  PREFILL if tokens >= 4096 else None, rival=tokens / rival if rival else None)
         )  # fmt: skip
     return lines
@@ -112,9 +138,14 @@ def table(lines: Sequence[Line], judged: bool) -> str:
     out = []
     for line in lines:
         share = f"{100 * line.share:6.1f} % {line.of}" if line.share is not None else ""
-        rival = f"transformers {line.rival:,.1f}, {line.value / line.rival:.2f} times that" if line.rival else ""
+        rival = (
+            f"transformers {line.rival:,.1f}, {line.value / line.rival:.2f} times that" if line.rival else ""
+        )
         verdict = "" if line.met is None or not judged else "met" if line.met else "MISSED"
-        out.append(f"{line.shape:5}{line.kind:7}{line.what:20}{line.value:12,.1f} {line.unit:10}{share:34}{rival:40}{verdict}".rstrip())
+        out.append(
+            f"{line.shape:5}{line.kind:7}{line.what:20}{line.value:12,.1f} "
+            f"{line.unit:10}{share:34}{rival:40}{verdict}".rstrip()
+        )
     return "\n".join(out)
 
 
@@ -126,8 +157,9 @@ def facts(device: Device) -> dict[str, Any]:
         driver = manager.driver_version() if manager is not None else ""
     names = ("inglenook", "torch", "numba", "numba-cuda", "numpy", "transformers")
     return {
-        "card": device.name, "capability": device.capability / 10, "processors": device.processors, "memory_bytes": device.total_memory,
-        "driver": driver, "python": sys.version.split()[0], "packages": {name: found for name in names if (found := _version(name))},
+        "card": device.name, "capability": device.capability / 10, "processors": device.processors,
+        "memory_bytes": device.total_memory, "driver": driver, "python": sys.version.split()[0],
+        "packages": {name: found for name in names if (found := _version(name))},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }  # fmt: skip
 
@@ -163,8 +195,12 @@ def _gpu(number: int) -> Device:
 
 def main(arguments: Sequence[str] | None = None, device: Device | None = None) -> int:
     """Measure; `device` is what a test puts in the place of the GPU, for --toy."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help="of " + ", ".join(name for name in SHAPES if name != "toy"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "shapes", nargs="*", metavar="SHAPE", help="of " + ", ".join(name for name in SHAPES if name != "toy")
+    )
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--repeat", type=int, default=USUAL.repeat)
     parser.add_argument("--skip-transformers", action="store_true")

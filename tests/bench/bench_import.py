@@ -1,10 +1,11 @@
-"""A large file of conversations is imported while the window writes: memory, progress, duplicates, cancelling, and what the window waits.
+"""A large file of conversations is imported while the window writes: memory, progress, duplicates,
+cancelling, and what the window waits.
 
     python -m tests.bench.bench_import [--megabytes 500]
 
-A file of ChatGPT's form is made; it is imported on the exchange's thread while this one adds a message to a chat every 50 ms, as a
-person in a hurry would; then it is imported once more, and a third time cancelled half-way. The last line is one JSON object; the exit
-code is 1 when a bar is missed.
+A file of ChatGPT's form is made; it is imported on the exchange's thread while this one adds a message to a
+chat every 50 ms, as a person in a hurry would; then it is imported once more, and a third time cancelled
+half-way. The last line is one JSON object; the exit code is 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Importing:
         self._due = 0.0
 
     def run(self, path: Path, cancel_at: float = 2.0) -> tuple[ImportReport, float]:
-        """Import `path`, cancelled at that share of it; returns the last report and the seconds from the start, or from cancelling."""
+        """Import `path`, cancelled at that share of it; returns the last report and the seconds from the
+        start, or from cancelling.
+        """
         self.begin()
         self._cancel_at, self._cancelled = cancel_at, 0.0
         began = time.perf_counter()
@@ -125,9 +128,12 @@ def main() -> int:
         before = resident()
         first, seconds = importing.run(path)
         found: dict[str, object] = {
-            "megabytes": options.megabytes, "conversations": count, "new": first.new, "seconds": round(seconds, 1),
-            "grown_mb": round(importing.peak - before, 1), "reports_a_minute": round(60 * importing.reports / seconds),
-            "write_ms": {"p99": round(p99(importing.writes), 1), "max": round(1000 * max(importing.writes), 1)},
+            "megabytes": options.megabytes, "conversations": count, "new": first.new,
+            "seconds": round(seconds, 1),
+            "grown_mb": round(importing.peak - before, 1),
+            "reports_a_minute": round(60 * importing.reports / seconds),
+            "write_ms": {"p99": round(p99(importing.writes), 1),
+            "max": round(1000 * max(importing.writes), 1)},
             "late_ms": {"p99": round(p99(importing.late), 1), "max": round(1000 * max(importing.late), 1)},
         }  # fmt: skip
         missed = [f"{first.new} of {count} conversations came"] * (first.new != count)

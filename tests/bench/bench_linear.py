@@ -1,9 +1,10 @@
-"""Bytes a second that the decode product of each packed weight type reads, as a share of the measured read bandwidth.
+"""Bytes a second that the decode product of each packed weight type reads, as a share of the measured read
+bandwidth.
 
     python -m tests.bench.bench_linear [--threads N] [--megabytes M] [--types Q4_K ...]
 
-The matrices (K = 2048) are far beyond the caches; kernels and the bandwidth test take turns in one process, and medians are
-printed. The last line is JSON.
+The matrices (K = 2048) are far beyond the caches; kernels and the bandwidth test take turns in one process,
+and medians are printed. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from engine.weights.tensor import FileTensor, find_format
 
 COLUMNS = 2048
 TYPES = (
-    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "BF16", "F16", "F32",
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS",
+    "MXFP4", "BF16", "F16", "F32",
 )  # fmt: skip
 
 
 def random_matrix(kind: str, megabytes: float) -> FileTensor:
-    """A matrix of random file bytes (all small, so that every number is finite): speed does not depend on the values."""
+    """A matrix of random file bytes (all small, so that every number is finite): speed does not depend on
+    the values.
+    """
     form = find_format(kind)
     assert form is not None
     row = form.nbytes((COLUMNS,))
@@ -73,10 +77,20 @@ def main() -> None:
     shares = {kind: sizes[kind] / statistics.median(times) / ceiling for kind, times in seconds.items()}
     for program in programs.values():
         program.close()
-    print(f"{backend.threads} threads, read bandwidth {ceiling / 1e9:.1f} GB/s; load average {psutil.getloadavg()[0]:.1f}")
+    print(
+        f"{backend.threads} threads, read bandwidth {ceiling / 1e9:.1f} GB/s; load average "
+        f"{psutil.getloadavg()[0]:.1f}"
+    )
     for kind, share in shares.items():
-        print(f"{kind:6} {share * ceiling / 1e9:6.1f} GB/s  {share:6.1%}   packed at {loading[kind] / 1e9:.2f} GB/s of file")
-    answer = {"threads": backend.threads, "read_bandwidth_bytes_per_second": ceiling, "bandwidth_fraction": shares}
+        print(
+            f"{kind:6} {share * ceiling / 1e9:6.1f} GB/s  {share:6.1%}   packed at "
+            f"{loading[kind] / 1e9:.2f} GB/s of file"
+        )
+    answer = {
+        "threads": backend.threads,
+        "read_bandwidth_bytes_per_second": ceiling,
+        "bandwidth_fraction": shares,
+    }
     print(json.dumps({**answer, "packing_bytes_per_second": loading}))
 
 

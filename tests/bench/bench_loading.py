@@ -1,11 +1,13 @@
-"""What loading takes, beside what the headers said: peak and resident memory, cache, work space, megabytes a second.
+"""What loading takes, beside what the headers said: peak and resident memory, cache, work space, megabytes a
+second.
 
     python -m tests.bench.bench_loading [MODEL ...] [--synthetic KIND,KIND] [--size MB] [--context N]
 
-Each model is loaded in a process of its own, whose kernels were compiled before the first measurement: first the weights alone, for
-their peak and the time, then the whole chat. Synthetic models have the shape of a Llama (or its experts', GPT-OSS's or GPT-2's) and
-weights that repeat; they are written to a temporary folder. Peak and resident memory are relative to the process before loading.
-After loading the context is filled, so that all that was said is taken. The last line is JSON.
+Each model is loaded in a process of its own, whose kernels were compiled before the first measurement: first
+the weights alone, for their peak and the time, then the whole chat. Synthetic models have the shape of a
+Llama (or its experts', GPT-OSS's or GPT-2's) and weights that repeat; they are written to a temporary folder.
+Peak and resident memory are relative to the process before loading. After loading the context is filled, so
+that all that was said is taken. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -101,10 +103,11 @@ def measure(path: Path, context: int) -> dict[str, Any]:
     left = settle() - before
     del chat, cache, lease
     return {
-        "model": path.name, "file": info.weights_bytes, "said_weights": said.weights, "said_cache": said.cache, "said_work": said.work,
-        "said": said.total, "peak": peak, "loaded": loaded, "filled": filled, "left": left, "gone": settle() - before,
-        "weights_ratio": weights_peak / said.weights, "peak_ratio": peak / loaded, "said_ratio": said.total / filled,
-        "seconds": seconds, "rate": info.weights_bytes / seconds,
+        "model": path.name, "file": info.weights_bytes, "said_weights": said.weights,
+        "said_cache": said.cache, "said_work": said.work, "said": said.total, "peak": peak, "loaded": loaded,
+        "filled": filled, "left": left, "gone": settle() - before,
+        "weights_ratio": weights_peak / said.weights, "peak_ratio": peak / loaded,
+        "said_ratio": said.total / filled, "seconds": seconds, "rate": info.weights_bytes / seconds,
     }  # fmt: skip
 
 
@@ -132,8 +135,18 @@ def main() -> None:
 
 def run(path: Path, context: int) -> dict[str, Any]:
     """`measure` in a fresh process; prints a line."""
-    command = [sys.executable, "-m", "tests.bench.bench_loading", str(path), "--one", "--context", str(context)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.bench_loading",
+        str(path),
+        "--one",
+        "--context",
+        str(context),
+    ]
+    found: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+    )
     keys = ("said_weights", "said_cache", "said_work", "peak", "loaded", "filled", "left", "gone")
     sizes = {key: f"{found[key] / MB:7.0f}" for key in keys}
     print(

@@ -1,6 +1,9 @@
-"""A notebook of 100,000 tokens: what a key, a streamed frame, a save and opening cost the GUI thread. Needs no model and no screen.
+"""A notebook of 100,000 tokens: what a key, a streamed frame, a save and opening cost the GUI thread.
 
-`python -m tests.bench.bench_notebook` prints milliseconds and ends with 1 where a key or a frame takes longer than 16 ms.
+Needs no model and no screen.
+
+`python -m tests.bench.bench_notebook` prints milliseconds and ends with 1 where a key or a frame takes longer
+than 16 ms.
 """
 
 from __future__ import annotations
@@ -34,14 +37,20 @@ LIMIT_MS = 16.0
 def document(tokens: int) -> TokenTrace:
     """Words in paragraphs of some 120, each with five alternatives."""
     trace = TokenTrace("Echo")
-    trace.extend(echo_token(f"\n\nword{place % 977}" if place % 120 == 0 else f" word{place % 977}", 5) for place in range(tokens))
+    trace.extend(
+        echo_token(f"\n\nword{place % 977}" if place % 120 == 0 else f" word{place % 977}", 5)
+        for place in range(tokens)
+    )
     return trace
 
 
 def measured(times: list[float]) -> str:
     """Median, 99th percentile and worst of seconds, in milliseconds."""
     times = sorted(1000 * each for each in times)
-    return f"median {statistics.median(times):6.2f} ms, p99 {times[int(len(times) * 0.99) - 1]:6.2f} ms, worst {times[-1]:6.2f} ms"
+    return (
+        f"median {statistics.median(times):6.2f} ms, p99 {times[int(len(times) * 0.99) - 1]:6.2f} ms, worst "
+        f"{times[-1]:6.2f} ms"
+    )
 
 
 def timed(deed: Callable[[], object]) -> float:
@@ -68,12 +77,17 @@ def main(colours: str = "probability") -> int:
         trace = document(TOKENS)
         started = time.perf_counter()
         packed = trace.pack()
-        print(f"packing the tokens: {1000 * (time.perf_counter() - started):.0f} ms, {len(packed) / 1e6:.1f} MB")
+        print(
+            f"packing the tokens: {1000 * (time.perf_counter() - started):.0f} ms, {len(packed) / 1e6:.1f} MB"
+        )
         session.library.kept.finish(made.message_id, trace.text, "complete", {}, packed)
         session.set_settings(dataclasses.replace(session.settings(Appearance), token_colours=colours))
         window.new_chat()
         notebook = session.library.kept.message(made.message_id).conversation_id
-        print(f"opening: {1000 * timed(lambda: window.open_chat(notebook)):.0f} ms for {trace.length:,} characters")
+        print(
+            f"opening: {1000 * timed(lambda: window.open_chat(notebook)):.0f} ms for {trace.length:,} "
+            "characters"
+        )
         worst = _judge(window)
         desktop.window.close()
     return int(worst > LIMIT_MS)
@@ -84,7 +98,11 @@ def _judge(window: MainWindow) -> float:
     assert page is not None
     editor = page.editor
     worst = 0.0
-    for words, place in (("at the end", editor.length), ("in the middle", editor.length // 2), ("at the beginning", 3)):
+    for words, place in (
+        ("at the end", editor.length),
+        ("in the middle", editor.length // 2),
+        ("at the beginning", 3),
+    ):
         editor.put_cursor(place)
         QApplication.processEvents()
         keys = [timed(lambda: QTest.keyClick(editor, Qt.Key.Key_A)) for _ in range(150)]
@@ -92,7 +110,10 @@ def _judge(window: MainWindow) -> float:
         worst = max(worst, 1000 * sorted(keys)[-3])
     print(f"saving what was typed: first {1000 * timed(page.flush):.0f} ms", end="")
     QTest.keyClick(editor, Qt.Key.Key_A)
-    print(f", then {1000 * timed(page.flush):.0f} ms, into the search index {1000 * timed(page._settled):.0f} ms")
+    print(
+        f", then {1000 * timed(page.flush):.0f} ms, into the search index {1000 * timed(page._settled):.0f} "
+        "ms"
+    )
     for words, place in (("at the end", editor.length), ("in the middle", editor.length // 2)):
         editor.put_cursor(place)
         editor.begin_stream(place)

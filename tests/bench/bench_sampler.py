@@ -1,12 +1,14 @@
-"""Microseconds a sampled token costs: each step alone, usual settings, and the full chain, beside the shortest decode step.
+"""Microseconds a sampled token costs: each step alone, usual settings, and the full chain, beside the
+shortest decode step.
 
-The step is that of a model of 1 billion weights in Q4: reading its 0.6 GB at the bandwidth measured in the same run is the
-least it can take. The full chain has every step active (with settings that leave some work to each), token bias, a constraint's
-mask, a banned token, entropy and five alternatives, at a history of 2,000 tokens.
+The step is that of a model of 1 billion weights in Q4: reading its 0.6 GB at the bandwidth measured in the
+same run is the least it can take. The full chain has every step active (with settings that leave some work to
+each), token bias, a constraint's mask, a banned token, entropy and five alternatives, at a history of 2,000
+tokens.
 
-Run: python tests/bench/bench_sampler.py [--calls 200] [--threads 2]. People read the table; the last line is one JSON object:
-{"microseconds": {"V": {"setting": median}}, "full_chain_least": {"V": the fastest call}, "bandwidth": bytes/s, "decode_step":
-microseconds, "full_chain_share": {"V": share}}.
+Run: python tests/bench/bench_sampler.py [--calls 200] [--threads 2]. People read the table; the last line is
+one JSON object: {"microseconds": {"V": {"setting": median}}, "full_chain_least": {"V": the fastest call},
+"bandwidth": bytes/s, "decode_step": microseconds, "full_chain_share": {"V": share}}.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ HISTORY = 2000
 OFF = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 CUT = replace(OFF, top_k=200)
 FULL = SamplerSettings(
-    repetition_penalty=1.1, repetition_range=1500, repetition_decay=400, presence_penalty=0.1, frequency_penalty=0.05,
-    dry_multiplier=0.8, top_n_sigma=4.5, smoothing_factor=0.02, temperature=0.9, top_k=100, top_p=0.99, top_a=0.01, min_p=0.001,
-    tail_free=0.98, typical=0.98, mirostat=True, min_temperature=0.5, max_temperature=1.5, xtc_probability=0.5, xtc_threshold=0.05,
-    adaptive_target=0.4, skew=0.2,
+    repetition_penalty=1.1, repetition_range=1500, repetition_decay=400, presence_penalty=0.1,
+    frequency_penalty=0.05, dry_multiplier=0.8, top_n_sigma=4.5, smoothing_factor=0.02, temperature=0.9,
+    top_k=100, top_p=0.99, top_a=0.01, min_p=0.001, tail_free=0.98, typical=0.98, mirostat=True,
+    min_temperature=0.5, max_temperature=1.5, xtc_probability=0.5, xtc_threshold=0.05, adaptive_target=0.4,
+    skew=0.2,
 )  # fmt: skip
 SETTINGS: dict[str, tuple[SamplerSettings, dict[str, Any]]] = {
     "nothing": (OFF, {}),
@@ -47,7 +50,10 @@ SETTINGS: dict[str, tuple[SamplerSettings, dict[str, Any]]] = {
     "default": (SamplerSettings(), {}),
     "default, 5 alternatives": (SamplerSettings(), {"alternatives": 5}),
     "repetition": (replace(OFF, repetition_penalty=1.1), {}),
-    "repetition, fading": (replace(OFF, repetition_penalty=1.1, repetition_range=1500, repetition_decay=400), {}),
+    "repetition, fading": (
+        replace(OFF, repetition_penalty=1.1, repetition_range=1500, repetition_decay=400),
+        {},
+    ),
     "occurrence": (replace(OFF, presence_penalty=0.2, frequency_penalty=0.1), {}),
     "dry": (replace(OFF, dry_multiplier=0.8), {}),
     "top_n_sigma": (replace(OFF, top_n_sigma=1.0), {}),
@@ -77,14 +83,18 @@ def measure(name: str, vocabulary: int, calls: int) -> list[float]:
     keywords = dict(extra)
     random = np.random.default_rng(7)
     rows = (random.standard_normal((8, vocabulary)) * 2).astype(np.float32)
-    rows[:, random.integers(0, vocabulary, 500)] += 8  # a shoulder and a head, as a language model's logits have
+    # a shoulder and a head, as a language model's logits have
+    rows[:, random.integers(0, vocabulary, 500)] += 8
     rows[:, random.integers(0, vocabulary, 20)] += 14
     tables = TokenTables()
     if keywords.pop("tables", False):
         banned = frozenset(random.integers(0, vocabulary, 100).tolist())
-        tables = TokenTables(vocabulary - 10, bias=((5, 1.0), (77, -2.0)), banned=banned, xtc_protected=frozenset({1, 2}))
+        tables = TokenTables(
+            vocabulary - 10, bias=((5, 1.0), (77, -2.0)), banned=banned, xtc_protected=frozenset({1, 2})
+        )
     if keywords.pop("mask", False):
-        keywords["mask"] = random.integers(0, 1 << 32, -(-vocabulary // 32), dtype=np.uint32)  # half of all: the slowest kind
+        # half of all: the slowest kind
+        keywords["mask"] = random.integers(0, 1 << 32, -(-vocabulary // 32), dtype=np.uint32)
     history = random.integers(0, vocabulary, HISTORY).tolist()
     sampler, times, logits = Sampler(settings, 1, tables), [], np.empty(vocabulary, np.float32)
     for call in range(calls + 10):
@@ -99,7 +109,11 @@ def main() -> None:
     """Print the table, then the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2),
+    )
     arguments = parser.parse_args()
     bandwidth = read_bandwidth(arguments.threads)
     step = MODEL_BYTES / bandwidth * 1e6
@@ -111,10 +125,21 @@ def main() -> None:
             times = measure(name, size, arguments.calls)
             results[str(size)][name] = round(statistics.median(times), 1)
             least[str(size)] = round(times[0], 1)  # the last setting's stay
-        print(f"{name:26}" + "".join(f"{results[str(size)][name]:10.1f}" for size in VOCABULARIES), flush=True)
+        print(
+            f"{name:26}" + "".join(f"{results[str(size)][name]:10.1f}" for size in VOCABULARIES), flush=True
+        )
     share = {size: round(figures["full chain"] / step, 4) for size, figures in results.items()}
-    print(f"a decode step of 1B in Q4 takes at least {step:.0f} ({bandwidth / 1e9:.1f} GB/s); the full chain's share of it: {share}")
-    figures = {"microseconds": results, "full_chain_least": least, "bandwidth": bandwidth, "decode_step": step, "full_chain_share": share}
+    print(
+        f"a decode step of 1B in Q4 takes at least {step:.0f} ({bandwidth / 1e9:.1f} GB/s); the full "
+        f"chain's share of it: {share}"
+    )
+    figures = {
+        "microseconds": results,
+        "full_chain_least": least,
+        "bandwidth": bandwidth,
+        "decode_step": step,
+        "full_chain_share": share,
+    }
     print(json.dumps(figures))
 
 

@@ -1,12 +1,13 @@
 """Tokens a second with and without drafting, on code editing and chat, interleaved in one run.
 
-Run: python -m tests.bench.bench_speculation [MODEL.gguf] [--repeat 3] [--tokens 200] [--twin F16]. MODEL defaults to
-$INGLENOOK_STARTER. Two targets: the model itself, with n-gram drafting; and its twin with all matrices as float16 (about three
-times a 4-bit file) or float32, written to a temporary folder, for which the model itself drafts as well. Every prompt is written
-once with each method before the next; ratios are medians over prompts and repetitions of a reply's speed over that of the plain
-reply beside it. The draft model's own reading of the prompt counts. Greedy replies must be the same with every method, which is
-checked. The last line is one JSON object:
-{"target": {"work": {"temperature": {"method": {"tokens_per_second", "ratio", "acceptance", "tokens_per_pass"}}}}}.
+Run: python -m tests.bench.bench_speculation [MODEL.gguf] [--repeat 3] [--tokens 200] [--twin F16]. MODEL
+defaults to $INGLENOOK_STARTER. Two targets: the model itself, with n-gram drafting; and its twin with all
+matrices as float16 (about three times a 4-bit file) or float32, written to a temporary folder, for which the
+model itself drafts as well. Every prompt is written once with each method before the next; ratios are medians
+over prompts and repetitions of a reply's speed over that of the plain reply beside it. The draft model's own
+reading of the prompt counts. Greedy replies must be the same with every method, which is checked. The last
+line is one JSON object: {"target": {"work": {"temperature": {"method": {"tokens_per_second", "ratio",
+"acceptance", "tokens_per_pass"}}}}}.
 """
 
 from __future__ import annotations
@@ -127,7 +128,10 @@ class Figures:
         speed = stats.decode_tokens_per_second
         self.speeds.append(speed)
         self.ratios.append(speed / (plain or speed))
-        self.drafted, self.accepted = self.drafted + stats.drafted_tokens, self.accepted + stats.accepted_tokens
+        self.drafted, self.accepted = (
+            self.drafted + stats.drafted_tokens,
+            self.accepted + stats.accepted_tokens,
+        )
         self.passes, self.tokens = self.passes + stats.passes, self.tokens + stats.new_tokens - 1
         return speed
 
@@ -141,7 +145,9 @@ class Figures:
         }
 
 
-def write_reply(chat: LocalChat, ids: list[int], temperature: float, method: str, tokens: int) -> tuple[list[int], Done]:
+def write_reply(
+    chat: LocalChat, ids: list[int], temperature: float, method: str, tokens: int
+) -> tuple[list[int], Done]:
     """One reply: its ids and its last event."""
     sampler, stops = SamplerSettings(temperature=temperature, seed=11), StopSettings(max_tokens=tokens)
     reply, done = list[int](), None
@@ -160,7 +166,10 @@ def measure(chat: LocalChat, methods: tuple[str, ...], repeat: int, tokens: int)
     for work, prompts in WORK.items():
         for temperature in TEMPERATURES:
             figures = {method: Figures() for method in methods}
-            prepared = [list(encode_chat(chat.tokenizer, chat.template, [Message("user", prompt)])[1]) for prompt in prompts]
+            prepared = [
+                list(encode_chat(chat.tokenizer, chat.template, [Message("user", prompt)])[1])
+                for prompt in prompts
+            ]
             for _ in range(repeat):
                 for ids in prepared:
                     measure_prompt(chat, ids, temperature, figures, tokens)
@@ -168,13 +177,16 @@ def measure(chat: LocalChat, methods: tuple[str, ...], repeat: int, tokens: int)
             found.setdefault(work, {})[str(temperature)] = results
             for method, result in results.items():
                 print(
-                    f"  {work:13} T {temperature:3.1f} {method:6} {result['tokens_per_second']:7.1f} tokens/s  x {result['ratio']:5.2f}  "
-                    f"accepted {100 * result['acceptance']:3.0f} %  {result['tokens_per_pass']:4.2f} tokens/pass", flush=True,
+                    f"  {work:13} T {temperature:3.1f} {method:6} {result['tokens_per_second']:7.1f} "
+                    f"tokens/s  x {result['ratio']:5.2f}  accepted {100 * result['acceptance']:3.0f} %  "
+                    f"{result['tokens_per_pass']:4.2f} tokens/pass", flush=True,
                 )  # fmt: skip
     return found
 
 
-def measure_prompt(chat: LocalChat, ids: list[int], temperature: float, figures: dict[str, Figures], tokens: int) -> None:
+def measure_prompt(
+    chat: LocalChat, ids: list[int], temperature: float, figures: dict[str, Figures], tokens: int
+) -> None:
     """Every method once on one prompt, the plain one first."""
     plain, expected = 0.0, list[int]()
     for method, each in figures.items():
@@ -186,12 +198,18 @@ def measure_prompt(chat: LocalChat, ids: list[int], temperature: float, figures:
             continue
         each.add(done, plain)
         if temperature == 0.0 and reply != expected:
-            place = next((i for i, pair in enumerate(zip(reply, expected, strict=False)) if pair[0] != pair[1]), -1)
-            raise Departed(f"The greedy reply with {method} drafting differs from the plain one at token {place}.")
+            place = next(
+                (i for i, pair in enumerate(zip(reply, expected, strict=False)) if pair[0] != pair[1]), -1
+            )
+            raise Departed(
+                f"The greedy reply with {method} drafting differs from the plain one at token {place}."
+            )
 
 
 def measure_target(model: Path, twin: str, repeat: int, tokens: int) -> dict[str, Any]:
-    """Of the model itself (`twin` empty) or of its twin of this type, for which the model itself drafts as well. Raises `Departed`."""
+    """Of the model itself (`twin` empty) or of its twin of this type, for which the model itself drafts as
+    well. Raises `Departed`.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         target = model
         if twin:
@@ -209,7 +227,9 @@ def measure_target(model: Path, twin: str, repeat: int, tokens: int) -> dict[str
 def main() -> None:
     """Print a line for each figure, then the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="?", type=Path, default=os.environ.get("INGLENOOK_STARTER"), help="a GGUF file")
+    parser.add_argument(
+        "model", nargs="?", type=Path, default=os.environ.get("INGLENOOK_STARTER"), help="a GGUF file"
+    )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=200, help="the longest reply")
     parser.add_argument("--twin", default="F16", choices=list(TYPES), help="type of the twin's matrices")

@@ -1,11 +1,13 @@
-"""From the start of the process to the first paint of the window, with 10,000 chats in the store; the bar is one second.
+"""From the start of the process to the first paint of the window, with 10,000 chats in the store; the bar is
+one second.
 
     python -m tests.bench.bench_start [--chats 10000] [--runs 5]
 
-Each run is a process of its own with the store's files warm, the bytecode of all modules cached as an installation has it (in a folder
-of this script's, whatever PYTHONDONTWRITEBYTECODE says), and the window before it closed as a user closes it. The child notes the
-clock at its first paint and which heavy modules it has imported by then: none of them may be. Prints where the time of imports goes.
-The last line is one JSON object; the exit code is 1 when the bar or that rule is missed.
+Each run is a process of its own with the store's files warm, the bytecode of all modules cached as an
+installation has it (in a folder of this script's, whatever PYTHONDONTWRITEBYTECODE says), and the window
+before it closed as a user closes it. The child notes the clock at its first paint and which heavy modules it
+has imported by then: none of them may be. Prints where the time of imports goes. The last line is one JSON
+object; the exit code is 1 when the bar or that rule is missed.
 """
 
 from __future__ import annotations
@@ -26,8 +28,22 @@ from desktop.store.database.database import FILE_NAME, Database
 __all__ = ["fill", "main"]
 
 BAR_S = 1.0
-_INSERT = "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, 'complete', ?)"
-HEAVY = ("torch", "numba", "numpy", "transformers", "ziamath", "llvmlite", "scipy", "pypdf", "tokenizers", "huggingface_hub")
+_INSERT = (
+    "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, "
+    "'complete', ?)"
+)
+HEAVY = (
+    "torch",
+    "numba",
+    "numpy",
+    "transformers",
+    "ziamath",
+    "llvmlite",
+    "scipy",
+    "pypdf",
+    "tokenizers",
+    "huggingface_hub",
+)
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import sys, time, json, os, resource
@@ -41,7 +57,8 @@ class Noted(window_shown):
         used = resource.getrusage(resource.RUSAGE_SELF)
         heavy = sorted({name.split(".")[0] for name in sys.modules} & set(json.loads(os.environ["HEAVY"])))
         rows = self.window.sidebar.list.model().rowCount() if hasattr(self.window.sidebar, "list") else 0
-        told = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime, "heavy": heavy, "modules": len(sys.modules), "rows": rows}
+        told = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime}
+        told |= {"heavy": heavy, "modules": len(sys.modules), "rows": rows}
         print(json.dumps(told), flush=True)
         self.window.close()
 desktop_app._FirstPaint = Noted
@@ -56,8 +73,14 @@ def fill(folder: Path, chats: int) -> None:
     now = time.time()
     with database.transaction():
         for number in range(chats):
-            values = (f"Chat {number} about the weather and other things", now - number * 60, now - number * 60)
-            chat = database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values).lastrowid
+            values = (
+                f"Chat {number} about the weather and other things",
+                now - number * 60,
+                now - number * 60,
+            )
+            chat = database.execute(
+                "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values
+            ).lastrowid
             parent = None
             for turn in range(4):
                 text = f"Message {turn} of chat {number}: " + "words and words " * 12
@@ -67,13 +90,24 @@ def fill(folder: Path, chats: int) -> None:
 
 
 def start(folder: Path, caches: Path, *options: str) -> tuple[dict[str, object], float, str]:
-    """One start: what the child told, seconds from the start of its process to its first paint, and its errors."""
-    environment = {**os.environ, "HEAVY": json.dumps(HEAVY), "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen")}
+    """One start: what the child told, seconds from the start of its process to its first paint, and its
+    errors.
+    """
+    environment = {
+        **os.environ,
+        "HEAVY": json.dumps(HEAVY),
+        "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
+    }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPYCACHEPREFIX"] = str(caches)
     began = time.time()
     done = subprocess.run(
-        [sys.executable, *options, "-c", CHILD, str(folder)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *options, "-c", CHILD, str(folder)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
@@ -110,10 +144,18 @@ def main() -> int:
     for package, spent in imports(report)[:12]:
         print(f"{spent:7.1f} ms  import of {package}")
     passed = seconds < BAR_S and not told["heavy"]
-    print(f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {told['modules']} modules, passed: {passed}")
+    print(
+        f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {told['modules']} modules, passed: "
+        f"{passed}"
+    )
     if told["heavy"]:
         print(f"imported before the first paint: {told['heavy']}")
-    result = {"seconds": round(seconds, 3), "all": [round(run[1], 3) for run in runs], "cpu_seconds": round(cpu, 3), "chats": options.chats}
+    result = {
+        "seconds": round(seconds, 3),
+        "all": [round(run[1], 3) for run in runs],
+        "cpu_seconds": round(cpu, 3),
+        "chats": options.chats,
+    }
     print(json.dumps({**result, "heavy": told["heavy"], "modules": told["modules"], "passed": passed}))
     return 0 if passed else 1
 

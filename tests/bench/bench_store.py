@@ -1,10 +1,12 @@
-"""Times the store with 10,000 chats and 1,000,000 messages; figures for people, one JSON object in the last line.
+"""Times the store with 10,000 chats and 1,000,000 messages; figures for people, one JSON object in the last
+line.
 
     python -m tests.bench.bench_store --keep FOLDER [--chats 10000] [--messages 1000000] [--repeats 5]
 
-The library is made once in FOLDER (some minutes). Times are wall clock; `search_cpu` is the processor time of the same calls,
-which a shared machine does not blur. `open` is a connection and the checks of opening; `list` all rows of the
-sidebar; `search` from a query to its first 50 hits with snippets. Gates: p99 of a search < 50 ms of processor time, open and list < 100 ms.
+The library is made once in FOLDER (some minutes). Times are wall clock; `search_cpu` is the processor time of
+the same calls, which a shared machine does not blur. `open` is a connection and the checks of opening; `list`
+all rows of the sidebar; `search` from a query to its first 50 hits with snippets. Gates: p99 of a search < 50
+ms of processor time, open and list < 100 ms.
 """
 
 from __future__ import annotations
@@ -28,17 +30,29 @@ from desktop.store.search.indexing import index_step
 
 FILE = "library.sqlite3"
 HITS = 50
-_SYLLABLES = [a + b for a in (*"bcdfghklmnprstvw", "th", "st", "ch", "br") for b in (*"aeiou", "ea", "ai", "on", "er", "in", "al")]
-_INSERT = "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, 'complete', ?)"
+_SYLLABLES = [
+    a + b
+    for a in (*"bcdfghklmnprstvw", "th", "st", "ch", "br")
+    for b in (*"aeiou", "ea", "ai", "on", "er", "in", "al")
+]
+_INSERT = (
+    "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, "
+    "'complete', ?)"
+)
 
 
 class Language:
-    """Sentences of words with the frequencies of a language (Zipf-Mandelbrot); some Chinese, some with accents, some code."""
+    """Sentences of words with the frequencies of a language (Zipf-Mandelbrot); some Chinese, some with
+    accents, some code.
+    """
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         draw = self.draw
-        made = ("".join(draw.choice(_SYLLABLES) for _ in range(draw.choice((1, 2, 2, 3, 3, 4)))) for _ in range(160_000))
+        made = (
+            "".join(draw.choice(_SYLLABLES) for _ in range(draw.choice((1, 2, 2, 3, 3, 4))))
+            for _ in range(160_000)
+        )
         self.words = list(dict.fromkeys(made))[:100_000]
         self.accented = [word.replace("a", "ä", 1).replace("o", "é", 1) for word in self.words[200:6000]]
         self.han = [chr(0x4E00 + number) for number in range(3000)]
@@ -60,7 +74,9 @@ class Language:
             return " ".join(self._pick(self.accented, self.draw.randint(5, 16))) + "."
         if kind < 0.08:
             return "`" + "_".join(self._pick(self.words, 3)) + "(" + self._pick(self.words, 1)[0] + ")`"
-        return " ".join(self._pick(self.words, self.draw.randint(5, 18))).capitalize() + self.draw.choice(".?!")
+        return " ".join(self._pick(self.words, self.draw.randint(5, 18))).capitalize() + self.draw.choice(
+            ".?!"
+        )
 
 
 def _zipf(count: int) -> list[float]:
@@ -68,7 +84,9 @@ def _zipf(count: int) -> list[float]:
 
 
 def make(path: Path, language: Language, chats: int, messages: int) -> None:
-    """Write the library as an old version would have left it, without an index of words, and index it in steps."""
+    """Write the library as an old version would have left it, without an index of words, and index it in
+    steps.
+    """
     database = Database(path)
     each, made = messages // chats, 0
     now = time.time()
@@ -78,10 +96,16 @@ def make(path: Path, language: Language, chats: int, messages: int) -> None:
             for chat in range(first, min(first + 100, chats)):
                 title = language.text(1)[:40]
                 values = (title, now - (chats - chat) * 600, now - (chats - chat) * 600)
-                number = database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values).lastrowid
+                number = database.execute(
+                    "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values
+                ).lastrowid
                 parent = None
                 for place in range(each):
-                    role, text = ("assistant", language.text(language.draw.randint(3, 14))) if place % 2 else ("user", language.text(2))
+                    role, text = (
+                        ("assistant", language.text(language.draw.randint(3, 14)))
+                        if place % 2
+                        else ("user", language.text(2))
+                    )
                     parent = database.execute(_INSERT, (number, parent, role, text, now)).lastrowid
                     made += 1
     database.execute("UPDATE search_state SET low = (SELECT max(id) + 1 FROM messages)")
@@ -94,10 +118,16 @@ def make(path: Path, language: Language, chats: int, messages: int) -> None:
 
 
 def queries(language: Language) -> Iterator[tuple[str, str]]:
-    """(kind, query): words of all frequencies, beginnings of them while typing, several words, other scripts, and nonsense."""
+    """(kind, query): words of all frequencies, beginnings of them while typing, several words, other
+    scripts, and nonsense.
+    """
     words, draw = language.words, language.draw
     for _ in range(12):
-        common, usual, rare = draw.choice(words[:20]), draw.choice(words[100:2000]), draw.choice(words[20_000:])
+        common, usual, rare = (
+            draw.choice(words[:20]),
+            draw.choice(words[100:2000]),
+            draw.choice(words[20_000:]),
+        )
         yield "common word", common
         yield "usual word", usual
         yield "rare word", rare
@@ -132,19 +162,28 @@ def measure(path: Path, language: Language, repeats: int) -> dict[str, object]:
             kinds.setdefault(kind, []).append(took)
             if not round_number:
                 first.append(took)
-    everything, busy = [took for figures in kinds.values() for took in figures], [figure for figures in cpu.values() for figure in figures]
+    everything, busy = (
+        [took for figures in kinds.values() for took in figures],
+        [figure for figures in cpu.values() for figure in figures],
+    )
     for kind, figures in kinds.items():
-        print(f"  {kind:22} median {median(figures):7.2f}  worst {max(figures):7.2f} ms   (processor {max(cpu[kind]):7.2f})")
+        print(
+            f"  {kind:22} median {median(figures):7.2f}  worst {max(figures):7.2f} ms   (processor "
+            f"{max(cpu[kind]):7.2f})"
+        )
     conversation = store.create("bench").id
-    writing = [_timed(lambda: store.add_message(conversation, None, "user", language.text(6))) for _ in range(200)]
+    writing = [
+        _timed(lambda: store.add_message(conversation, None, "user", language.text(6))) for _ in range(200)
+    ]
     reading = [_timed(partial(store.path, number)) for number in range(1, 200, 7)]
     store.delete(conversation)
     database.close()
     return {
-        "sqlite": sqlite3.sqlite_version, "python": platform.python_version(), "size_mb": round(path.stat().st_size / 1e6),
-        "open_ms": _summary(opening), "list_ms": _summary(listing), "search_ms": _summary(everything), "search_cpu_ms": _summary(busy),
-        "first_round_ms": _summary(first),
-        "add_message_ms": _summary(writing), "open_chat_ms": _summary(reading),
+        "sqlite": sqlite3.sqlite_version, "python": platform.python_version(),
+        "size_mb": round(path.stat().st_size / 1e6), "open_ms": _summary(opening),
+        "list_ms": _summary(listing), "search_ms": _summary(everything), "search_cpu_ms": _summary(busy),
+        "first_round_ms": _summary(first), "add_message_ms": _summary(writing),
+        "open_chat_ms": _summary(reading),
     }  # fmt: skip
 
 
@@ -157,14 +196,17 @@ def _timed(work: Callable[[], object]) -> float:
 def _summary(figures: list[float]) -> dict[str, float]:
     ordered = sorted(figures)
     return {
-        "p50": round(median(ordered), 2), "p99": round(ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 2),
+        "p50": round(median(ordered), 2),
+        "p99": round(ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 2),
         "worst": round(ordered[-1], 2), "count": len(ordered),
     }  # fmt: skip
 
 
 def main() -> int:
     """Print the figures; 1 when a gate is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--keep", type=Path, required=True)
     parser.add_argument("--chats", type=int, default=10_000)
     parser.add_argument("--messages", type=int, default=1_000_000)

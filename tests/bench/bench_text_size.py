@@ -1,11 +1,12 @@
-"""What a step of the text's size and a change of the theme cost the window, with a chat of some hundred messages open.
+"""What a step of the text's size and a change of the theme cost the window, with a chat of some hundred
+messages open.
 
     python -m tests.bench.bench_text_size [--messages 300] [--rounds 5]
 
-Each step is `View > Larger text` or `Smaller text` in the whole window (offscreen): from the command until everything is arranged and
-painted. Told is the median of the processor's milliseconds of the GUI's thread, which a shared machine blurs less, of those spent before
-the command returns, and of the clock: with the settings hidden, shown, and with all their groups unfolded. The last line is one JSON
-object.
+Each step is `View > Larger text` or `Smaller text` in the whole window (offscreen): from the command until
+everything is arranged and painted. Told is the median of the processor's milliseconds of the GUI's thread,
+which a shared machine blurs less, of those spent before the command returns, and of the clock: with the
+settings hidden, shown, and with all their groups unfolded. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def fill(stage: Stage, messages: int) -> None:
     chat, parent = store.create("A long talk"), None
     for number in range(messages):
         question, answer = TALK[number // 2 % len(TALK)]
-        parent = store.add_message(chat.id, parent, "assistant" if number % 2 else "user", answer if number % 2 else question).id
+        parent = store.add_message(
+            chat.id, parent, "assistant" if number % 2 else "user", answer if number % 2 else question
+        ).id
     stage.session.open_conversation(chat.id)
     stage.spin(1.0)
 
@@ -52,7 +55,9 @@ def settle(app: QApplication) -> None:
 
 
 def timed(stage: Stage, act: Callable[[], object]) -> tuple[float, float, float]:
-    """Milliseconds of the thread's processor until painted and until `act` returned, and of the clock until painted."""
+    """Milliseconds of the thread's processor until painted and until `act` returned, and of the clock
+    until painted.
+    """
     stage.spin(0.3)
     cpu, wall = thread_time(), perf_counter()
     act()
@@ -69,7 +74,9 @@ def measure(stage: Stage, rounds: int) -> dict[str, list[float]]:
         session.set_settings(dataclasses.replace(session.settings(Appearance), theme=name))
 
     ways: dict[str, tuple[Callable[[], object], ...]] = {
-        "step": tuple(window.actions_by_name[name].trigger for name in ("larger", "larger", "smaller", "smaller")),
+        "step": tuple(
+            window.actions_by_name[name].trigger for name in ("larger", "larger", "smaller", "smaller")
+        ),
         "theme": (lambda: theme("dark"), lambda: theme("light")),
     }
     found = {}

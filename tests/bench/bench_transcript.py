@@ -1,17 +1,20 @@
-"""Replays a 100k-token chat into the transcript at 200 tokens/s, off screen; figures for people, one JSON object in the last line.
+"""Replays a 100k-token chat into the transcript at 200 tokens/s, off screen; figures for people, one JSON
+object in the last line.
 
     python -m tests.bench.bench_transcript [--seconds 20] [--runs 3] [--model FILE]
 
-Times are milliseconds of the GUI's thread: its processor time, which a shared machine blurs less, and the wall's clock beside it.
-`frame` is all GUI work from the arrival of a frame's text to its painted pixels, while a reply grows and while the reader scrolls.
-Garbage is searched for as in the program: the older one in pauses, none while the reader scrolls. Formulas are drawn on a thread of
-their own, whose time is told apart. Each figure is that of the worst of the runs, each in a process of its own. Bars: open < 300, p99
-of a frame < 10 and no frame > 16.7, of a growing reply and of scrolling, a step of resizing < 50, memory of the process beyond what
-Python and Qt take before the window < 250 MB (and what the chat adds).
+Times are milliseconds of the GUI's thread: its processor time, which a shared machine blurs less, and the
+wall's clock beside it. `frame` is all GUI work from the arrival of a frame's text to its painted pixels,
+while a reply grows and while the reader scrolls. Garbage is searched for as in the program: the older one in
+pauses, none while the reader scrolls. Formulas are drawn on a thread of their own, whose time is told apart.
+Each figure is that of the worst of the runs, each in a process of its own. Bars: open < 300, p99 of a frame <
+10 and no frame > 16.7, of a growing reply and of scrolling, a step of resizing < 50, memory of the process
+beyond what Python and Qt take before the window < 250 MB (and what the chat adds).
 
-With a model its engine writes a reply in the same process all the while, at its own pace, and the wall's clock is judged too: that is
-what a reader sees; its threads leave a core to the window as in the program, from the arrival of a text, or an act of the reader, until
-it is painted. Without one the wall's clock is only told. Another program on the same cores makes the clock's figures worthless.
+With a model its engine writes a reply in the same process all the while, at its own pace, and the wall's
+clock is judged too: that is what a reader sees; its threads leave a core to the window as in the program,
+from the arrival of a text, or an act of the reader, until it is painted. Without one the wall's clock is only
+told. Another program on the same cores makes the clock's figures worthless.
 """
 
 from __future__ import annotations
@@ -44,7 +47,23 @@ from desktop.views.widgets.theme import Theme
 
 TOKENS, CHARACTERS, RATE, FRAMES = 100_000, 4, 200, 60
 OPEN_MS, P99_MS, FRAME_MS, RESIZE_MS, MEMORY_MB = 300, 10, 16.7, 50, 250
-_WORDS = ("the", "model", "reads", "a", "prompt", "and", "then", "writes", "one", "token", "after", "another", "while", "cache", "keys")
+_WORDS = (
+    "the",
+    "model",
+    "reads",
+    "a",
+    "prompt",
+    "and",
+    "then",
+    "writes",
+    "one",
+    "token",
+    "after",
+    "another",
+    "while",
+    "cache",
+    "keys",
+)
 
 
 def reply(random_: random.Random, characters: int) -> str:
@@ -52,7 +71,9 @@ def reply(random_: random.Random, characters: int) -> str:
     parts: list[str] = []
     size = 0
     while size < characters:
-        part = random_.choices((_paragraph, _list, _code, _table, _heading, _formula, _with_math), (6, 2, 2, 2, 2, 1, 2))[0](random_)
+        part = random_.choices(
+            (_paragraph, _list, _code, _table, _heading, _formula, _with_math), (6, 2, 2, 2, 2, 1, 2)
+        )[0](random_)
         parts.append(part)
         size += len(part) + 2
     return "\n\n".join(parts)
@@ -60,7 +81,9 @@ def reply(random_: random.Random, characters: int) -> str:
 
 def _sentence(random_: random.Random, words: int) -> str:
     chosen = [random_.choice(_WORDS) for _ in range(words)]
-    chosen[len(chosen) // 2] = random_.choice((f"**{chosen[0]}**", f"`{chosen[0]}`", f"*{chosen[0]}*", chosen[0], chosen[0]))
+    chosen[len(chosen) // 2] = random_.choice(
+        (f"**{chosen[0]}**", f"`{chosen[0]}`", f"*{chosen[0]}*", chosen[0], chosen[0])
+    )
     return " ".join(chosen).capitalize() + "."
 
 
@@ -73,19 +96,26 @@ def _list(random_: random.Random) -> str:
 
 
 def _code(random_: random.Random) -> str:
-    lines = (f"    value_{i} = compute({i}, 'text {i}')  # {_sentence(random_, 4)}" for i in range(random_.choice((5, 12, 25, 40, 200))))
+    lines = (
+        f"    value_{i} = compute({i}, 'text {i}')  # {_sentence(random_, 4)}"
+        for i in range(random_.choice((5, 12, 25, 40, 200)))
+    )
     return "```python\ndef work(self):\n" + "\n".join(lines) + "\n```"
 
 
 def _table(random_: random.Random) -> str:
-    rows = (f"| {i} | {_sentence(random_, 4)} | {random_.random():.3f} |" for i in range(random_.choice((3, 5, 8, 14, 30))))
+    rows = (
+        f"| {i} | {_sentence(random_, 4)} | {random_.random():.3f} |"
+        for i in range(random_.choice((3, 5, 8, 14, 30)))
+    )
     return "| Number | Words | Value |\n|---:|---|---:|\n" + "\n".join(rows)
 
 
 def _latex(random_: random.Random) -> str:
     a, b, n = random_.choice("abcxyz"), random_.choice("uvwpq"), random_.randint(2, 99)
     return random_.choice(
-        (f"{a}_{{{n}}} = {b}^2", rf"\frac{{{a}}}{{{n}{b}}}", rf"\sum_{{i=1}}^{{{n}}} {a}_i {b}_i", rf"\sqrt{{{a}^{n} + {b}}}",
+        (f"{a}_{{{n}}} = {b}^2", rf"\frac{{{a}}}{{{n}{b}}}", rf"\sum_{{i=1}}^{{{n}}} {a}_i {b}_i",
+        rf"\sqrt{{{a}^{n} + {b}}}",
          rf"\hat{{{a}}} = \arg\max_{b} \log p({b} \mid {n})")
     )  # fmt: skip
 
@@ -95,7 +125,9 @@ def _formula(random_: random.Random) -> str:
 
 
 def _with_math(random_: random.Random) -> str:
-    return " ".join(f"{_sentence(random_, 8)[:-1]} ${_latex(random_)}$." for _ in range(random_.randint(1, 5)))
+    return " ".join(
+        f"{_sentence(random_, 8)[:-1]} ${_latex(random_)}$." for _ in range(random_.randint(1, 5))
+    )
 
 
 def _heading(random_: random.Random) -> str:
@@ -131,7 +163,9 @@ def timed(work: Callable[[], object]) -> Took:
 def memory_mb() -> float:
     """Megabytes of memory that this process has for itself (Linux), 0 elsewhere."""
     try:
-        fields = dict(line.split(":", 1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+        fields = dict(
+            line.split(":", 1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+        )
     except OSError:
         return 0.0
     return (int(fields["Private_Dirty"].split()[0]) + int(fields["Private_Clean"].split()[0])) / 1024
@@ -160,7 +194,9 @@ def settle(app: QApplication, milliseconds: int) -> None:
         app.processEvents()
 
 
-def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str, room: CpuYield) -> list[Took]:
+def stream(
+    app: QApplication, view: TranscriptView, model: MessagesModel, text: str, room: CpuYield
+) -> list[Took]:
     """Milliseconds of each frame while `text` arrives."""
     key = model.rowCount() + 1_000_000
     model.append(MessageItem(key, "assistant", "", running=True))
@@ -289,11 +325,12 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     collector.close()
     view.close()
     return {
-        "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items), "open_ms": round(opening.cpu, 1),
-        "open_wall_ms": round(opening.wall, 1), "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing,
-        "drawing_ms": round(drawing), "engine_tokens": written,
+        "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items),
+        "open_ms": round(opening.cpu, 1), "open_wall_ms": round(opening.wall, 1), "frame_ms": frames,
+        "scroll_ms": scrolling, "resize_ms": resizing, "drawing_ms": round(drawing), "engine_tokens": written,
         "live_widgets": live, "memory_mb": round(full - bare), "chat_mb": round(full - empty),
-        "qt": qVersion(), "python": platform.python_version(), "processor": platform.processor() or platform.machine(),
+        "qt": qVersion(), "python": platform.python_version(),
+        "processor": platform.processor() or platform.machine(),
     }  # fmt: skip
 
 
@@ -305,9 +342,12 @@ def worst(runs: list[Any]) -> Any:
 
 
 def misses(found: dict[str, Any]) -> list[str]:
-    """The bars that were missed, with figure and bar: of the processor's time, and of the clock where an engine ran beside it."""
+    """The bars that were missed, with figure and bar: of the processor's time, and of the clock where an
+    engine ran beside it.
+    """
     bars = [
-        ("opening, ms", found["open_ms"], OPEN_MS), ("the longest step of resizing, ms", found["resize_ms"]["max"], RESIZE_MS),
+        ("opening, ms", found["open_ms"], OPEN_MS),
+        ("the longest step of resizing, ms", found["resize_ms"]["max"], RESIZE_MS),
         ("memory, MB", found["memory_mb"], MEMORY_MB if not found["engine_tokens"] else float("inf")),
     ]  # fmt: skip
     for name, key in (("a growing reply", "frame_ms"), ("scrolling", "scroll_ms")):
@@ -323,14 +363,27 @@ def main() -> int:
     """Run everything; the exit code is 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of streaming at 200 tokens/s")
-    parser.add_argument("--runs", type=int, default=3, help="how many processes the worst figures are taken of")
-    parser.add_argument("--model", type=Path, help="a model whose engine writes beside the window; the clock is judged then")
-    parser.add_argument("--once", action="store_true", help="one run in this process; prints its figures and judges nothing")
+    parser.add_argument(
+        "--runs", type=int, default=3, help="how many processes the worst figures are taken of"
+    )
+    parser.add_argument(
+        "--model", type=Path, help="a model whose engine writes beside the window; the clock is judged then"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="one run in this process; prints its figures and judges nothing"
+    )
     options = parser.parse_args()
     if options.once:
         print(json.dumps(measure(options.seconds, options.model)))
         return 0
-    command = [sys.executable, "-m", "tests.bench.bench_transcript", "--once", "--seconds", str(options.seconds)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.bench_transcript",
+        "--once",
+        "--seconds",
+        str(options.seconds),
+    ]
     command += ["--model", str(options.model)] if options.model is not None else []
     runs = []
     for _ in range(options.runs):
@@ -338,8 +391,14 @@ def main() -> int:
         runs.append(json.loads(told.splitlines()[-1]))
     found = worst(runs)
     missed = misses(found)
-    print(f"open {found['open_ms']} ms (clock {found['open_wall_ms']}); a frame at {RATE} tokens/s {found['frame_ms']}")
-    print(f"a step of scrolling {found['scroll_ms']}; of resizing {found['resize_ms']}; memory {found['memory_mb']} MB")
+    print(
+        f"open {found['open_ms']} ms (clock {found['open_wall_ms']}); a frame at {RATE} tokens/s "
+        f"{found['frame_ms']}"
+    )
+    print(
+        f"a step of scrolling {found['scroll_ms']}; of resizing {found['resize_ms']}; memory "
+        f"{found['memory_mb']} MB"
+    )
     print("missed: " + "; ".join(missed) if missed else "all bars held")
     print(json.dumps({**found, "runs": options.runs, "passed": not missed}))
     return 1 if missed else 0

@@ -1,12 +1,14 @@
-"""Decoding on the CPU engine with a window that paints the reply against decoding without one; the bar is 97 %.
+"""Decoding on the CPU engine with a window that paints the reply against decoding without one; the bar is 97
+%.
 
     python -m tests.bench.bench_window_speed [--model FILE] [--tokens 512] [--rounds 25] [--processes 4]
 
-In each process one loaded model, turns taken: a reply read by nobody (headless), the same reply typed into the whole window
-(offscreen), which paints it frame by frame. Each round runs both, the first one first in every other round. Judged is the median
-of all rounds' ratios; its standard error is that of 2,000 bootstrap samples (Efron 1979): where other programs share the
-computer's memory one round may differ from the next by 10 %, and one process from the next by 2 %. The last line is one JSON
-object; the exit code is 1 when the bar is missed.
+In each process one loaded model, turns taken: a reply read by nobody (headless), the same reply typed into
+the whole window (offscreen), which paints it frame by frame. Each round runs both, the first one first in
+every other round. Judged is the median of all rounds' ratios; its standard error is that of 2,000 bootstrap
+samples (Efron 1979): where other programs share the computer's memory one round may differ from the next by
+10 %, and one process from the next by 2 %. The last line is one JSON object; the exit code is 1 when the bar
+is missed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def request(tokens: int) -> ChatRequest:
     from desktop.services.engine.reply_runner import GATHER_SECONDS
 
     question, greedy = Message("user", QUESTION), SamplerSettings(temperature=0.0)
-    return ChatRequest((question,), greedy, stops(tokens), output=OutputSettings(), gather_seconds=GATHER_SECONDS)
+    return ChatRequest(
+        (question,), greedy, stops(tokens), output=OutputSettings(), gather_seconds=GATHER_SECONDS
+    )
 
 
 def stops(tokens: int) -> StopSettings:
@@ -58,7 +62,9 @@ class Bench:
         self.app = make_application(["bench"])
         self.desktop = Desktop(self.app, folder)
         self.session = self.desktop.session
-        self.collector = GarbageCollector(lambda: self.session.state not in ("idle", "no_model"), lambda: self.desktop.acting)
+        self.collector = GarbageCollector(
+            lambda: self.session.state not in ("idle", "no_model"), lambda: self.desktop.acting
+        )
         self.desktop.start(model=model)
         self.until(lambda: self.session.state == "idle", 300)
 
@@ -128,15 +134,30 @@ def one_process(model: Path, tokens: int, rounds: int) -> list[list[float]]:
             speeds = {way: way(tokens).decode_tokens_per_second for way in (ways if turn % 2 else ways[::-1])}
             headless, painted = speeds[bench.headless], speeds[bench.painted]
             pairs.append([headless, painted])
-            print(f"round: headless {headless:.1f} tok/s, painted {painted:.1f} tok/s, ratio {painted / headless:.3f}", flush=True)
+            print(
+                f"round: headless {headless:.1f} tok/s, painted {painted:.1f} tok/s, ratio "
+                f"{painted / headless:.3f}",
+                flush=True,
+            )
         bench.close()
     return pairs
 
 
 def other_process(options: argparse.Namespace) -> list[list[float]]:
     """The same in a process of its own, whose rounds are shown. Raises SystemExit when it failed."""
-    words = ["--model", str(options.model), "--tokens", str(options.tokens), "--rounds", str(options.rounds), "--processes", "1"]
-    child = subprocess.Popen([sys.executable, "-m", "tests.bench.bench_window_speed", *words], stdout=subprocess.PIPE, text=True)
+    words = [
+        "--model",
+        str(options.model),
+        "--tokens",
+        str(options.tokens),
+        "--rounds",
+        str(options.rounds),
+        "--processes",
+        "1",
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.bench_window_speed", *words], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     with child.stdout:
         lines = []
@@ -144,7 +165,8 @@ def other_process(options: argparse.Namespace) -> list[list[float]]:
             lines.append(line)
             if line.startswith("round"):
                 print(line, end="", flush=True)
-    if child.wait() not in (0, 1) or not lines or not lines[-1].startswith("{"):  # Python exits with 1 after an error, too
+    # Python exits with 1 after an error, too
+    if child.wait() not in (0, 1) or not lines or not lines[-1].startswith("{"):
         raise SystemExit("a process of the bench failed")
     pairs: list[list[float]] = json.loads(lines[-1])["pairs"]
     return pairs
@@ -160,7 +182,9 @@ def judge(pairs: list[list[float]]) -> tuple[float, float]:
 def main() -> int:
     """Run everything; 1 when the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=Path(os.environ.get("INGLENOOK_STARTER", "starter.gguf")))
+    parser.add_argument(
+        "--model", type=Path, default=Path(os.environ.get("INGLENOOK_STARTER", "starter.gguf"))
+    )
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--processes", type=int, default=4)
@@ -174,9 +198,16 @@ def main() -> int:
         pairs = [pair for _ in range(options.processes) for pair in other_process(options)]
     ratio, error = judge(pairs)
     passed = ratio >= BAR
-    print(f"the window leaves {100 * ratio:.1f} % (standard error {100 * error:.1f}) of the speed; passed: {passed}")
+    print(
+        f"the window leaves {100 * ratio:.1f} % (standard error {100 * error:.1f}) of the speed; passed: "
+        f"{passed}"
+    )
     rounded = [[round(a, 1), round(b, 1)] for a, b in pairs]
-    print(json.dumps({"ratio": round(ratio, 4), "standard_error": round(error, 4), "pairs": rounded, "passed": passed}))
+    print(
+        json.dumps(
+            {"ratio": round(ratio, 4), "standard_error": round(error, 4), "pairs": rounded, "passed": passed}
+        )
+    )
     return 0 if passed else 1
 
 

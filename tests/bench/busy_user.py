@@ -1,9 +1,11 @@
-"""A user in a hurry, for the kill test and the soak: a whole window over a model, and random acts one after the other.
+"""A user in a hurry, for the kill test and the soak: a whole window over a model, and random acts one after
+the other.
 
-As a program (`python -m tests.bench.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed, in three of ten acts on its
-way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is written line by line to LOG, a file of its own opened
-for appending: each act when the store has accepted it, and the length and checksum of the growing reply that is on the screen.
-Notebooks get typed words `tNUMBER `, each logged once, that no act takes away, and the model's text behind some of them.
+As a program (`python -m tests.bench.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed,
+in three of ten acts on its way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is
+written line by line to LOG, a file of its own opened for appending: each act when the store has accepted it,
+and the length and checksum of the growing reply that is on the screen. Notebooks get typed words `tNUMBER `,
+each logged once, that no act takes away, and the model's text behind some of them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ Tell = Callable[..., None]
 
 
 def open_desktop(app: Any, folder: Path, delay_s: float = 0.002, model: Path | None = None) -> Desktop:
-    """A window over the `model` of that file, or over a fake one that says `REPLY`, one word each `delay_s`."""
+    """A window over the `model` of that file, or over a fake one that says `REPLY`, one word each
+    `delay_s`.
+    """
     if model is not None:
         desktop = Desktop(app, folder)
         desktop.start(model=model)
@@ -68,13 +72,16 @@ class BusyUser(QObject):
     `favourite` is a kind that shall be told of before long: some acts are steps on the way to it.
     """
 
-    def __init__(self, desktop: Desktop, seed: int, tell: Tell, pause_ms: int = 25, favourite: str = "") -> None:
+    def __init__(
+        self, desktop: Desktop, seed: int, tell: Tell, pause_ms: int = 25, favourite: str = ""
+    ) -> None:
         super().__init__()
         self.desktop, self.session = desktop, desktop.session
         self.acts = 0
         self._tell, self._draw, self._favourite = tell, random.Random(seed), favourite
         self._number = seed * 100_000
-        self._stays = self._draw.choice((0.5, 0.5, 0.98))  # one in three writes and writes, as long as nobody disturbs
+        # one in three writes and writes, as long as nobody disturbs
+        self._stays = self._draw.choice((0.5, 0.5, 0.98))
         self._typed: tuple[int, int] = (0, 0)  # a document and the last word typed into it
         self._importer = StreamThread("import", self)
         self._importer.yielded.connect(self._imported)
@@ -108,8 +115,9 @@ class BusyUser(QObject):
         if items and items[-1].running and self._draw.random() < self._stays:
             return  # reads what the model writes
         acts = [
-            (self._say, 8), (self._switch, 5), (self._search, 3), (self._rename, 2), (self._edit, 2), (self._import, 1), (self._stop, 1),
-            (self._new, 1), (self._delete, 1), (self._scroll, 3), (self._new_notebook, 3), (self._cast, 4), (self._speak, 4),
+            (self._say, 8), (self._switch, 5), (self._search, 3), (self._rename, 2), (self._edit, 2),
+            (self._import, 1), (self._stop, 1), (self._new, 1), (self._delete, 1), (self._scroll, 3),
+            (self._new_notebook, 3), (self._cast, 4), (self._speak, 4),
         ]  # fmt: skip
         if session.state != "no_model":
             self._draw.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
@@ -121,7 +129,12 @@ class BusyUser(QObject):
         if kind in ("typed", "grown"):
             if page is None:
                 self._new_notebook()
-            elif kind == "grown" and page.document is not None and page.editor.text() and self.session.state == "idle":
+            elif (
+                kind == "grown"
+                and page.document is not None
+                and page.editor.text()
+                and self.session.state == "idle"
+            ):
                 self._write_on(page)
             else:
                 self._work_on(page)
@@ -134,8 +147,8 @@ class BusyUser(QObject):
             self._import()
         else:
             acts = {
-                "edited": self._edit, "renamed": self._rename, "imported": self._import, "deleted": self._delete, "cast": self._cast,
-                "notebook": self._new_notebook,
+                "edited": self._edit, "renamed": self._rename, "imported": self._import,
+                "deleted": self._delete, "cast": self._cast, "notebook": self._new_notebook,
             }  # fmt: skip
             acts[kind]()
 
@@ -143,7 +156,9 @@ class BusyUser(QObject):
         items = self.session.messages.items()
         if items and items[-1].running:
             text = items[-1].text
-            self._tell("seen", id=items[-1].id, length=len(text), checksum=checksum(text), speaker=items[-1].speaker)
+            self._tell(
+                "seen", id=items[-1].id, length=len(text), checksum=checksum(text), speaker=items[-1].speaker
+            )
         page = self.desktop.window.notebooks.open_page
         if page is not None and page.document is not None and page.editor.streaming:
             self._tell("grown", id=page.document.message_id, length=page.editor.length)
@@ -159,21 +174,30 @@ class BusyUser(QObject):
                 self._tell("saved", id=document, number=number)
 
     def _work_on(self, page: NotebookPage) -> None:
-        """Type a word at the beginning, behind the first word or at the end; or let the model write on there."""
+        """Type a word at the beginning, behind the first word or at the end; or let the model write on
+        there.
+        """
         if page.editor.streaming or page.document is None:
             if self._draw.random() < 0.03:
                 self.session.stop()
             return
         text = page.editor.text()
         first = text.find(" ") + 1
-        if text and self.session.state == "idle" and self._draw.random() < 0.1 and len(text) < LONGEST_DOCUMENT:
+        if (
+            text
+            and self.session.state == "idle"
+            and self._draw.random() < 0.1
+            and len(text) < LONGEST_DOCUMENT
+        ):
             self._write_on(page)
             return
         self._number += 1
         page.editor.put_cursor(self._draw.choice((0, first, len(text), len(text), len(text))))
         for sign in f"t{self._number} ":
             for kind in (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
-                QCoreApplication.sendEvent(page.editor, QKeyEvent(kind, 0, Qt.KeyboardModifier.NoModifier, sign))
+                QCoreApplication.sendEvent(
+                    page.editor, QKeyEvent(kind, 0, Qt.KeyboardModifier.NoModifier, sign)
+                )
         self._typed = (page.document.message_id, self._number)
         self._tell("typed", id=page.document.message_id, number=self._number)
 
@@ -232,7 +256,9 @@ class BusyUser(QObject):
                 self._tell("renamed", chat=chat, title=title)
 
     def _edit(self) -> None:
-        replies = [item for item in self.session.messages.items() if item.role == "assistant" and not item.running]
+        replies = [
+            item for item in self.session.messages.items() if item.role == "assistant" and not item.running
+        ]
         text = f"edited {self._text()}"
         if replies and self.session.edit(self._draw.choice(replies).id, text):
             self._tell("edited", text=text, chat=self.session.conversation)
@@ -243,7 +269,13 @@ class BusyUser(QObject):
         self._importing = True
         folder = self.desktop.services.folder
         entries = [
-            {"id": f"{self._text()}", "conversations": [{"from": "human", "value": "words imported"}, {"from": "gpt", "value": "so be it"}]}
+            {
+                "id": f"{self._text()}",
+                "conversations": [
+                    {"from": "human", "value": "words imported"},
+                    {"from": "gpt", "value": "so be it"},
+                ],
+            }
             for _ in range(20)
         ]
         path = folder / "import.json"

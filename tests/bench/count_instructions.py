@@ -1,12 +1,13 @@
-"""Counts what the main loops of the products of few rows issue, from their machine code; no GPU is needed: `python -m
-tests.bench.count_instructions [parts of names]`.
+"""Counts what the main loops of the products of few rows issue, from their machine code; no GPU is needed:
+`python -m tests.bench.count_instructions [parts of names]`.
 
-Printed for each kernel: instructions of the main loop for each block of 16 x 64 weights that a warp multiplies, the 16-byte loads of
-weights (in bytes: 16 for each lane) of a turn of the loop, the issue slots that there are for such a block while memory is read at full
-speed, and the share of them that the loop takes. Slots are those of an H200: 4.8e12 bytes a second, 132 multiprocessors of 4 schedulers
-that issue an instruction a cycle, at 1.855e9 cycles a second: of 4.25-bit weights a block of 544 bytes for each 111 cycles. Each
-instruction counts as one slot, those under a predicate and no-operations, too. What is outside of the main loop is not counted, nor
-what waits for memory or the tensor cores.
+Printed for each kernel: instructions of the main loop for each block of 16 x 64 weights that a warp
+multiplies, the 16-byte loads of weights (in bytes: 16 for each lane) of a turn of the loop, the issue slots
+that there are for such a block while memory is read at full speed, and the share of them that the loop takes.
+Slots are those of an H200: 4.8e12 bytes a second, 132 multiprocessors of 4 schedulers that issue an
+instruction a cycle, at 1.855e9 cycles a second: of 4.25-bit weights a block of 544 bytes for each 111 cycles.
+Each instruction counts as one slot, those under a predicate and no-operations, too. What is outside of the
+main loop is not counted, nor what waits for memory or the tensor cores.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _PLAIN_BYTES = {"bf16": 2048, "fp16": 2048, "fp8": 1040, "fp32": 4096}
 
 @dataclass(frozen=True)
 class Loop:
-    """The main loop of a kernel: instructions, those of them that are of the tensor cores, bytes a lane loads of weights in a turn,
-    blocks that a turn multiplies."""
+    """The main loop of a kernel: instructions, those of them that are of the tensor cores, bytes a lane loads
+    of weights in a turn, blocks that a turn multiplies.
+    """
 
     instructions: int
     matrix: int
@@ -63,7 +65,10 @@ def instructions(cubin: bytes) -> tuple[list[str], dict[str, int]]:
 
 
 def main_loop(cubin: bytes, each: float) -> Loop:
-    """The loop that has the most matrix products, or, of those without any, the most sums. `each`: blocks for each 4 of them."""
+    """The loop that has the most matrix products, or, of those without any, the most sums.
+
+    `each`: blocks for each 4 of them.
+    """
     found, labels = instructions(cubin)
     best: list[str] = []
     for end, code in enumerate(found):
@@ -105,12 +110,14 @@ def lines(names: list[str]) -> Iterator[str]:
     """The table."""
     yield f"{'kernel':30} {'a block':>8} {'matrix':>7} {'loaded':>7} {'slots':>7} {'share':>6}"
     for kernel in (*code_forms(), *plain_forms()):
-        if kernel.name.startswith(("linear", "experts")) and (not names or any(name in kernel.name for name in names)):
+        if kernel.name.startswith(("linear", "experts")) and (
+            not names or any(name in kernel.name for name in names)
+        ):
             _, loop, size = counted(kernel)
             each = loop.instructions / loop.blocks
             yield (
-                f"{kernel.name:30} {each:8.1f} {loop.matrix / loop.blocks:7.1f} {loop.loaded:7} {slots(size):7.0f}"
-                f" {each / slots(size):6.0%}"
+                f"{kernel.name:30} {each:8.1f} {loop.matrix / loop.blocks:7.1f} {loop.loaded:7} "
+                f"{slots(size):7.0f} {each / slots(size):6.0%}"
             )
 
 

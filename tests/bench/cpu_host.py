@@ -24,7 +24,9 @@ MB = 1e6
 
 
 class Watch:
-    """Stands in for `ThreadPool.replay`, and notes when each recorded call began and ended: wall clock, and CPU time of this thread."""
+    """Stands in for `ThreadPool.replay`, and notes when each recorded call began and ended: wall clock,
+    and CPU time of this thread.
+    """
 
     def __init__(self) -> None:
         self._replay = ThreadPool.replay
@@ -43,25 +45,32 @@ class Watch:
     def between(self) -> tuple[list[float], list[float]]:
         """Seconds and CPU seconds between calls of a reply; the first call read the prompt."""
         pairs = list(zip(self.calls[1:], self.calls[2:], strict=False))
-        return [later[0] - earlier[1] for earlier, later in pairs], [later[2] - earlier[3] for earlier, later in pairs]
+        return [later[0] - earlier[1] for earlier, later in pairs], [
+            later[2] - earlier[3] for earlier, later in pairs
+        ]
 
 
 def host(options: Options, work: str) -> Iterator[Line]:
-    """Between the end of one recorded call and the begin of the next, in real replies: deciding, detokenising, events, arguments.
+    """Between the end of one recorded call and the begin of the next, in real replies: deciding,
+    detokenising, events, arguments.
 
-    "greedy" takes the likeliest token, "sampled" follows the program's own settings. Both the clock, which is judged, and the CPU time
-    of the thread are told: on a busy machine the thread waits, too.
+    "greedy" takes the likeliest token, "sampled" follows the program's own settings. Both the clock, which is
+    judged, and the CPU time of the thread are told: on a busy machine the thread waits, too.
     """
     name, _, way = work.partition(" ")
     sampler = SamplerSettings(seed=1, temperature=0.0) if way == "greedy" else SamplerSettings(seed=1)
     settings = LoadSettings(backend="cpu", threads=options.threads)
-    with closing(finished(open_chat(options.model(name), settings, CacheSettings(context_length=1024)))) as chat:
+    with closing(
+        finished(open_chat(options.model(name), settings, CacheSettings(context_length=1024)))
+    ) as chat:
         gaps, worked, passes = list[float](), list[float](), list[float]()
         for turn in range(options.repeat + 1):
             watch = Watch()
             _, ids = encode_chat(chat.tokenizer, chat.template, [Message("user", CHAT[turn % len(CHAT)])])
             with mock.patch.object(ThreadPool, "replay", watch.method()):
-                for _ in chat.generator.stream(ids, sampler, StopSettings(max_tokens=128), output=OutputSettings()):
+                for _ in chat.generator.stream(
+                    ids, sampler, StopSettings(max_tokens=128), output=OutputSettings()
+                ):
                     pass
             if turn:  # the first one warms up
                 clock, cpu = watch.between()
@@ -71,29 +80,60 @@ def host(options: Options, work: str) -> Iterator[Line]:
         raise RuntimeError("the model ended every reply at once")
     cost = 1e6 * median(gaps)
     steps = f"{work}, {len(gaps)} steps"
-    yield Line("host", steps, cost, "us", cost, "us", 60.0, at_most=True, rival="recorded call, us", theirs=1e6 * median(passes))
+    yield Line(
+        "host",
+        steps,
+        cost,
+        "us",
+        cost,
+        "us",
+        60.0,
+        at_most=True,
+        rival="recorded call, us",
+        theirs=1e6 * median(passes),
+    )
     yield Line("host", f"{steps}, CPU", 1e6 * median(worked), "us", 1e6 * median(worked), "us")
 
 
 def start(options: Options, work: str) -> Iterator[Line]:
-    """A fresh process: seconds until its first text, and the memory that it has then beside weights and cache. The first run warms up.
+    """A fresh process: seconds until its first text, and the memory that it has then beside weights and
+    cache. The first run warms up.
 
-    Memory is told of a context of 512 tokens, too, whose cache is nearly all in use: of a long one nothing is there yet.
+    Memory is told of a context of 512 tokens, too, whose cache is nearly all in use: of a long one nothing is
+    there yet.
     """
     found = [_first_token(options, work, 0) for _ in range(min(options.repeat, 5) + 1)][1:]
     whole, loaded = (median(each[name] for each in found) for name in ("whole", "loaded"))
-    yield Line("start", f"{work}, first token", whole, "s", whole, "s", 1.5, at_most=True, rival="s of it loading", theirs=loaded)
+    yield Line(
+        "start",
+        f"{work}, first token",
+        whole,
+        "s",
+        whole,
+        "s",
+        1.5,
+        at_most=True,
+        rival="s of it loading",
+        theirs=loaded,
+    )
     for name, each in (("own context", found[0]), ("context 512", _first_token(options, work, 512))):
         resident, beside = each["resident"] / MB, (each["resident"] - each["weights"] - each["cache"]) / MB
         yield Line(
-            "start", f"{work}, memory, {name}", resident, "MB", beside, "MB", 350.0, at_most=True, rival="MB weights and cache",
-            theirs=resident - beside,
+            "start", f"{work}, memory, {name}", resident, "MB", beside, "MB", 350.0, at_most=True,
+            rival="MB weights and cache", theirs=resident - beside,
         )  # fmt: skip
 
 
 def _first_token(options: Options, work: str, context: int) -> dict[str, float]:
     """What `tests.bench.first_token` tells, and the `whole` seconds from here."""
-    command = [sys.executable, "-m", "tests.bench.first_token", str(options.model(work)), str(options.threads), str(context)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.first_token",
+        str(options.model(work)),
+        str(options.threads),
+        str(context),
+    ]
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -109,7 +149,9 @@ def _first_token(options: Options, work: str, context: int) -> dict[str, float]:
 
 
 def speculation(options: Options, work: str) -> Iterator[Line]:
-    """`tests.bench.bench_speculation`: "itself" with n-gram drafting; "twin": F16 matrices, for which the starter drafts as well."""
+    """`tests.bench.bench_speculation`: "itself" with n-gram drafting; "twin": F16 matrices, for which the
+    starter drafts as well.
+    """
     twin = "F16" if work == "twin" else ""
     for kind, temperatures in measure_target(options.starter, twin, max(1, options.repeat // 3), 100).items():
         for temperature, methods in temperatures.items():
@@ -118,6 +160,6 @@ def speculation(options: Options, work: str) -> Iterator[Line]:
                 if method != "none":
                     bar = 1.3 if method == "model" and kind == "code editing" else 1.0
                     yield Line(
-                        "speculation", f"{work} {kind} T {temperature}", found["tokens_per_second"], "tok/s", found["ratio"], bar=bar,
-                        rival=f"plain, for {method}", theirs=plain,
+                        "speculation", f"{work} {kind} T {temperature}", found["tokens_per_second"], "tok/s",
+                        found["ratio"], bar=bar, rival=f"plain, for {method}", theirs=plain,
                     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""What all rows of `tests.bench.bench_cpu` share: options, models opened, rivals and ours measured in turn, lines with their bars."""
+"""What all rows of `tests.bench.bench_cpu` share: options, models opened, rivals and ours measured in
+turn, lines with their bars.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,16 @@ from tests.synthetic import write_large_gguf
 from tests.tiny import Tiny
 
 BANDWIDTH = "bandwidth"
-SHAPE = Tiny(layers=22, width=2048, heads=32, kv_heads=4, head_dim=64, ffn_width=5632, vocab_size=32000, context_length=4096)
+SHAPE = Tiny(
+    layers=22,
+    width=2048,
+    heads=32,
+    kv_heads=4,
+    head_dim=64,
+    ffn_width=5632,
+    vocab_size=32000,
+    context_length=4096,
+)
 """A Llama of 1.1 billion weights, far beyond any L3 cache."""
 SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 """Types of its files, and llama.h's numbers of them."""
@@ -31,7 +42,10 @@ SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 
 @dataclass(frozen=True)
 class Options:
-    """Of the command line. `openvino` is the interpreter that has OpenVINO GenAI, `prompt_bits` our setting of that name."""
+    """Of the command line.
+
+    `openvino` is the interpreter that has OpenVINO GenAI, `prompt_bits` our setting of that name.
+    """
 
     starter: Path
     gemma: Path
@@ -42,7 +56,9 @@ class Options:
     prompt_bits: str = "16"
 
     def model(self, work: str) -> Path:
-        """The file of a work: "starter", "gemma", or one of `SHAPES`, which is written when it is not there."""
+        """The file of a work: "starter", "gemma", or one of `SHAPES`, which is written when it is not
+        there.
+        """
         if work in SHAPES:
             return shape_file(self.keep, work)
         return {"starter": self.starter, "gemma": self.gemma}[work]
@@ -50,9 +66,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Line:
-    """One figure, a rival's beside it, and what is judged: `value` must be at least (or at most) `bar`; no bar, no judgement.
+    """One figure, a rival's beside it, and what is judged: `value` must be at least (or at most) `bar`; no
+    bar, no judgement.
 
-    `unit` is of `ours` and `theirs`, `of` of value and bar: "x" for a ratio, "%" for a share of 1, otherwise a unit.
+    `unit` is of `ours` and `theirs`, `of` of value and bar: "x" for a ratio, "%" for a share of 1, otherwise
+    a unit.
     """
 
     row: str
@@ -84,7 +102,9 @@ class Line:
             parts.append(f"{100 * self.share:4.0f} % of read bandwidth")
         if self.bar is not None:
             sign = "<=" if self.at_most else ">="
-            parts.append(f"bar {sign} {_judged(self.bar, self.of).strip()}: {'met' if self.met else 'MISSED'}")
+            parts.append(
+                f"bar {sign} {_judged(self.bar, self.of).strip()}: {'met' if self.met else 'MISSED'}"
+            )
         return "  ".join(parts)
 
     def data(self) -> dict[str, object]:
@@ -122,7 +142,9 @@ def shape_file(folder: Path, kind: str) -> Path:
 
 
 @contextmanager
-def opened(path: Path, threads: int, context: int, dtype: str = "auto", prompt_bits: str = "16") -> Iterator[tuple[Ours, PagedCache]]:
+def opened(
+    path: Path, threads: int, context: int, dtype: str = "auto", prompt_bits: str = "16"
+) -> Iterator[tuple[Ours, PagedCache]]:
     """Our engine on a file, as a runner, and its cache."""
     settings = LoadSettings(backend="cpu", threads=threads, prompt_bits=prompt_bits)
     chat = load(str(path), settings, CacheSettings(context_length=context, dtype=dtype), Console(True))
@@ -136,7 +158,9 @@ def opened(path: Path, threads: int, context: int, dtype: str = "auto", prompt_b
 
 def random_ids(cache: PagedCache, count: int) -> list[int]:
     """Fixed tokens at random, none of the first, which are special."""
-    return [int(token) for token in np.random.default_rng(0).integers(100, cache.model.config.vocab_size, count)]
+    return [
+        int(token) for token in np.random.default_rng(0).integers(100, cache.model.config.vocab_size, count)
+    ]
 
 
 def warm(runners: Sequence[Runner], ids: Sequence[int]) -> None:
@@ -147,7 +171,10 @@ def warm(runners: Sequence[Runner], ids: Sequence[int]) -> None:
 
 
 def in_turn(work: Mapping[str, Callable[[], float]], repeat: int) -> dict[str, list[float]]:
-    """Every function once in each repetition: lists of what they gave. A rival that fails is left out from then on, and said so."""
+    """Every function once in each repetition: lists of what they gave.
+
+    A rival that fails is left out from then on, and said so.
+    """
     found: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(repeat):
         for name in list(found):
@@ -159,7 +186,9 @@ def in_turn(work: Mapping[str, Callable[[], float]], repeat: int) -> dict[str, l
     return found
 
 
-def timed(runners: Sequence[Runner], ids: Sequence[int], start: int, *, one_by_one: bool) -> dict[str, Callable[[], float]]:
+def timed(
+    runners: Sequence[Runner], ids: Sequence[int], start: int, *, one_by_one: bool
+) -> dict[str, Callable[[], float]]:
     """For `in_turn`: each runner's seconds with these tokens."""
     return {runner.name: partial(runner.run, ids, start, one_by_one=one_by_one) for runner in runners}
 

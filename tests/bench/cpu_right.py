@@ -1,9 +1,11 @@
-"""Row `right` of `tests.bench.bench_cpu`: how far our next-token log-probabilities are from the exact model's.
+"""Row `right` of `tests.bench.bench_cpu`: how far our next-token log-probabilities are from the exact
+model's.
 
-The exact oracle is llama.cpp on the same weights dequantised to an F32 file, with an F32 cache. Over the prompts of
-`tests/golden/prompts.json` (a model without a chat template is asked the text prompts) it writes 32 tokens greedily; after the
-prompt and after each of them, given that same text, we are compared: with the whole text as prefill, with the 32 tokens
-one by one, and four at a time, as drafts are checked; beside us llama.cpp on the file as it is, whole and one by one.
+The exact oracle is llama.cpp on the same weights dequantised to an F32 file, with an F32 cache. Over the
+prompts of `tests/golden/prompts.json` (a model without a chat template is asked the text prompts) it writes
+32 tokens greedily; after the prompt and after each of them, given that same text, we are compared: with the
+whole text as prefill, with the 32 tokens one by one, and four at a time, as drafts are checked; beside us
+llama.cpp on the file as it is, whole and one by one.
 """
 
 from __future__ import annotations
@@ -51,10 +53,22 @@ class Distance:
         departures = int((margins > MARGIN).sum())
         bar = 0.02 if ours else None
         divergence = float(np.concatenate(self.divergences).mean())
-        yield Line("right", f"{work}, top 10", worst, "worst", mean, "nats", bar, at_most=True, rival="mean KL", theirs=divergence)
         yield Line(
-            "right", f"{work}, greedy", float(changed.sum()), f"/{count}", float(departures), f"above {MARGIN} nats",
-            0.0 if ours else None, at_most=True, rival="widest margin, nats", theirs=float(margins.max(initial=0.0)),
+            "right",
+            f"{work}, top 10",
+            worst,
+            "worst",
+            mean,
+            "nats",
+            bar,
+            at_most=True,
+            rival="mean KL",
+            theirs=divergence,
+        )
+        yield Line(
+            "right", f"{work}, greedy", float(changed.sum()), f"/{count}", float(departures),
+            f"above {MARGIN} nats", 0.0 if ours else None, at_most=True, rival="widest margin, nats",
+            theirs=float(margins.max(initial=0.0)),
         )  # fmt: skip
 
 
@@ -69,12 +83,20 @@ def right(options: Options, work: str) -> Iterator[Line]:
         unfinished = exact_path.with_suffix(".part")
         write_twin(path, unfinished)
         unfinished.rename(exact_path)
-    found = {name: Distance() for name in ("prefill", "one by one", "fours", "llama.cpp prefill", "llama.cpp one by one")}
+    found = {
+        name: Distance()
+        for name in ("prefill", "one by one", "fours", "llama.cpp prefill", "llama.cpp one by one")
+    }
     with ExitStack() as stack:
         _, cache = stack.enter_context(opened(path, options.threads, 1024, prompt_bits=options.prompt_bits))
-        oracle, rival = (stack.enter_context(closing(open_llama(file, exact))) for file, exact in ((exact_path, True), (path, False)))
+        oracle, rival = (
+            stack.enter_context(closing(open_llama(file, exact)))
+            for file, exact in ((exact_path, True), (path, False))
+        )
         prompts = json.loads((GOLDEN / "prompts.json").read_text("utf-8"))
-        asked = [prompt for prompt in prompts if "text" in prompt or "tokenizer.chat_template" in oracle.metadata]
+        asked = [
+            prompt for prompt in prompts if "text" in prompt or "tokenizer.chat_template" in oracle.metadata
+        ]
         for prompt in asked:
             ids = prompt_ids(oracle, prompt)
             first = len(ids) - 1
@@ -97,7 +119,9 @@ def right(options: Options, work: str) -> Iterator[Line]:
 
 
 def _rows(cache: PagedCache, ids: list[int], prompt: int, step: int) -> Array:
-    """Logits (T, V): after the prompt's last token (with `prompt` 0: none) and after every one that follows, `step` at a time."""
+    """Logits (T, V): after the prompt's last token (with `prompt` 0: none) and after every one that
+    follows, `step` at a time.
+    """
     lease, rows = cache.table.open(()), []
     for at in range(0, prompt, cache.rows):
         last = cache.run(lease, ids[at : min(at + cache.rows, prompt)]).copy()

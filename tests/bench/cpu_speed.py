@@ -36,21 +36,53 @@ def decode(options: Options, work: str) -> Iterator[Line]:
     count = 24 if work in SHAPES else 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(options.model(work), options.threads, 1024))
-        runners: list[Runner] = [ours, *open_rivals(stack, (LLAMA,), options.model(work), options.threads, 1024, options.openvino)]
+        runners: list[Runner] = [
+            ours,
+            *open_rivals(stack, (LLAMA,), options.model(work), options.threads, 1024, options.openvino),
+        ]
         ids = random_ids(cache, 1024)
         warm(runners, ids)
-        times = in_turn(with_bandwidth(timed(runners, ids[:count], 0, one_by_one=True), options.threads), options.repeat)
+        times = in_turn(
+            with_bandwidth(timed(runners, ids[:count], 0, one_by_one=True), options.threads), options.repeat
+        )
         ours_rate = count / median(times[ours.name])
         read = share(times[ours.name], count, cache, times[BANDWIDTH])
         row = "shapes" if work in SHAPES else "decode"
         if LLAMA in times:
             theirs = count / median(times[LLAMA])
             factor = ratio(times[LLAMA], times[ours.name])
-            yield Line(row, work, ours_rate, "tok/s", factor, bar=DECODE_BARS.get(work), rival=LLAMA, theirs=theirs, share=read)
-            yield Line(row, f"{work} {LLAMA}'s own", theirs, "tok/s", share(times[LLAMA], count, cache, times[BANDWIDTH]), "%")
+            yield Line(
+                row,
+                work,
+                ours_rate,
+                "tok/s",
+                factor,
+                bar=DECODE_BARS.get(work),
+                rival=LLAMA,
+                theirs=theirs,
+                share=read,
+            )
+            yield Line(
+                row,
+                f"{work} {LLAMA}'s own",
+                theirs,
+                "tok/s",
+                share(times[LLAMA], count, cache, times[BANDWIDTH]),
+                "%",
+            )
         if work != "gemma":
             bar = 0.7 if work == "starter" else 0.9
-            yield Line(row, f"{work} of bandwidth", ours_rate, "tok/s", read, "%", bar, rival="GB/s", theirs=median(times[BANDWIDTH]) / 1e9)
+            yield Line(
+                row,
+                f"{work} of bandwidth",
+                ours_rate,
+                "tok/s",
+                read,
+                "%",
+                bar,
+                rival="GB/s",
+                theirs=median(times[BANDWIDTH]) / 1e9,
+            )
         if work in SHAPES:
             yield from _shape_prefill(options, work, runners, ids)
 
@@ -60,13 +92,15 @@ def _shape_prefill(options: Options, work: str, runners: list[Runner], ids: list
     ours = times[runners[0].name]
     if LLAMA in times:
         yield Line(
-            "shapes", f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[LLAMA], ours), bar=1.5, rival=LLAMA,
-            theirs=512 / median(times[LLAMA]),
+            "shapes", f"{work} prefill 512", 512 / median(ours), "tok/s", ratio(times[LLAMA], ours), bar=1.5,
+            rival=LLAMA, theirs=512 / median(times[LLAMA]),
         )  # fmt: skip
 
 
 def depth(options: Options, work: str) -> Iterator[Line]:
-    """Decode behind 4,096 tokens, beside llama.cpp; "MODEL caches": every cache type of ours beside our fp16."""
+    """Decode behind 4,096 tokens, beside llama.cpp; "MODEL caches": every cache type of ours beside our
+    fp16.
+    """
     name, _, caches = work.partition(" ")
     path, count = options.model(name), 32
     with ExitStack() as stack:
@@ -79,16 +113,34 @@ def depth(options: Options, work: str) -> Iterator[Line]:
             for dtype in types:
                 bar = 1.0 if dtype.startswith(("q", "fp8")) else None
                 factor, plain = seconds["fp16"] / seconds[dtype], 1 / seconds["fp16"]
-                yield Line("depth", f"{work} {dtype}", 1 / seconds[dtype], "tok/s", factor, bar=bar, rival="our fp16", theirs=plain)
+                yield Line(
+                    "depth",
+                    f"{work} {dtype}",
+                    1 / seconds[dtype],
+                    "tok/s",
+                    factor,
+                    bar=bar,
+                    rival="our fp16",
+                    theirs=plain,
+                )
             return
-        runners: list[Runner] = [ours, *open_rivals(stack, (LLAMA,), path, options.threads, DEPTH + 2 * count, options.openvino)]
+        runners: list[Runner] = [
+            ours,
+            *open_rivals(stack, (LLAMA,), path, options.threads, DEPTH + 2 * count, options.openvino),
+        ]
         warm(runners, ids)
         in_turn(timed(runners, ids[:DEPTH], 0, one_by_one=False), 1)
-        times = in_turn(with_bandwidth(timed(runners, ids[DEPTH : DEPTH + count], DEPTH, one_by_one=True), options.threads), options.repeat)
+        times = in_turn(
+            with_bandwidth(
+                timed(runners, ids[DEPTH : DEPTH + count], DEPTH, one_by_one=True), options.threads
+            ),
+            options.repeat,
+        )
         if LLAMA in times:
             yield Line(
-                "depth", f"{work} at {DEPTH}", count / median(times[ours.name]), "tok/s", ratio(times[LLAMA], times[ours.name]),
-                bar=DEPTH_BARS[name], rival=LLAMA, theirs=count / median(times[LLAMA]),
+                "depth", f"{work} at {DEPTH}", count / median(times[ours.name]), "tok/s",
+                ratio(times[LLAMA], times[ours.name]), bar=DEPTH_BARS[name], rival=LLAMA,
+                theirs=count / median(times[LLAMA]),
             )  # fmt: skip
 
 
@@ -96,22 +148,41 @@ def prefill(options: Options, work: str) -> Iterator[Line]:
     """512 and 2,048 tokens beside every rival; the best of them is the bar. And 2,048 beside our own 512."""
     path = options.model(work)
     with ExitStack() as stack:
-        ours, cache = stack.enter_context(opened(path, options.threads, 2304, prompt_bits=options.prompt_bits))
-        runners: list[Runner] = [ours, *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.openvino)]
+        ours, cache = stack.enter_context(
+            opened(path, options.threads, 2304, prompt_bits=options.prompt_bits)
+        )
+        runners: list[Runner] = [
+            ours,
+            *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.openvino),
+        ]
         ids = random_ids(cache, 2304)
         warm(runners, ids)
         per_token: dict[int, list[float]] = {}
         for tokens in (512, 2048):
-            times = in_turn(timed(runners, ids[:tokens], 0, one_by_one=False), options.repeat if tokens == 512 else min(options.repeat, 3))
+            times = in_turn(
+                timed(runners, ids[:tokens], 0, one_by_one=False),
+                options.repeat if tokens == 512 else min(options.repeat, 3),
+            )
             mine = times.pop(ours.name)
             per_token[tokens] = [seconds / tokens for seconds in mine]
             best = min(times, key=lambda name: median(times[name]), default="")
             for name, theirs in times.items():
                 bar = 1.15 if tokens == 512 and name == best else None
                 yield Line(
-                    "prefill", f"{work} {tokens}" + (", the best rival" if name == best else ""), tokens / median(mine), "tok/s",
-                    ratio(theirs, mine), bar=bar, rival=name, theirs=tokens / median(theirs),
+                    "prefill", f"{work} {tokens}" + (", the best rival" if name == best else ""),
+                    tokens / median(mine), "tok/s", ratio(theirs, mine), bar=bar, rival=name,
+                    theirs=tokens / median(theirs),
                 )  # fmt: skip
         # not in one repetition: a long run follows the short ones
         short, long = 1 / median(per_token[512]), 1 / median(per_token[2048])
-        yield Line("prefill", f"{work} 2048 of 512", long, "tok/s", long / short, "%", 0.75, rival="our 512", theirs=short)
+        yield Line(
+            "prefill",
+            f"{work} 2048 of 512",
+            long,
+            "tok/s",
+            long / short,
+            "%",
+            0.75,
+            rival="our 512",
+            theirs=short,
+        )

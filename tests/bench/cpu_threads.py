@@ -13,7 +13,20 @@ from statistics import median
 from engine.cli.bench import Runner
 from engine.kv_cache.pages import Lease
 from engine.models.paged import PagedCache
-from tests.bench.cpu_kit import BANDWIDTH, SHAPES, Line, Options, in_turn, opened, random_ids, ratio, share, timed, warm, with_bandwidth
+from tests.bench.cpu_kit import (
+    BANDWIDTH,
+    SHAPES,
+    Line,
+    Options,
+    in_turn,
+    opened,
+    random_ids,
+    ratio,
+    share,
+    timed,
+    warm,
+    with_bandwidth,
+)
 from tests.bench.rivals import open_rivals
 
 LLAMA = "llama.cpp"
@@ -33,7 +46,9 @@ def spinner() -> Iterator[None]:
 
 
 def neighbour(options: Options, work: str) -> Iterator[Line]:
-    """Decode with all threads beside a program that spins, against our one thread alone and llama.cpp beside the same program."""
+    """Decode with all threads beside a program that spins, against our one thread alone and llama.cpp
+    beside the same program.
+    """
     path, count, threads = options.model(work), 32, options.threads
     with ExitStack() as stack:
         several, cache = stack.enter_context(opened(path, threads, 256))
@@ -48,18 +63,29 @@ def neighbour(options: Options, work: str) -> Iterator[Line]:
         for _ in range(options.repeat):
             alone.append(one.run(ids[:count], 0, one_by_one=True))
             with spinner():
-                for name, seconds in in_turn(timed([several, *rivals], ids[:count], 0, one_by_one=True), 1).items():
+                for name, seconds in in_turn(
+                    timed([several, *rivals], ids[:count], 0, one_by_one=True), 1
+                ).items():
                     beside.setdefault(name, []).extend(seconds)
         mine = beside.pop(several.name)
         rate = count / median(mine)
         yield Line(
-            "neighbour", f"{work}, {threads} threads", rate, "tok/s", ratio(alone, mine), bar=0.85, rival="our 1 thread alone",
-            theirs=count / median(alone),
+            "neighbour", f"{work}, {threads} threads", rate, "tok/s", ratio(alone, mine), bar=0.85,
+            rival="our 1 thread alone", theirs=count / median(alone),
         )  # fmt: skip
         for name, seconds in beside.items():
             if len(seconds) == len(mine):
                 factor, theirs = ratio(seconds, mine), count / median(seconds)
-                yield Line("neighbour", f"{work}, {threads} threads", rate, "tok/s", factor, bar=4.0, rival=name, theirs=theirs)
+                yield Line(
+                    "neighbour",
+                    f"{work}, {threads} threads",
+                    rate,
+                    "tok/s",
+                    factor,
+                    bar=4.0,
+                    rival=name,
+                    theirs=theirs,
+                )
 
 
 def verify(options: Options, work: str) -> Iterator[Line]:
@@ -76,24 +102,30 @@ def verify(options: Options, work: str) -> Iterator[Line]:
         sizes = (1, *VERIFY_BARS)
         lease = stack.enter_context(cache.table.open(()))
         cache.run(lease, ids[:start])
-        work_of = {str(rows): partial(_pass, cache, lease, ids[start : start + rows], start) for rows in sizes}
+        work_of = {
+            str(rows): partial(_pass, cache, lease, ids[start : start + rows], start) for rows in sizes
+        }
         in_turn(work_of, 2)  # warms up
         times = in_turn(work_of, (4 if work in SHAPES else 12) * options.repeat)
         theirs = in_turn(
-            {str(rows): partial(rival.run, ids[start : start + rows], start, one_by_one=False) for rival in rivals for rows in sizes},
+            {
+                str(rows): partial(rival.run, ids[start : start + rows], start, one_by_one=False)
+                for rival in rivals
+                for rows in sizes
+            },
             options.repeat,
         )
         for rows, bar in VERIFY_BARS.items():
             mine = times[str(rows)]
             yield Line(
-                "verify", f"{work}, {rows} rows", 1e3 * median(mine), "ms", ratio(mine, times["1"]), bar=bar, at_most=True,
-                rival="our one row", theirs=1e3 * median(times["1"]),
+                "verify", f"{work}, {rows} rows", 1e3 * median(mine), "ms", ratio(mine, times["1"]), bar=bar,
+                at_most=True, rival="our one row", theirs=1e3 * median(times["1"]),
             )  # fmt: skip
             if str(rows) in theirs and "1" in theirs:
                 took = theirs[str(rows)]
                 yield Line(
-                    "verify", f"{work}, {rows} rows, {LLAMA}", 1e3 * median(took), "ms", ratio(took, theirs["1"]), rival="its one row",
-                    theirs=1e3 * median(theirs["1"]),
+                    "verify", f"{work}, {rows} rows, {LLAMA}", 1e3 * median(took), "ms",
+                    ratio(took, theirs["1"]), rival="its one row", theirs=1e3 * median(theirs["1"]),
                 )  # fmt: skip
 
 
@@ -122,4 +154,14 @@ def thread(options: Options, work: str) -> Iterator[Line]:
             yield Line("thread", work, rate, "tok/s", factor, bar=bar, rival=LLAMA, theirs=theirs, share=read)
         if work in SHAPES:
             bandwidth = median(times[BANDWIDTH]) / 1e9
-            yield Line("thread", f"{work} of bandwidth", rate, "tok/s", read, "%", 0.9, rival="GB/s, one thread", theirs=bandwidth)
+            yield Line(
+                "thread",
+                f"{work} of bandwidth",
+                rate,
+                "tok/s",
+                read,
+                "%",
+                0.9,
+                rival="GB/s, one thread",
+                theirs=bandwidth,
+            )

@@ -1,4 +1,6 @@
-"""Of `tests.bench.bench_cuda`: Llamas made of few random bytes that all layers share, and what is timed on them."""
+"""Of `tests.bench.bench_cuda`: Llamas made of few random bytes that all layers share, and what is timed on
+them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: tokens before a decode, prompts, tokens of a decode; bytes of the copy and side of the matrices beside it."""
+    """What is measured: tokens before a decode, prompts, tokens of a decode; bytes of the copy and side of
+    the matrices beside it.
+    """
 
     depths: tuple[int, ...]
     prompts: tuple[int, ...]
@@ -57,10 +61,12 @@ class Plan:
         return max(max(self.depths) + 2 * self.tokens + 8, *self.prompts)
 
 
-def _llama(layers: int, width: int, heads: int, kv_heads: int, head_dim: int, inner: int, vocabulary: int) -> Tiny:
+def _llama(
+    layers: int, width: int, heads: int, kv_heads: int, head_dim: int, inner: int, vocabulary: int
+) -> Tiny:
     return Tiny(
-        layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn_width=inner, vocab_size=vocabulary,
-        context_length=1 << 16, tied=False,
+        layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn_width=inner,
+        vocab_size=vocabulary, context_length=1 << 16, tied=False,
     )  # fmt: skip
 
 
@@ -77,7 +83,10 @@ SHAPES = {
 
 
 class Made:
-    """A `Checkpoint` in memory. Tensors of one shape share their bytes, so that a model takes the host's memory of one layer."""
+    """A `Checkpoint` in memory.
+
+    Tensors of one shape share their bytes, so that a model takes the host's memory of one layer.
+    """
 
     format = "safetensors"
 
@@ -93,7 +102,9 @@ class Made:
         for name, entry in llama_entries(shape.sizes, KINDS[kind]).items():
             size = widths[entry.type] * int(np.prod(entry.shape))
             content = entry.content if entry.content is not None else _pattern(entry.type)
-            data = self._bytes.setdefault((entry.type, entry.shape, entry.content is None), np.resize(content, size))
+            data = self._bytes.setdefault(
+                (entry.type, entry.shape, entry.content is None), np.resize(content, size)
+            )
             found[name] = FileTensor(name, entry.type, entry.shape, data)
         self.tensors: dict[str, RawTensor] = wrap_quantised(found, config)
 
@@ -107,7 +118,9 @@ class Subject:
 
     def __init__(self, shape: Shape, kind: str, plan: Plan, cache: PagedCache, device: Device) -> None:
         self.shape, self.kind, self._plan, self._cache, self._device = shape, kind, plan, cache, device
-        self._ids = [int(i) for i in np.random.default_rng(0).integers(0, shape.sizes.vocab_size, plan.context)]
+        self._ids = [
+            int(i) for i in np.random.default_rng(0).integers(0, shape.sizes.vocab_size, plan.context)
+        ]
         self._lease = cache.table.open(())
 
     def step_bytes(self, depth: int) -> float:
@@ -116,7 +129,9 @@ class Subject:
         return self._cache.model.weight_bytes_per_token + depth * page
 
     def prompt_operations(self, tokens: int) -> float:
-        """Floating-point operations of a prompt: two for each weight of the layers and token, and attention's two products."""
+        """Floating-point operations of a prompt: two for each weight of the layers and token, and
+        attention's two products.
+        """
         sizes = self.shape.sizes
         attention = sizes.width * sizes.head_dim * 2 * (sizes.heads + sizes.kv_heads)
         layer = attention + 3 * sizes.width * sizes.ffn_width
@@ -184,7 +199,9 @@ class Subject:
         try:
             self._lease.reserve(start + tokens + 2)
             self._cache.settle(self._lease)
-            decode_loop.start(self._ids[: start + 1], np.array(self._lease.pages, np.int32), lambda place: 0.5)
+            decode_loop.start(
+                self._ids[: start + 1], np.array(self._lease.pages, np.int32), lambda place: 0.5
+            )
             for number in range(tokens):
                 assert decode_loop.next(number + 1 < tokens) is not None, "the device could not draw"
         finally:

@@ -1,4 +1,6 @@
-"""`transformers` beside the CUDA engine: a static cache and torch.compile, bf16, weights of the same shapes on the same card."""
+"""`transformers` beside the CUDA engine: a static cache and torch.compile, bf16, weights of the same
+shapes on the same card.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from tests.tiny import tiny_config
 
 
 def transformers_seconds(shape: Shape, plan: Plan, device: str = "") -> dict[str, float]:
-    """Seconds of "decode at D" (one token) and "prompt of N", as `bench_cuda` calls them; `device` as torch names it.
+    """Seconds of "decode at D" (one token) and "prompt of N", as `bench_cuda` calls them; `device` as torch
+    names it.
 
     What does not fit into the card's memory is left out.
     """
@@ -19,7 +22,9 @@ def transformers_seconds(shape: Shape, plan: Plan, device: str = "") -> dict[str
     from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    config = LlamaConfig(**{key: value for key, value in tiny_config(shape.sizes).items() if key != "architectures"})
+    config = LlamaConfig(
+        **{key: value for key, value in tiny_config(shape.sizes).items() if key != "architectures"}
+    )
     found: dict[str, float] = {}
     try:
         with torch.device("meta"):
@@ -29,7 +34,11 @@ def transformers_seconds(shape: Shape, plan: Plan, device: str = "") -> dict[str
             for parameter in model.parameters():
                 parameter.normal_(0, 0.02)
             model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its tables were empty, too
-        step = torch.compile(model, mode="reduce-overhead", fullgraph=True) if device.startswith("cuda") else model
+        step = (
+            torch.compile(model, mode="reduce-overhead", fullgraph=True)
+            if device.startswith("cuda")
+            else model
+        )
         for depth in plan.depths:
             found[f"decode at {depth}"] = _decode(model, step, config, depth, plan, device, StaticCache)
         for tokens in plan.prompts:
@@ -53,16 +62,30 @@ def _decode(model, step, config, depth: int, plan: Plan, device: str, static_cac
         for start in range(0, depth + 1, 4096):
             part = ids[:, start : start + 4096]
             places = torch.arange(start, start + part.shape[1], device=device)
-            model(part, past_key_values=cache, cache_position=places, position_ids=places[None], use_cache=True, logits_to_keep=1)
+            model(
+                part,
+                past_key_values=cache,
+                cache_position=places,
+                position_ids=places[None],
+                use_cache=True,
+                logits_to_keep=1,
+            )
 
         def tokens() -> None:
-            for layer in cache.layers:  # transformers 5 counts what it holds, and older ones go by the position alone
+            # transformers 5 counts what it holds, and older ones go by the position alone
+            for layer in cache.layers:
                 if isinstance(getattr(layer, "cumulative_length", None), torch.Tensor):
                     layer.cumulative_length.fill_(depth + 1)
             place = torch.tensor([depth + 1], device=device)
             token = torch.zeros(1, 1, dtype=torch.long, device=device)
             for _ in range(plan.tokens):
-                logits = step(token, past_key_values=cache, cache_position=place, position_ids=place[None], use_cache=True).logits
+                logits = step(
+                    token,
+                    past_key_values=cache,
+                    cache_position=place,
+                    position_ids=place[None],
+                    use_cache=True,
+                ).logits
                 token = logits[:, -1:].argmax(-1)
                 place = place + 1
 

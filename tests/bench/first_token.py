@@ -1,10 +1,11 @@
-"""A fresh process to its first token: loads a model as the programs do, begins a reply, and tells what memory that took.
+"""A fresh process to its first token: loads a model as the programs do, begins a reply, and tells what memory
+that took.
 
     python -m tests.bench.first_token MODEL THREADS CONTEXT
 
-Prints one line "first" when the first text is there, then one JSON object: bytes `resident` at that time and the `peak` before it,
-what the headers said of `weights` and `cache`, and the seconds that the model took to be `loaded`. CONTEXT 0 is the settings' own. Started
-by `tests.bench.bench_cpu`.
+Prints one line "first" when the first text is there, then one JSON object: bytes `resident` at that time and
+the `peak` before it, what the headers said of `weights` and `cache`, and the seconds that the model took to
+be `loaded`. CONTEXT 0 is the settings' own. Started by `tests.bench.bench_cpu`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from engine.settings import CacheSettings, LoadSettings
 
 def memory(field: str) -> int:
     """Bytes by /proc/self/status."""
-    line = next(each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(field + ":"))
+    line = next(
+        each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(field + ":")
+    )
     return 1024 * int(line.split()[1])
 
 

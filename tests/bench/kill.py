@@ -1,13 +1,16 @@
-"""`kill -9` under load, also while a reply grows: at most half a second of the running text is lost, and nothing else.
+"""`kill -9` under load, also while a reply grows: at most half a second of the running text is lost, and
+nothing else.
 
     python -m tests.bench.kill [--kills 200] [--seed 1] [--model FILE]
 
-Each time the busy user works in a window over the same data until it is killed; then the store is compared with the user's own log,
-which an O_APPEND file keeps through the kill. Half of the kills wait for a reply that grows on the screen, the others in turn for each
-other act, and fall at a random moment after it. The starter model (or FILE) writes in half of the kills, a fast fake one in the others.
-Running text is a reply that grows, of one of several participants too, a notebook that the model writes on, and what is being typed into
-one; what was typed before a notebook was left is logged as saved. The last line is one JSON object; the exit code is 1 when something
-was lost, or when an act or a growing reply was met too seldom for the run to prove anything.
+Each time the busy user works in a window over the same data until it is killed; then the store is compared
+with the user's own log, which an O_APPEND file keeps through the kill. Half of the kills wait for a reply
+that grows on the screen, the others in turn for each other act, and fall at a random moment after it. The
+starter model (or FILE) writes in half of the kills, a fast fake one in the others. Running text is a reply
+that grows, of one of several participants too, a notebook that the model writes on, and what is being typed
+into one; what was typed before a notebook was left is logged as saved. The last line is one JSON object; the
+exit code is 1 when something was lost, or when an act or a growing reply was met too seldom for the run to
+prove anything.
 """
 
 from __future__ import annotations
@@ -44,10 +47,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Killing:
-    """Kills over one data folder, while `model` writes in every other pair of them (None: a fake model in all).
+    """Kills over one data folder, while `model` writes in every other pair of them (None: a fake model in
+    all).
 
-    `lost` says what was lost, one sentence each, `counts` what was done meanwhile, `met` how many kills followed the act that
-    they waited for, and "growing" in how many a reply was growing on the screen.
+    `lost` says what was lost, one sentence each, `counts` what was done meanwhile, `met` how many kills
+    followed the act that they waited for, and "growing" in how many a reply was growing on the screen.
     """
 
     def __init__(self, folder: Path, seed: int, model: Path | None = None) -> None:
@@ -63,12 +67,26 @@ class Killing:
         number, self._kills = self._kills, self._kills + 1
         wanted = "seen" if number % 2 == 0 else ACTS[number // 2 % len(ACTS)]
         real = self._model is not None and number // 2 % 2 == 0
-        folder = self.folder / ("real" if real else "fake")  # the fake one's words are known, so its text is judged word by word
+        # the fake one's words are known, so its text is judged word by word
+        folder = self.folder / ("real" if real else "fake")
         folder.mkdir(exist_ok=True)
         log = self.folder / f"log{self._first + number}"
         environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "INGLENOOK_DATA": str(folder)}
-        command = [sys.executable, "-m", "tests.bench.busy_user", str(folder), str(log), str(self._first + number), wanted]
-        user = subprocess.Popen([*command, *([str(self._model)] if real else [])], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.busy_user",
+            str(folder),
+            str(log),
+            str(self._first + number),
+            wanted,
+        ]
+        user = subprocess.Popen(
+            [*command, *([str(self._model)] if real else [])],
+            cwd=ROOT,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             self._wait(user, log, "ready")
             met = self._wait(user, log, wanted)
@@ -100,8 +118,16 @@ class Killing:
 
     def too_seldom(self) -> list[str]:
         """What the kills met too seldom to prove anything, one sentence each."""
-        bars = {"seen": self._kills // 3, "growing": self._kills // 5, **dict.fromkeys(ACTS, self._kills // (4 * len(ACTS)))}
-        return [f"{what}: met in {self.met[what]} kills of at least {bar}" for what, bar in bars.items() if self.met[what] < bar]
+        bars = {
+            "seen": self._kills // 3,
+            "growing": self._kills // 5,
+            **dict.fromkeys(ACTS, self._kills // (4 * len(ACTS))),
+        }
+        return [
+            f"{what}: met in {self.met[what]} kills of at least {bar}"
+            for what, bar in bars.items()
+            if self.met[what] < bar
+        ]
 
     def _compare(self, folder: Path, told: list[dict[str, Any]], killed: float, real: bool) -> None:
         self.counts.update(line["kind"] for line in told)
@@ -131,7 +157,9 @@ class Killing:
                 elif row[0] != line.get("speaker", row[0]):
                     self.lost.append(f"{line['text']!r} was said by {line['speaker']!r}, not by {row[0]!r}")
             elif kind in ("imported", "notebook", "cast"):
-                row = database.execute("SELECT roles FROM conversations WHERE id = ?", (line["chat"],)).fetchone()
+                row = database.execute(
+                    "SELECT roles FROM conversations WHERE id = ?", (line["chat"],)
+                ).fetchone()
                 if row is None:
                     self.lost.append(f"the chat {line['chat']} is gone: {kind}")
                 elif kind == "cast" and int(Roles.read(row[0]).user.removeprefix("Cy") or 0) < line["number"]:
@@ -139,7 +167,9 @@ class Killing:
             elif kind == "renamed":
                 titles[line["chat"]] = line["title"]
             elif kind == "deleted":
-                row = database.execute("SELECT deleted FROM conversations WHERE id = ?", (line["chat"],)).fetchone()
+                row = database.execute(
+                    "SELECT deleted FROM conversations WHERE id = ?", (line["chat"],)
+                ).fetchone()
                 if row is not None and not row[0]:
                     self.lost.append(f"the deleted chat {line['chat']} is back")
         for chat, title in titles.items():
@@ -147,22 +177,34 @@ class Killing:
             if row is None or (row[0] != title and not row[0].startswith("Title ")):
                 self.lost.append(f"the title {title!r} is gone")
 
-    def _compare_reply(self, database: Database, told: list[dict[str, Any]], killed: float, real: bool) -> None:
+    def _compare_reply(
+        self, database: Database, told: list[dict[str, Any]], killed: float, real: bool
+    ) -> None:
         for message, lines in _by_id(told, "seen").items():
-            row = database.execute("SELECT text, state, speaker FROM messages WHERE id = ?", (message,)).fetchone()
+            row = database.execute(
+                "SELECT text, state, speaker FROM messages WHERE id = ?", (message,)
+            ).fetchone()
             if row is None or row[1] == "running":
                 self.lost.append(f"the reply {message} is gone or still runs")
                 continue
             text, speaker = row[0], row[2]
             # The fake model leaves out as many words as the begun name before a role's reply has.
             known = real or REPLY.startswith(text) or (speaker and text in REPLY)
-            if not known or any(checksum(text[: line["length"]]) != line["checksum"] for line in lines if line["length"] <= len(text)):
+            if not known or any(
+                checksum(text[: line["length"]]) != line["checksum"]
+                for line in lines
+                if line["length"] <= len(text)
+            ):
                 self.lost.append(f"the reply {message} has text that nobody wrote")
             if speaker != lines[-1]["speaker"]:
                 self.lost.append(f"the reply {message} is by {speaker!r}, not by {lines[-1]['speaker']!r}")
-            self._judge("reply", message, [line["time"] for line in lines if line["length"] > len(text)], killed)
+            self._judge(
+                "reply", message, [line["time"] for line in lines if line["length"] > len(text)], killed
+            )
 
-    def _compare_notebooks(self, database: Database, told: list[dict[str, Any]], killed: float, real: bool) -> None:
+    def _compare_notebooks(
+        self, database: Database, told: list[dict[str, Any]], killed: float, real: bool
+    ) -> None:
         typed, grown, saved = _by_id(told, "typed"), _by_id(told, "grown"), _by_id(told, "saved")
         for message in typed.keys() | grown.keys():
             row = database.execute("SELECT text FROM messages WHERE id = ?", (message,)).fetchone()
@@ -174,7 +216,11 @@ class Killing:
             there = {int(number) for number in re.findall(r"t(\d+) ", row[0])}
             missing = [line for line in typed.get(message, ()) if line["number"] not in there]
             last = max((line["number"] for line in saved.get(message, ())), default=0)
-            self.lost += [f"the word {line['number']} was told as saved and is gone" for line in missing if line["number"] <= last]
+            self.lost += [
+                f"the word {line['number']} was told as saved and is gone"
+                for line in missing
+                if line["number"] <= last
+            ]
             self._judge("typing", message, [line["time"] for line in missing], killed)
             short = [line["time"] for line in grown.get(message, ()) if line["length"] > len(row[0])]
             self._judge("notebook", message, short, killed)
@@ -211,7 +257,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--model", type=Path, help="a model file; without it the starter model, fetched when it is not there")
+    parser.add_argument(
+        "--model", type=Path, help="a model file; without it the starter model, fetched when it is not there"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         killing = Killing(Path(name), options.seed, options.model or starter_model())

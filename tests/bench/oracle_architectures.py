@@ -1,11 +1,12 @@
-"""Hold our reading of GGUF files against llama.cpp itself: every tiny architecture, written as its converter would, run by both.
+"""Hold our reading of GGUF files against llama.cpp itself: every tiny architecture, written as its converter
+would, run by both.
 
     python -m tests.bench.oracle_architectures [PART OF A NAME]
 
-Needs the `bench` extra. Prints the largest difference of logits as a share of the largest logit, for llama.cpp against us and against
-transformers. F32 weights and cache, no flash attention. Known to differ: llama.cpp has no windows in its `llama` (Mistral) and
-`phi3` graphs, takes gelu from a table in half precision (3e-4 and more), and rounds the ends of GPT-OSS's yarn ramp, which the
-makers' own code does not.
+Needs the `bench` extra. Prints the largest difference of logits as a share of the largest logit, for
+llama.cpp against us and against transformers. F32 weights and cache, no flash attention. Known to differ:
+llama.cpp has no windows in its `llama` (Mistral) and `phi3` graphs, takes gelu from a table in half precision
+(3e-4 and more), and rounds the ends of GPT-OSS's yarn ramp, which the makers' own code does not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ import llama_cpp
 import numpy as np
 
 from tests.engine.models.all_cases import CASES
-from tests.engine.models.architectures import Case, Floats, expected_logits, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.architectures import (
+    Case,
+    Floats,
+    expected_logits,
+    ids,
+    write_case_gguf,
+    write_checkpoint,
+)
 from tests.engine.models.oracle import load, logits
 
 CONTEXT = 256
@@ -27,7 +35,9 @@ CONTEXT = 256
 def llama_logits(path: Path, tokens: list[int]) -> Floats:
     """(T, V) by llama.cpp."""
     kind = llama_cpp.GGML_TYPE_F32
-    llama = llama_cpp.Llama(str(path), n_ctx=CONTEXT, n_batch=CONTEXT, logits_all=True, verbose=False, type_k=kind, type_v=kind)
+    llama = llama_cpp.Llama(
+        str(path), n_ctx=CONTEXT, n_batch=CONTEXT, logits_all=True, verbose=False, type_k=kind, type_v=kind
+    )
     llama.eval(tokens)
     out = np.array(llama.scores[: len(tokens)], np.float32)
     llama.close()
@@ -45,7 +55,10 @@ def compare(case: Case, folder: Path) -> str:
     tokens = ids(case.length)
     theirs = llama_logits(path, tokens)
     ours = logits(load(path), tokens, context=CONTEXT)
-    return f"{case.name:60} ours {share(ours, theirs):.1e}   transformers {share(expected_logits(case), theirs):.1e}"
+    return (
+        f"{case.name:60} ours {share(ours, theirs):.1e}   transformers "
+        f"{share(expected_logits(case), theirs):.1e}"
+    )
 
 
 def main() -> None:

@@ -1,11 +1,13 @@
-"""Record what llama.cpp says of a model, exact and quantised: the oracle of `tests/engine/test_starter_oracle.py`.
+"""Record what llama.cpp says of a model, exact and quantised: the oracle of
+`tests/engine/test_starter_oracle.py`.
 
     python -m tests.bench.oracle_llama_cpp MODEL.gguf tests/golden/starter.json
 
-Needs the `bench` extra. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32 cache; the rival is
-the file as it is, with llama.cpp's own cache, whose CPU path rounds activations to 8 bits. Both are asked for the logits after
-every token of prompt + the oracle's own greedy continuation, so that the comparison is given the same text so far. A model
-without a chat template is asked the text prompts only. `gemma3.json` was recorded likewise.
+Needs the `bench` extra. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32
+cache; the rival is the file as it is, with llama.cpp's own cache, whose CPU path rounds activations to 8
+bits. Both are asked for the logits after every token of prompt + the oracle's own greedy continuation, so
+that the comparison is given the same text so far. A model without a chat template is asked the text prompts
+only. `gemma3.json` was recorded likewise.
 """
 
 from __future__ import annotations
@@ -36,11 +38,20 @@ def log_softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def open_llama(path: Path, exact: bool) -> llama_cpp.Llama:
-    """llama.cpp with all logits kept, on one thread: several wait for each other, spinning, when anything else runs. An F32 cache
-    for the exact oracle.
+    """llama.cpp with all logits kept, on one thread: several wait for each other, spinning, when anything
+    else runs. An F32 cache for the exact oracle.
     """
     types = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32} if exact else {}
-    return llama_cpp.Llama(str(path), n_ctx=1024, n_batch=1024, logits_all=True, n_threads=1, n_threads_batch=1, verbose=False, **types)
+    return llama_cpp.Llama(
+        str(path),
+        n_ctx=1024,
+        n_batch=1024,
+        logits_all=True,
+        n_threads=1,
+        n_threads_batch=1,
+        verbose=False,
+        **types,
+    )
 
 
 def prompt_ids(llama: llama_cpp.Llama, prompt: dict[str, Any]) -> list[int]:
@@ -73,8 +84,12 @@ def rows_after_prompt(llama: llama_cpp.Llama, ids: list[int]) -> np.ndarray[Any,
 
 
 def perplexity(llama: llama_cpp.Llama, text: str, context: int = 512) -> float:
-    """llama.cpp's method: whole windows, each beginning with BOS where the model wants it, the second half of each scored."""
-    begin = [llama.token_bos()] if llama.metadata.get("tokenizer.ggml.add_bos_token", "false") == "true" else []
+    """llama.cpp's method: whole windows, each beginning with BOS where the model wants it, the second half
+    of each scored.
+    """
+    begin = (
+        [llama.token_bos()] if llama.metadata.get("tokenizer.ggml.add_bos_token", "false") == "true" else []
+    )
     ids = list(llama.tokenize(text.encode(), add_bos=False, special=False))
     losses = []
     for start in range(0, len(ids) - context + 1, context):
@@ -113,7 +128,10 @@ def record(model: Path) -> dict[str, Any]:
                     "ids": ids,
                     "greedy": following,
                     "gaps": [round(float(a - b), 5) for a, b in top[:CONTINUATION, :2]],
-                    "top": {str(i): [[int(t), round(float(p), 5)] for t, p in zip(order[i], top[i], strict=True)] for i in KEPT},
+                    "top": {
+                        str(i): [[int(t), round(float(p), 5)] for t, p in zip(order[i], top[i], strict=True)]
+                        for i in KEPT
+                    },
                 }
             )
         return {
@@ -130,7 +148,9 @@ def record(model: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("output", type=Path)
     arguments = parser.parse_args()

@@ -1,10 +1,12 @@
-"""Every quantisation that llama.cpp's own tool makes of a model: our logits and its own, each held against the exact ones.
+"""Every quantisation that llama.cpp's own tool makes of a model: our logits and its own, each held against
+the exact ones.
 
     python -m tests.bench.oracle_quants F32.gguf [--keep FOLDER] [--types Q4_K_M IQ4_XS ...]
 
-Needs the `bench` extra. For each type the F32 model is quantised by llama.cpp; the exact logits are llama.cpp's on the same file
-dequantised to F32. Told of 256 tokens of text: mean KL divergence from the exact distribution, and how often the likeliest token is
-the same; of the file: decode speed of both engines, in turn, and their ratio.
+Needs the `bench` extra. For each type the F32 model is quantised by llama.cpp; the exact logits are
+llama.cpp's on the same file dequantised to F32. Told of 256 tokens of text: mean KL divergence from the exact
+distribution, and how often the likeliest token is the same; of the file: decode speed of both engines, in
+turn, and their ratio.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ from tests.bench.twins import write_twin
 from tests.engine.models.oracle import finish
 
 TYPES = {
-    "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18,
-    "IQ3_XXS": 23, "IQ4_NL": 25, "IQ3_S": 26, "IQ4_XS": 30, "TQ1_0": 36, "TQ2_0": 37, "BF16": 32, "F16": 1,
+    "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15,
+    "Q5_K_M": 17, "Q6_K": 18, "IQ3_XXS": 23, "IQ4_NL": 25, "IQ3_S": 26, "IQ4_XS": 30, "TQ1_0": 36,
+    "TQ2_0": 37, "BF16": 32, "F16": 1,
 }  # fmt: skip
 """llama.h's numbers of file types."""
 TOKENS = 256
@@ -47,7 +50,9 @@ def quantise(source: Path, target: Path, kind: int) -> bool:
     raw.llama_log_set(SILENCE, ctypes.c_void_p(0))
     parameters = raw.llama_model_quantize_default_params()
     parameters.ftype, parameters.nthread = kind, 2
-    return bool(raw.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) == 0)
+    return bool(
+        raw.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) == 0
+    )
 
 
 def kl(exact: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[float, float]:
@@ -77,7 +82,9 @@ def ours(path: Path, ids: list[int]) -> tuple[np.ndarray[Any, Any], PagedCache]:
     return np.concatenate(rows), cache
 
 
-def speeds(path: Path, cache: PagedCache, ids: list[int], rounds: int = 3, steps: int = 24) -> tuple[float, float]:
+def speeds(
+    path: Path, cache: PagedCache, ids: list[int], rounds: int = 3, steps: int = 24
+) -> tuple[float, float]:
     """Medians of decode tokens/s, ours and llama.cpp's, in turn."""
     rival = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=2, n_threads_batch=2, verbose=False)
     found: tuple[list[float], list[float]] = ([], [])
@@ -101,13 +108,18 @@ def speeds(path: Path, cache: PagedCache, ids: list[int], rounds: int = 3, steps
 
 def main() -> None:
     """See the module docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("--keep", type=Path, help="where quantised files are kept")
     parser.add_argument("--types", nargs="+", default=list(TYPES), choices=list(TYPES))
     options = parser.parse_args()
     text = (GOLDEN / "text_50k.txt").read_text(encoding="utf-8")
-    print("type        MB   KL ours   KL llama.cpp   same ours   same llama.cpp   tok/s ours   llama.cpp   ratio")
+    print(
+        "type        MB   KL ours   KL llama.cpp   same ours   same llama.cpp   tok/s ours   llama.cpp   "
+        "ratio"
+    )
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.types:
             path = (options.keep or Path(scratch)) / f"{options.model.stem}-{name}.gguf"
@@ -121,13 +133,17 @@ def main() -> None:
             write_twin(path, exact_file)
             exact = theirs(exact_file, ids, True)
             mine, cache = ours(path, ids)
-            (divergence, same), (their_divergence, their_same) = kl(exact, mine), kl(exact, theirs(path, ids, False))
+            (divergence, same), (their_divergence, their_same) = (
+                kl(exact, mine),
+                kl(exact, theirs(path, ids, False)),
+            )
             fast, rival_fast = speeds(path, cache, ids)
             cache.close()
             cache.model.close()
             print(
-                f"{name:8}{path.stat().st_size / 1e6:6.0f}  {divergence:.2e}      {their_divergence:.2e}       {same:.4f}          "
-                f"{their_same:.4f}      {fast:7.1f}     {rival_fast:7.1f}    {fast / rival_fast:.2f}",
+                f"{name:8}{path.stat().st_size / 1e6:6.0f}  {divergence:.2e}      "
+                f"{their_divergence:.2e}       {same:.4f}          {their_same:.4f}      {fast:7.1f}     "
+                f"{rival_fast:7.1f}    {fast / rival_fast:.2f}",
                 flush=True,
             )
 

@@ -12,7 +12,9 @@ __all__ = ["PAGES", "act", "page", "top"]
 
 Page = Callable[[Stage], QWidget | None]
 PAGES: dict[str, Page] = {}
-"""By name, in the order they are taken: what brings the page up and returns the widget to be pictured (None: the stage took it)."""
+"""By name, in the order they are taken: what brings the page up and returns the widget to be pictured
+(None: the stage took it).
+"""
 
 
 def page(found: Page) -> Page:
@@ -29,6 +31,10 @@ def act(stage: Stage, name: str) -> None:
 
 def top(stage: Stage) -> QWidget:
     """The window or popup that was opened last, no larger than the screen."""
-    shown = [w for w in QApplication.topLevelWidgets() if w.isVisible() and w is not stage.window and not isinstance(w, QMenu)]
+    shown = [
+        w
+        for w in QApplication.topLevelWidgets()
+        if w.isVisible() and w is not stage.window and not isinstance(w, QMenu)
+    ]
     assert shown, "nothing was opened"
     return stage.fit(shown[-1])

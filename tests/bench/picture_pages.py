@@ -33,7 +33,9 @@ def first_run_download(stage: Stage) -> QWidget:
 
 @page
 def first_run_trouble(stage: Stage) -> QWidget:
-    stage.window.chat.welcome.end_download("huggingface.co cannot be reached: look at the network connection, then try again.")
+    stage.window.chat.welcome.end_download(
+        "huggingface.co cannot be reached: look at the network connection, then try again."
+    )
     return stage.window
 
 
@@ -105,7 +107,9 @@ def finding(stage: Stage) -> QWidget:
 @page
 def tokens(stage: Stage) -> QWidget:
     stage.window.chat.transcript.finding.close()
-    stage.session.set_settings(dataclasses.replace(stage.session.settings(Appearance), token_colours="probability"))
+    stage.session.set_settings(
+        dataclasses.replace(stage.session.settings(Appearance), token_colours="probability")
+    )
     stage.spin(0.5)
     return stage.window
 
@@ -126,7 +130,9 @@ def token_popup(stage: Stage) -> QWidget:
 @page
 def tokens_entropy(stage: Stage) -> QWidget:
     stage.window.chat.transcript.inspection.close()
-    stage.session.set_settings(dataclasses.replace(stage.session.settings(Appearance), token_colours="entropy"))
+    stage.session.set_settings(
+        dataclasses.replace(stage.session.settings(Appearance), token_colours="entropy")
+    )
     return stage.window
 
 
@@ -150,13 +156,19 @@ def banner_info(stage: Stage) -> QWidget:
 
 @page
 def banner_warning(stage: Stage) -> QWidget:
-    words = "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is saved."
+    words = (
+        "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then "
+        "is saved."
+    )
     return _banner(stage, words, "warning", offer=("Show report…", lambda: None))
 
 
 @page
 def banner_error(stage: Stage) -> QWidget:
-    words = "The graphics card ran out of memory: choose a shorter context or a smaller model, then load it again."
+    words = (
+        "The graphics card ran out of memory: choose a shorter context or a smaller model, then load it "
+        "again."
+    )
     return _banner(stage, words, "error", offer=("Load the model again", lambda: None))
 
 
@@ -180,7 +192,10 @@ def context_popup(stage: Stage) -> QWidget:
 @page
 def attachments(stage: Stage) -> QWidget:
     stage.shut()
-    files = {"garden plan.md": "# Plan\n\n- peas\n", "a very long name of a table with all the seeds of 2026.csv": "a;b\n1;2\n" * 90}
+    files = {
+        "garden plan.md": "# Plan\n\n- peas\n",
+        "a very long name of a table with all the seeds of 2026.csv": "a;b\n1;2\n" * 90,
+    }
     for name, text in files.items():
         (stage.folder / name).write_text(text, encoding="utf-8")
         stage.window.files.take([stage.folder / name])
@@ -220,7 +235,11 @@ def queue(stage: Stage) -> QWidget:
     stage.window.chat.composer.set_text("")
     stage.begin_reply()
     writing.queue.add("And how deep do carrots go?", "")
-    writing.queue.add("Then write the whole plan once more as a table with one row for each week, and leave out what we said of herbs.", "")
+    writing.queue.add(
+        "Then write the whole plan once more as a table with one row for each week, and leave out what we "
+        "said of herbs.",
+        "",
+    )
     return stage.window
 
 
@@ -252,7 +271,10 @@ def prompts_empty(stage: Stage) -> QWidget:
 @page
 def prompts(stage: Stage) -> QWidget:
     service = stage.window.services.writing.prompts
-    for name, text in (("Translate", "Say {{text}} in {{language=French}}."), ("Shorten", "Make this shorter:\n\n{{text}}")):
+    for name, text in (
+        ("Translate", "Say {{text}} in {{language=French}}."),
+        ("Shorten", "Make this shorter:\n\n{{text}}"),
+    ):
         service.put(Prompt(0, name, text))
     return top(stage)
 

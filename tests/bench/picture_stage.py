@@ -1,4 +1,6 @@
-"""The window over a fake model and a filled store, for `tests.bench.pictures`: opens it, fills it, waits, and takes pictures."""
+"""The window over a fake model and a filled store, for `tests.bench.pictures`: opens it, fills it, waits,
+and takes pictures.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +27,30 @@ __all__ = ["TALK", "Stage"]
 TALK = (
     (
         "When should I sow peas in a cold spring?",
-        "Sow them as soon as the soil can be worked and is above **5 °C** a hand deep.\n\n"
-        "| crop | soil | depth |\n|---|---:|---:|\n| peas | 5 °C | 4 cm |\n| broad beans | 4 °C | 6 cm |\n| carrots | 7 °C | 1 cm |\n\n"
-        "- [x] cover the bed with fleece\n- [ ] soak the seeds for a night\n\n1. [x] dig\n2. [ ] rake\n\n"
-        "Peas that wait in wet, cold soil rot before they come up.[^1]\n\n"
-        "[^1]: Below 4 °C nothing moves for weeks.",
+        "Sow them as soon as the soil can be worked and is above **5 °C** a hand deep.\n\n| crop | soil | "
+        "depth |\n|---|---:|---:|\n| peas | 5 °C | 4 cm |\n| broad beans | 4 °C | 6 cm |\n| carrots | 7 °C "
+        "| 1 cm |\n\n- [x] cover the bed with fleece\n- [ ] soak the seeds for a night\n\n1. [x] dig\n2. [ "
+        "] rake\n\nPeas that wait in wet, cold soil rot before they come up.[^1]\n\n[^1]: Below 4 °C "
+        "nothing moves for weeks.",
     ),
     (
         "How much rain does a basin under my roof catch?",
-        "<think>Roof area times rain, less what is lost on the way. I should give the formula and a small script.</think>"
-        "With a roof of area $A$, rain $r$ and a loss of one tenth, the basin gets\n\n$$V = 0.9\\,A\\,r$$\n\n"
-        "```python\ndef caught(area_m2: float, rain_mm: float, loss: float = 0.1) -> float:\n"
-        "    \"\"\"Litres in the basin.\"\"\"\n    return area_m2 * rain_mm * (1 - loss)  # 1 mm on 1 m² is 1 litre\n\n\n"
-        "print(caught(42, 18))  # 680.4\n```\n\nSo 18 mm of rain on 42 m² fill a basin of 680 litres. "
-        "See [how gutters are measured](https://example.org/gutters), and keep `loss` higher for a green roof.",
+        "<think>Roof area times rain, less what is lost on the way. I should give the formula and a small "
+        "script.</think>With a roof of area $A$, rain $r$ and a loss of one tenth, the basin gets\n\n$$V = "
+        "0.9\\,A\\,r$$\n\n```python\ndef caught(area_m2: float, rain_mm: float, loss: float = 0.1) -> "
+        "float:\n    \"\"\"Litres in the basin.\"\"\"\n    return area_m2 * rain_mm * (1 - loss)  # 1 mm "
+        "on 1 m² is 1 litre\n\n\nprint(caught(42, 18))  # 680.4\n```\n\nSo 18 mm of rain on 42 m² fill a "
+        "basin of 680 litres. See [how gutters are measured](https://example.org/gutters), and keep `loss` "
+        "higher for a green roof.",
     ),
 )  # fmt: skip
 """What was said, and how the fake model answers it."""
 _TITLES = (
-    "A kitchen garden", "Letters to the landlord", "Sourdough that does not rise", "Train from Lisbon to Porto", "What is a monad?",
-    "Names for a small boat", "Repairing a bicycle lamp that flickers when it rains", "A poem about the north wind", "Tax on a rented room",
-    "Why is the sky green before hail?", "Refactor the parser", "Vocabulary: Portuguese kitchen words", "Plan for the week",
+    "A kitchen garden", "Letters to the landlord", "Sourdough that does not rise",
+    "Train from Lisbon to Porto", "What is a monad?", "Names for a small boat",
+    "Repairing a bicycle lamp that flickers when it rains", "A poem about the north wind",
+    "Tax on a rented room", "Why is the sky green before hail?", "Refactor the parser",
+    "Vocabulary: Portuguese kitchen words", "Plan for the week",
 )  # fmt: skip
 
 
@@ -55,14 +60,27 @@ def _no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Dow
 
 
 class Stage:
-    """One window over `folder`. `size` is the window's, in its own pixels; no dialog is let larger than it."""
+    """One window over `folder`.
 
-    def __init__(self, app: QApplication, folder: Path, size: tuple[int, int], theme: str, text_scale: int) -> None:
+    `size` is the window's, in its own pixels; no dialog is let larger than it.
+    """
+
+    def __init__(
+        self, app: QApplication, folder: Path, size: tuple[int, int], theme: str, text_scale: int
+    ) -> None:
         self.app, self.folder, self.size = app, folder, size
         self.echo, self.hub = Shelf(folder, 0), FakeHub()
         self.echo.names = ["Qwen3-8B-Instruct-Q4_K_M", "gemma-3-4b-it-Q4_K_M", "Llama-3.2-1B-Instruct-Q8_0"]
         shelf = self.echo
-        api = EngineApi(shelf.open_chat, shelf.describe, _no_fetch, shelf.draft_problem, shelf.find, shelf.measure, self.hub)
+        api = EngineApi(
+            shelf.open_chat,
+            shelf.describe,
+            _no_fetch,
+            shelf.draft_problem,
+            shelf.find,
+            shelf.measure,
+            self.hub,
+        )
         self.desktop = Desktop(app, folder, api)
         self.window, self.session = self.desktop.window, self.desktop.session
         self.session.set_settings(Appearance(theme=theme, text_scale=text_scale, motion="none"))
@@ -109,8 +127,15 @@ class Stage:
         made = []
         for title in _TITLES:
             chat = store.create(title)
-            asked = store.add_message(chat.id, None, "user", f"Tell me of this: {title.lower()}. Are peas of any use for it?")
-            store.add_message(chat.id, asked.id, "assistant", "Peas are of use for nearly everything, and above all for soup.")
+            asked = store.add_message(
+                chat.id, None, "user", f"Tell me of this: {title.lower()}. Are peas of any use for it?"
+            )
+            store.add_message(
+                chat.id,
+                asked.id,
+                "assistant",
+                "Peas are of use for nearly everything, and above all for soup.",
+            )
             made.append(chat.id)
         work = places.create("Work")
         garden = places.create("Garden and kitchen")

@@ -62,7 +62,9 @@ for _number in range(len(PANES)):
 
 @page
 def reload_strip(stage: Stage) -> QWidget:
-    stage.session.set_settings(dataclasses.replace(stage.session.settings(CacheSettings), context_length=2048))
+    stage.session.set_settings(
+        dataclasses.replace(stage.session.settings(CacheSettings), context_length=2048)
+    )
     group = stage.window.inspector.group(CacheSettings)
     group.open()
     return group
@@ -163,7 +165,17 @@ def import_running(stage: Stage) -> QWidget:
 def import_end(stage: Stage) -> QWidget:
     shown = _importing(stage)
     broken = tuple(Broken(f"conversations[{n}].mapping", "it has no messages") for n in (7, 31))
-    told = ImportReport(share=1, new=412, extended=2, known=9, trashed=1, messages=9310, broken=broken, broken_count=2, first=1)
+    told = ImportReport(
+        share=1,
+        new=412,
+        extended=2,
+        known=9,
+        trashed=1,
+        messages=9310,
+        broken=broken,
+        broken_count=2,
+        first=1,
+    )
     shown.show_end(told)  # type: ignore[attr-defined]
     return top(stage)
 
@@ -188,8 +200,13 @@ def backups(stage: Stage) -> QWidget:
 @page
 def report(stage: Stage) -> QWidget:
     stage.shut()
-    words = 'Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File "a.py", line 3\nValueError: 3\n' * 4
-    ErrorReportDialog("An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window).open()
+    words = (
+        'Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File "a.py", line '
+        "3\nValueError: 3\n" * 4
+    )
+    ErrorReportDialog(
+        "An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window
+    ).open()
     stage.spin()
     return top(stage)
 
@@ -198,8 +215,14 @@ def report(stage: Stage) -> QWidget:
 def log(stage: Stage) -> QWidget:
     stage.shut()
     (stage.folder / "logs").mkdir(exist_ok=True)
-    lines = [("INFO", "Inglenook starts"), ("WARNING", "The last model is not at its place any more"), ("ERROR", "Out of memory")]
-    text = "".join(f"2026-03-04 10:1{n}:00,123 {level} desktop.app: {words}\n" for n, (level, words) in enumerate(lines))
+    lines = [
+        ("INFO", "Inglenook starts"),
+        ("WARNING", "The last model is not at its place any more"),
+        ("ERROR", "Out of memory"),
+    ]
+    text = "".join(
+        f"2026-03-04 10:1{n}:00,123 {level} desktop.app: {words}\n" for n, (level, words) in enumerate(lines)
+    )
     (stage.folder / "logs" / "inglenook.log").write_text(text, encoding="utf-8")
     act(stage, "log")
     stage.spin(0.5)

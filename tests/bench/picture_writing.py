@@ -1,4 +1,6 @@
-"""How `tests.bench.pictures` reaches notebooks, chats with several names, and the windows that only some users meet."""
+"""How `tests.bench.pictures` reaches notebooks, chats with several names, and the windows that only some
+users meet.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,19 @@ from tests.bench.picture_list import act, page, top
 from tests.bench.picture_stage import Stage
 
 _STORY = (
-    "The boat had no name when we bought it. It lay on its side in the grass behind the harbour, and the man who sold it to us said "
-    "that it had once been blue.\n\nWe painted it in May. "
+    "The boat had no name when we bought it. It lay on its side in the grass behind the harbour, and the "
+    "man who sold it to us said that it had once been blue.\n\nWe painted it in May. "
 )
 _GOES_ON = (
-    "The first coat went on in the rain, and the second in a wind that carried the smell of the nets over the wall. By the end of the "
-    "month it was blue again, and the man came to look at it and said nothing."
+    "The first coat went on in the rain, and the second in a wind that carried the smell of the nets over "
+    "the wall. By the end of the month it was blue again, and the man came to look at it and said nothing."
 )
-_CAST = Roles((Participant("Ada Lovelace", "A mathematician"), Participant("Cook", "")), ("Robin", "The narrator"), "turn", 1)
+_CAST = Roles(
+    (Participant("Ada Lovelace", "A mathematician"), Participant("Cook", "")),
+    ("Robin", "The narrator"),
+    "turn",
+    1,
+)
 
 # -- the notebook
 
@@ -108,7 +115,10 @@ def roles_empty(stage: Stage) -> QWidget:
 def roles_dialog(stage: Stage) -> QWidget:
     stage.shut()
     people = [persona.id for persona in stage.window.personas.service.personas()] + [0, 0]
-    cast = [dataclasses.replace(one, persona=persona) for one, persona in zip(_CAST.participants, people, strict=False)]
+    cast = [
+        dataclasses.replace(one, persona=persona)
+        for one, persona in zip(_CAST.participants, people, strict=False)
+    ]
     harbour = Participant("The harbour master", "Counts the boats twice and trusts neither number")
     stage.session.new_conversation()
     stage.session.set_roles(dataclasses.replace(_CAST, participants=(*cast, harbour)))

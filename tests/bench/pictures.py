@@ -3,9 +3,9 @@
     python -m tests.bench.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
     python -m tests.bench.pictures --readme MODEL
 
-Each variant is a process of its own over a fake model; OUT/VARIANT/NAME.png are its pictures and, with --sheet, OUT/VARIANT-N.png
-contact sheets of them. It also tells which windows do not become as small as the variant's screen and which pages could not be
-reached; the exit code is 1 if there is one.
+Each variant is a process of its own over a fake model; OUT/VARIANT/NAME.png are its pictures and, with
+--sheet, OUT/VARIANT-N.png contact sheets of them. It also tells which windows do not become as small as the
+variant's screen and which pages could not be reached; the exit code is 1 if there is one.
 --readme takes the pictures of resources/screenshots anew, of real replies.
 """
 
@@ -30,8 +30,16 @@ VARIANTS: dict[str, tuple[int, int, str, int]] = {
     "narrow": (420, 700, "light", 100), "rtl": (1180, 760, "light", 100), "2x": (900, 640, "dark", 100),
 }  # fmt: skip
 """Width and height of the window, scheme, and text size in percent."""
-QUESTIONS = ("What is a comet? Answer in two sentences.", "Write a Python function that sorts words by their length.")
-TITLES = ("Train from Lisbon to Porto", "Plan for the week", "A poem about the north wind", "Repairing a bicycle lamp")
+QUESTIONS = (
+    "What is a comet? Answer in two sentences.",
+    "Write a Python function that sorts words by their length.",
+)
+TITLES = (
+    "Train from Lisbon to Porto",
+    "Plan for the week",
+    "A poem about the north wind",
+    "Repairing a bicycle lamp",
+)
 SEED = 7
 _EACH = 9
 _SHEET, _ACROSS, _GAP = 1500, 3, 12
@@ -87,8 +95,14 @@ def sheets(folder: Path) -> list[Path]:
         few = files[number * _EACH : number * _EACH + _EACH]
         width = (_SHEET - _GAP * (_ACROSS + 1)) // _ACROSS
         images = [QImage(str(file)) for file in few]
-        small = [image.scaledToWidth(min(width, image.width()), Qt.TransformationMode.SmoothTransformation) for image in images]
-        small = [image.scaledToHeight(min(470, image.height()), Qt.TransformationMode.SmoothTransformation) for image in small]
+        small = [
+            image.scaledToWidth(min(width, image.width()), Qt.TransformationMode.SmoothTransformation)
+            for image in images
+        ]
+        small = [
+            image.scaledToHeight(min(470, image.height()), Qt.TransformationMode.SmoothTransformation)
+            for image in small
+        ]
         rows = [range(at, min(at + _ACROSS, len(few))) for at in range(0, len(few), _ACROSS)]
         heights = [max(small[n].height() for n in row) + 26 for row in rows]
         sheet = QImage(_SHEET, sum(heights) + _GAP * (len(rows) + 1), QImage.Format.Format_RGB32)
@@ -146,12 +160,21 @@ def readme(model: Path, out: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.pictures", description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.pictures", description=(__doc__ or "").split("\n", 1)[0]
+    )
     parser.add_argument("out", nargs="?", type=Path, help="folder for the pictures")
-    parser.add_argument("--only", nargs="*", default=[], help="pages whose names have one of these words in them")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="pages whose names have one of these words in them"
+    )
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--sheet", action="store_true", help="contact sheets beside the folders")
-    parser.add_argument("--readme", type=Path, metavar="MODEL", help="take the pictures of resources/screenshots anew, with this model")
+    parser.add_argument(
+        "--readme",
+        type=Path,
+        metavar="MODEL",
+        help="take the pictures of resources/screenshots anew, with this model",
+    )
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.readme:
@@ -169,8 +192,19 @@ def main(arguments: list[str] | None = None) -> int:
         if variant not in VARIANTS:
             parser.error(f"there is no variant {variant!r}: choose of {', '.join(VARIANTS)}")
         environment = {**os.environ, "QT_SCALE_FACTOR": "2" if variant == "2x" else "1"}
-        command = [sys.executable, "-m", "tests.bench.pictures", str(given.out), "--child", variant, "--only", *given.only]
-        ran = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.pictures",
+            str(given.out),
+            "--child",
+            variant,
+            "--only",
+            *given.only,
+        ]
+        ran = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
         wrong += json.loads(ran.stdout.splitlines()[-1])
         if given.sheet:
             print(*sheets(given.out / variant), sep="\n")

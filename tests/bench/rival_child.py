@@ -1,11 +1,14 @@
-"""A rival in a process of its own: told over stdin what to run, tells over stdout how long it took. Started by `tests.bench.rivals`.
+"""A rival in a process of its own: told over stdin what to run, tells over stdout how long it took.
+
+Started by `tests.bench.rivals`.
 
     python tests/bench/rival_child.py KIND MODEL THREADS CONTEXT
 
-Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out is {"name", "version"},
-or {"error"} with what is missing. Nothing but the rival's own packages is imported, so that OpenVINO may live in another virtual
-environment. What is measured: `start` tokens lie in the cache, `ids` are run behind them, whole (prefill) or one by one (decode),
-and nothing is sampled but a greedy token where the rival cannot be asked for less.
+Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out
+is {"name", "version"}, or {"error"} with what is missing. Nothing but the rival's own packages is imported,
+so that OpenVINO may live in another virtual environment. What is measured: `start` tokens lie in the cache,
+`ids` are run behind them, whole (prefill) or one by one (decode), and nothing is sampled but a greedy token
+where the rival cannot be asked for less.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class Engine(Protocol):
 
 
 class Transformers:
-    """Hugging Face transformers on the GGUF file, dequantised as it reads it, in float32 or bfloat16; eager, no compiler."""
+    """Hugging Face transformers on the GGUF file, dequantised as it reads it, in float32 or bfloat16;
+    eager, no compiler.
+    """
 
     def __init__(self, path: Path, threads: int, dtype: str) -> None:
         import torch
@@ -68,28 +73,47 @@ class Transformers:
 
 
 class OpenVino:
-    """OpenVINO GenAI on the GGUF file. As it comes it rounds activations to 8 bits in groups of 32, and to bfloat16 where the CPU
-    multiplies that; `exact` has it keep to float32 throughout. Decoding starts from a prompt of its own.
+    """OpenVINO GenAI on the GGUF file. As it comes it rounds activations to 8 bits in groups of 32, and to
+    bfloat16 where the CPU multiplies that; `exact` has it keep to float32 throughout. Decoding starts from a
+    prompt of its own.
     """
 
     def __init__(self, path: Path, threads: int, exact: bool) -> None:
-        openvino, openvino_genai, self._numpy = (importlib.import_module(name) for name in ("openvino", "openvino_genai", "numpy"))
-        self.name, self.version = "OpenVINO GenAI" + (" float32" if exact else ""), str(openvino_genai.__version__)
+        openvino, openvino_genai, self._numpy = (
+            importlib.import_module(name) for name in ("openvino", "openvino_genai", "numpy")
+        )
+        self.name, self.version = (
+            "OpenVINO GenAI" + (" float32" if exact else ""),
+            str(openvino_genai.__version__),
+        )
         self._tensor = openvino.Tensor
         self._genai = openvino_genai
-        properties = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"} if exact else {}
-        self._pipeline = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=threads, **properties)
+        properties = (
+            {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"} if exact else {}
+        )
+        self._pipeline = openvino_genai.LLMPipeline(
+            str(path), "CPU", INFERENCE_NUM_THREADS=threads, **properties
+        )
         self._turn = 0
 
     def _generate(self, ids: Sequence[int], tokens: int) -> float:
         settings = self._genai.GenerationConfig()
-        settings.max_new_tokens, settings.min_new_tokens, settings.ignore_eos, settings.do_sample = tokens, tokens, True, False
+        settings.max_new_tokens, settings.min_new_tokens, settings.ignore_eos, settings.do_sample = (
+            tokens,
+            tokens,
+            True,
+            False,
+        )
         settings.apply_chat_template = False
         self._turn += 1
-        # another first token each time: a prompt that it knows from before would be taken from its cache of prefixes
+        # another first token each time: a prompt that it knows from before would be taken from its cache of
+        # prefixes
         rows = self._numpy.array([[10 + self._turn, *ids[1:]]], dtype="int64")
         begun = time.perf_counter()
-        self._pipeline.generate(self._genai.TokenizedInputs(self._tensor(rows), self._tensor(self._numpy.ones_like(rows))), settings)
+        self._pipeline.generate(
+            self._genai.TokenizedInputs(self._tensor(rows), self._tensor(self._numpy.ones_like(rows))),
+            settings,
+        )
         return time.perf_counter() - begun
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
@@ -102,7 +126,10 @@ class OpenVino:
 
 
 def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
-    """The rival of this kind. Raises what its package raises, `RuntimeError` for llama.cpp, when it cannot be had."""
+    """The rival of this kind.
+
+    Raises what its package raises, `RuntimeError` for llama.cpp, when it cannot be had.
+    """
     if kind == "llama.cpp":
         sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
         from engine.cli.peers import LlamaCpp

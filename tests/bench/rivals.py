@@ -1,7 +1,9 @@
-"""Other engines as runners of a bench: each in a process of its own, that is stopped while it is not its turn.
+"""Other engines as runners of a bench: each in a process of its own, that is stopped while it is not its
+turn.
 
-A rival's threads can then neither spin beside our turn nor keep the memory of this process, and one that never answers is
-ended (`LIMIT_SECONDS`). OpenVINO GenAI may live in another virtual environment, whose interpreter is given.
+A rival's threads can then neither spin beside our turn nor keep the memory of this process, and one that
+never answers is ended (`LIMIT_SECONDS`). OpenVINO GenAI may live in another virtual environment, whose
+interpreter is given.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ class RivalFailed(RuntimeError):
 class Rival:
     """An engine of `KINDS` with one file; see `engine.cli.bench.Runner`."""
 
-    def __init__(self, kind: str, path: Path, threads: int, context: int, interpreter: str = sys.executable) -> None:
+    def __init__(
+        self, kind: str, path: Path, threads: int, context: int, interpreter: str = sys.executable
+    ) -> None:
         self.name = kind
         command = [interpreter, str(CHILD), kind, str(path.resolve()), str(threads), str(context)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        )
         self._buffer = b""
         try:
             said = self._answer()
@@ -49,7 +55,10 @@ class Rival:
         assert self._process.stdin is not None
         self._send(signal.SIGCONT)
         try:
-            self._process.stdin.write(json.dumps({"ids": [int(i) for i in ids], "start": start, "one_by_one": one_by_one}).encode() + b"\n")
+            self._process.stdin.write(
+                json.dumps({"ids": [int(i) for i in ids], "start": start, "one_by_one": one_by_one}).encode()
+                + b"\n"
+            )
         except OSError as error:
             raise RivalFailed(f"{self.name} ended by itself ({error})") from error
         seconds = float(self._answer()["seconds"])
@@ -87,12 +96,19 @@ class Rival:
             self._process.send_signal(what)
 
 
-def open_rivals(stack: ExitStack, kinds: Sequence[str], path: Path, threads: int, context: int, openvino: str) -> list[Rival]:
-    """Those of `kinds` that can be had, closed with the stack; a line is printed for each other one. `openvino` is its interpreter."""
+def open_rivals(
+    stack: ExitStack, kinds: Sequence[str], path: Path, threads: int, context: int, openvino: str
+) -> list[Rival]:
+    """Those of `kinds` that can be had, closed with the stack; a line is printed for each other one.
+
+    `openvino` is its interpreter.
+    """
     found = []
     for kind in kinds:
         try:
-            rival = Rival(kind, path, threads, context, openvino if kind.startswith("openvino") else sys.executable)
+            rival = Rival(
+                kind, path, threads, context, openvino if kind.startswith("openvino") else sys.executable
+            )
         except RivalFailed as error:
             print(f"    {error}", flush=True)
             continue

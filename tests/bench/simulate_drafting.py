@@ -1,10 +1,12 @@
-"""What n-gram drafting and the lengths of drafts come to, worked out from recorded replies: the same on a machine at rest and a busy one.
+"""What n-gram drafting and the lengths of drafts come to, worked out from recorded replies: the same on a
+machine at rest and a busy one.
 
-Run: python -m tests.bench.simulate_drafting [MODEL.gguf ...] [--tokens 200]. MODEL defaults to $INGLENOOK_STARTER. Each model writes its
-replies once, plainly; then a drafter guesses them again pass by pass, and each pass costs what a table says, in plain passes: rows that
-cost alike each, and rows in blocks of four as kernels take them. A draft model is a coin: it is right with a given probability and costs
-a third of a pass for each guess. The last line is one JSON object: {"ngram": {model: {costs: {work: [median, least]}}}, "model": {costs:
-{rate: [by clocks, with an explicit seed]}}}, speeds over plain passes.
+Run: python -m tests.bench.simulate_drafting [MODEL.gguf ...] [--tokens 200]. MODEL defaults to
+$INGLENOOK_STARTER. Each model writes its replies once, plainly; then a drafter guesses them again pass by
+pass, and each pass costs what a table says, in plain passes: rows that cost alike each, and rows in blocks of
+four as kernels take them. A draft model is a coin: it is right with a given probability and costs a third of
+a pass for each guess. The last line is one JSON object: {"ngram": {model: {costs: {work: [median, least]}}},
+"model": {costs: {rate: [by clocks, with an explicit seed]}}}, speeds over plain passes.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _SHARE = 1 / 3
 _SECONDS = 0.02
 
 
-def replayed(prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: DraftLengthController, draw: random.Random) -> float:
+def replayed(
+    prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: DraftLengthController, draw: random.Random
+) -> float:
     """The speed over plain passes at which n-gram drafting writes a reply that is known."""
     drafter, ids, spent = NgramDrafter(), [*prompt, reply[0]], 0.0
     drafter.extra_cost = pace.extra_cost
@@ -47,10 +51,15 @@ def replayed(prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: Draf
     while (written := len(ids) - len(prompt)) < len(reply):
         count = min(pace.next_length(), len(reply) - written - 1)
         guesses = [proposal.id for proposal in drafter.propose(ids, count)] if count else []
-        right = next((i for i, (one, other) in enumerate(zip(guesses, reply[written:], strict=False)) if one != other), len(guesses))
+        right = next(
+            (i for i, (one, other) in enumerate(zip(guesses, reply[written:], strict=False)) if one != other),
+            len(guesses),
+        )
         ids += reply[written : written + right + 1]
         spent += cost(len(guesses))
-        pace.record(len(guesses), right, right + 1, _SECONDS * cost(len(guesses)) * draw.lognormvariate(0.0, 0.15))
+        pace.record(
+            len(guesses), right, right + 1, _SECONDS * cost(len(guesses)) * draw.lognormvariate(0.0, 0.15)
+        )
     return (len(reply) - 1) / spent
 
 
@@ -73,7 +82,9 @@ def recorded(model: Path, tokens: int) -> list[tuple[str, list[int], list[int]]]
         for work, prompts in WORK.items():
             for prompt in prompts:
                 ids = list(encode_chat(chat.tokenizer, chat.template, [Message("user", prompt)])[1])
-                replies = [write_reply(chat, ids, temperature, "none", tokens)[0] for temperature in TEMPERATURES]
+                replies = [
+                    write_reply(chat, ids, temperature, "none", tokens)[0] for temperature in TEMPERATURES
+                ]
                 found += [(work, ids, reply) for reply in replies if len(reply) >= 8]
     finally:
         chat.close()
@@ -81,14 +92,22 @@ def recorded(model: Path, tokens: int) -> list[tuple[str, list[int], list[int]]]
 
 
 def of_ngrams(model: Path, tokens: int) -> dict[str, Any]:
-    """Median and least speed for each table of costs and kind of work; the pace goes on from reply to reply, as in a session."""
+    """Median and least speed for each table of costs and kind of work; the pace goes on from reply to
+    reply, as in a session.
+    """
     replies, found = recorded(model, tokens), dict[str, Any]()
     for name, cost in COSTS.items():
         for work in WORK:
             pace, draw = DraftLengthController(_LONGEST, free=True), random.Random(1)
-            speeds = [replayed(prompt, reply, cost, pace, draw) for kind, prompt, reply in replies if kind == work]
+            speeds = [
+                replayed(prompt, reply, cost, pace, draw) for kind, prompt, reply in replies if kind == work
+            ]
             found.setdefault(name, {})[work] = [round(statistics.median(speeds), 3), round(min(speeds), 3)]
-            print(f"  n-grams      {name:12} {work:13} x {statistics.median(speeds):5.2f}, least {min(speeds):5.2f}", flush=True)
+            print(
+                f"  n-grams      {name:12} {work:13} x {statistics.median(speeds):5.2f}, least "
+                f"{min(speeds):5.2f}",
+                flush=True,
+            )
     return found
 
 
@@ -99,10 +118,21 @@ def of_models(tokens: int) -> dict[str, Any]:
         for rate in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95):
             both = []
             for fixed in (False, True):
-                paces = [DraftLengthController(_LONGEST, deterministic=fixed, guess_cost=_SHARE + 0.1) for _ in range(21)]
-                both.append(statistics.median(tossed(rate, tokens, cost, pace, random.Random(i)) for i, pace in enumerate(paces)))
+                paces = [
+                    DraftLengthController(_LONGEST, deterministic=fixed, guess_cost=_SHARE + 0.1)
+                    for _ in range(21)
+                ]
+                both.append(
+                    statistics.median(
+                        tossed(rate, tokens, cost, pace, random.Random(i)) for i, pace in enumerate(paces)
+                    )
+                )
             found.setdefault(name, {})[str(rate)] = [round(speed, 3) for speed in both]
-            print(f"  draft model  {name:12} right {rate:4.0%}  x {both[0]:5.2f} by clocks, {both[1]:5.2f} with a seed", flush=True)
+            print(
+                f"  draft model  {name:12} right {rate:4.0%}  x {both[0]:5.2f} by clocks, {both[1]:5.2f} "
+                "with a seed",
+                flush=True,
+            )
     return found
 
 
@@ -112,7 +142,11 @@ def main() -> None:
     parser.add_argument("models", nargs="*", type=Path, help="GGUF files")
     parser.add_argument("--tokens", type=int, default=200, help="the longest reply")
     options = parser.parse_args()
-    models = options.models or [Path(os.environ["INGLENOOK_STARTER"])] if options.models or "INGLENOOK_STARTER" in os.environ else []
+    models = (
+        options.models or [Path(os.environ["INGLENOOK_STARTER"])]
+        if options.models or "INGLENOOK_STARTER" in os.environ
+        else []
+    )
     if not models:
         parser.error("give a model, or set INGLENOOK_STARTER")
     ngrams = {}

@@ -1,11 +1,13 @@
-"""A user in a hurry for two hours: chat, switch, search, import, stop, restart the window; memory and threads must not grow.
+"""A user in a hurry for two hours: chat, switch, search, import, stop, restart the window; memory and threads
+must not grow.
 
     python -m tests.bench.soak [--minutes 120] [--model FILE | --fake]
 
-One process over the starter model (or FILE, or a fast fake model). Every minute or so the window is closed and opened again over the
-same data. A sample is taken at each of these moments, when nothing runs: the process's own memory (without the pages of files, those
-of the model among them), Qt objects (widgets), Python objects, threads, open files. Chats beyond the newest are deleted for good, so that
-the store stays of one size. After a warm-up of a fourth of the time the slope of each must stay below its bar. The last line is one
+One process over the starter model (or FILE, or a fast fake model). Every minute or so the window is closed
+and opened again over the same data. A sample is taken at each of these moments, when nothing runs: the
+process's own memory (without the pages of files, those of the model among them), Qt objects (widgets), Python
+objects, threads, open files. Chats beyond the newest are deleted for good, so that the store stays of one
+size. After a warm-up of a fourth of the time the slope of each must stay below its bar. The last line is one
 JSON object; the exit code is 1 when a bar is missed.
 """
 
@@ -42,8 +44,9 @@ def sample() -> dict[str, float]:
     gc.collect()
     statm = Path("/proc/self/statm").read_text().split()
     return {
-        "memory_mb": (int(statm[1]) - int(statm[2])) * os.sysconf("SC_PAGE_SIZE") / 1e6, "widgets": len(QApplication.allWidgets()),
-        "objects": len(gc.get_objects()), "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")),
+        "memory_mb": (int(statm[1]) - int(statm[2])) * os.sysconf("SC_PAGE_SIZE") / 1e6,
+        "widgets": len(QApplication.allWidgets()), "objects": len(gc.get_objects()),
+        "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")),
     }  # fmt: skip
 
 
@@ -79,14 +82,21 @@ def slope(moments: list[float], values: list[float]) -> float:
     """The growth in a minute by least squares."""
     middle, mean = sum(moments) / len(moments), sum(values) / len(values)
     spread = sum((moment - middle) ** 2 for moment in moments)
-    return sum((moment - middle) * (value - mean) for moment, value in zip(moments, values, strict=True)) / spread if spread else 0.0
+    return (
+        sum((moment - middle) * (value - mean) for moment, value in zip(moments, values, strict=True))
+        / spread
+        if spread
+        else 0.0
+    )
 
 
 def main() -> int:
     """Run everything; 1 when something grows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--model", type=Path, help="a model file; without it the starter model, fetched when it is not there")
+    parser.add_argument(
+        "--model", type=Path, help="a model file; without it the starter model, fetched when it is not there"
+    )
     parser.add_argument("--fake", action="store_true", help="a fake model that says the same words fast")
     options = parser.parse_args()
     model = None if options.fake else options.model or starter_model()
@@ -104,14 +114,32 @@ def main() -> int:
             acts += one_window(app, Path(name), len(samples) + 1, each, model)
             moments.append((time.monotonic() - began) / 60)
             samples.append(sample())
-            print(f"{moments[-1]:5.1f} min  " + "  ".join(f"{key} {value:.0f}" for key, value in samples[-1].items()), flush=True)
+            print(
+                f"{moments[-1]:5.1f} min  "
+                + "  ".join(f"{key} {value:.0f}" for key, value in samples[-1].items()),
+                flush=True,
+            )
         collector.close()
     start = next(place for place, moment in enumerate(moments) if moment >= moments[-1] / 4)
     slopes = {key: slope(moments[start:], [taken[key] for taken in samples[start:]]) for key in BARS}
-    missed = [f"{key} grows by {slopes[key]:.2f} a minute, the bar is {bar}" for key, bar in BARS.items() if slopes[key] > bar]
+    missed = [
+        f"{key} grows by {slopes[key]:.2f} a minute, the bar is {bar}"
+        for key, bar in BARS.items()
+        if slopes[key] > bar
+    ]
     print("missed: " + "; ".join(missed) if missed else "nothing grows beyond its bar")
     found = {key: round(value, 3) for key, value in slopes.items()}
-    print(json.dumps({"minutes": options.minutes, "acts": acts, "windows": len(samples), "a_minute": found, "passed": not missed}))
+    print(
+        json.dumps(
+            {
+                "minutes": options.minutes,
+                "acts": acts,
+                "windows": len(samples),
+                "a_minute": found,
+                "passed": not missed,
+            }
+        )
+    )
     return 1 if missed else 0
 
 

@@ -1,4 +1,6 @@
-"""The starter model's file for benchmarks: `INGLENOOK_STARTER`, or the one that the tests keep in the user's cache, fetched once."""
+"""The starter model's file for benchmarks: `INGLENOOK_STARTER`, or the one that the tests keep in the
+user's cache, fetched once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The parts of the CPU bench that judge: lines and bars, turns, rivals that fail, files that are written. Figures are not tested."""
+"""The parts of the CPU bench that judge: lines and bars, turns, rivals that fail, files that are written.
+
+Figures are not tested.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,14 @@ def line(value: float, bar: float | None, *, at_most: bool = False, of: str = "x
 @pytest.mark.parametrize(
     ("value", "bar", "at_most", "of", "met"),
     [
-        (2.2, 2.2, False, "x", True), (2.194, 2.2, False, "x", False), (1.19, 1.2, True, "x", True), (1.21, 1.2, True, "x", False),
+        (2.2, 2.2, False, "x", True), (2.194, 2.2, False, "x", False), (1.19, 1.2, True, "x", True),
+        (1.21, 1.2, True, "x", False),
         (0.0201, 0.02, True, "nats", False), (0.02, 0.02, True, "nats", True), (5.0, None, False, "x", None),
     ],
 )  # fmt: skip
-def test_a_bar_is_met_or_missed(value: float, bar: float | None, at_most: bool, of: str, met: bool | None) -> None:
+def test_a_bar_is_met_or_missed(
+    value: float, bar: float | None, at_most: bool, of: str, met: bool | None
+) -> None:
     found = line(value, bar, at_most=at_most, of=of)
     assert found.met is met
     assert found.data()["met"] is met
@@ -104,7 +110,9 @@ def test_a_rival_that_never_answers_is_ended(echo: Rival, monkeypatch: pytest.Mo
     assert time.perf_counter() - begun < 20
 
 
-def test_a_rival_that_is_not_installed_or_cannot_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rival_that_is_not_installed_or_cannot_read_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`openvino` is in no extra, and no engine reads this file."""
     path = tmp_path / "nothing.gguf"
     path.write_bytes(b"GGUF")
@@ -116,7 +124,11 @@ def test_a_rival_that_is_not_installed_or_cannot_read_is_said(tmp_path: Path, ca
 
 
 def test_rows_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_cpu.works(["decode", "shapes/Q8_0"]) == [("decode", "starter"), ("decode", "gemma"), ("shapes", "Q8_0")]
+    assert bench_cpu.works(["decode", "shapes/Q8_0"]) == [
+        ("decode", "starter"),
+        ("decode", "gemma"),
+        ("shapes", "Q8_0"),
+    ]
     assert {row for row, _ in bench_cpu.works(list(bench_cpu.ROWS))} == set(bench_cpu.ROWS)
     with pytest.raises(SystemExit):
         bench_cpu.parse(["shapes/Q9", "--starter", "a", "--gemma", "b"])

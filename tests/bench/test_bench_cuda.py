@@ -1,4 +1,6 @@
-"""The CUDA bench runs end to end on a device that is none, at sizes that measure nothing, and judges its bars."""
+"""The CUDA bench runs end to end on a device that is none, at sizes that measure nothing, and judges its
+bars.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,20 @@ def test_toy(kind: str) -> None:
     device = FakeDevice()
     lines = measure(device, SHAPES["toy"], kind, TOY, None)
     assert [line.what for line in lines] == [
-        "copy bandwidth", "matmul rate", "decode at 0", "decode at 24", "prompt of 20", "verify 5", "host work a step",
+        "copy bandwidth", "matmul rate", "decode at 0", "decode at 24", "prompt of 20", "verify 5",
+        "host work a step",
     ]  # fmt: skip
     assert all(line.value > 0 for line in lines)
     assert device.done > 0
     assert device.graph_launches > 0
 
 
-def test_toys_are_never_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_cuda, "measure", lambda *_: [Line("toy", "bf16", "decode at 0", 1.0, "tokens/s")])
+def test_toys_are_never_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        bench_cuda, "measure", lambda *_: [Line("toy", "bf16", "decode at 0", 1.0, "tokens/s")]
+    )
     assert main(["--toy", "--results", str(tmp_path)], FakeDevice()) == 0
     assert "written" not in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
@@ -57,11 +64,17 @@ def test_layers_share_their_bytes() -> None:
     made = Made(SHAPES["toy"], "bf16")
     first, second = (made.tensors[f"model.layers.{layer}.mlp.up_proj.weight"] for layer in (0, 1))
     assert first.data.ctypes.data == second.data.ctypes.data or bool((first.data == second.data).all())
-    assert sum(len(part) for part in made._bytes.values()) < sum(tensor.nbytes for tensor in made.tensors.values())
+    assert sum(len(part) for part in made._bytes.values()) < sum(
+        tensor.nbytes for tensor in made.tensors.values()
+    )
 
 
-def test_without_a_gpu_one_sentence_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(choice, "usable_gpus", lambda: choice.Usable((), "No NVIDIA driver was found on this machine."))
+def test_without_a_gpu_one_sentence_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        choice, "usable_gpus", lambda: choice.Usable((), "No NVIDIA driver was found on this machine.")
+    )
     assert main(["1B"]) == 1
     assert "No NVIDIA driver was found" in capsys.readouterr().err
 

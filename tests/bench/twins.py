@@ -1,4 +1,6 @@
-"""Twins of a GGUF file: the same model with its matrices as plain floats, for the exact oracle and as a larger target of drafting."""
+"""Twins of a GGUF file: the same model with its matrices as plain floats, for the exact oracle and as a
+larger target of drafting.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ TYPES = {"F32": np.float32, "F16": np.float16}
 
 
 def write_twin(source: Path, target: Path, kind: str = "F32") -> None:
-    """Every tensor dequantised and written as `kind` of `TYPES`; vectors are F32 always, as llama.cpp wants them."""
+    """Every tensor dequantised and written as `kind` of `TYPES`; vectors are F32 always, as llama.cpp
+    wants them.
+    """
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(target, architecture)
@@ -19,7 +23,9 @@ def write_twin(source: Path, target: Path, kind: str = "F32") -> None:
         if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
             continue
         form = field.types[0]
-        writer.add_key_value(name, field.contents(), form, field.types[-1] if form == gguf.GGUFValueType.ARRAY else None)
+        writer.add_key_value(
+            name, field.contents(), form, field.types[-1] if form == gguf.GGUFValueType.ARRAY else None
+        )
     for tensor in reader.tensors:
         shape = [int(n) for n in reversed(tensor.shape)]
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(shape)

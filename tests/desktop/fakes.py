@@ -35,9 +35,21 @@ from engine.settings import CacheSettings, LoadSettings
 __all__ = ["ECHO_INFO", "EchoApi", "EchoChat", "echo_token"]
 
 ECHO_INFO = ModelInfo(
-    path="/models/echo.gguf", name="Echo", architecture="echo", format="gguf", parameters=1_000_000, bits_per_weight=4.5,
-    weights_bytes=562_500, layers=2, context_length=4096, vocab_size=256, kv_bytes_per_token=1024, stop_token_ids=(2,),
-    has_chat_template=True, kv_heads=4, head_dim=32,
+    path="/models/echo.gguf",
+    name="Echo",
+    architecture="echo",
+    format="gguf",
+    parameters=1_000_000,
+    bits_per_weight=4.5,
+    weights_bytes=562_500,
+    layers=2,
+    context_length=4096,
+    vocab_size=256,
+    kv_bytes_per_token=1024,
+    stop_token_ids=(2,),
+    has_chat_template=True,
+    kv_heads=4,
+    head_dim=32,
 )
 """What a fake model's headers tell."""
 
@@ -46,15 +58,16 @@ ECHO_INFO = ModelInfo(
 class EchoChat:
     """Streams the last user text back, one word with its white space for each `Text`.
 
-    `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both end at once
-    when the stop event is set. `reply` (if any) is said instead; `error` is raised after `error_after` words; `trimmed`
-    oldest messages are said to be left out; `hold` blocks the stream before its first word until it is set. Continuing
-    goes on with what the reply still lacks (as many words as it has are left out when it has others). `suppressed` maps the
-    number of a word to a text that is taken back before it; `running_every` words `Running` tells the figures; `ending` is
-    the (reason, trigger) of a reply that was said whole. The request's wishes are followed: each token has the alternatives
-    asked for, which the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept in each pass, and with the
-    method "model" `draft_error` is raised if there is one, while the draft model is being loaded. Every request is
-    kept in `requests`; `threads` are the threads that used it.
+    `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both
+    end at once when the stop event is set. `reply` (if any) is said instead; `error` is raised after
+    `error_after` words; `trimmed` oldest messages are said to be left out; `hold` blocks the stream before
+    its first word until it is set. Continuing goes on with what the reply still lacks (as many words as it
+    has are left out when it has others). `suppressed` maps the number of a word to a text that is taken back
+    before it; `running_every` words `Running` tells the figures; `ending` is the (reason, trigger) of a reply
+    that was said whole. The request's wishes are followed: each token has the alternatives asked for, which
+    the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept in each pass, and with the
+    method "model" `draft_error` is raised if there is one, while the draft model is being loaded. Every
+    request is kept in `requests`; `threads` are the threads that used it.
     """
 
     info: ModelInfo = ECHO_INFO
@@ -113,7 +126,11 @@ class EchoChat:
                 break
             count += 1
             drafted = request.speculation.method != "none" and count % (1 + self.accepted) != 1
-            yield Text(word, (echo_token(word, request.output.alternatives, drafted),), self.suppressed.get(count, ""))
+            yield Text(
+                word,
+                (echo_token(word, request.output.alternatives, drafted),),
+                self.suppressed.get(count, ""),
+            )
             if self.running_every and count % self.running_every == 0:
                 yield Running(self._stats(request, prompt, count, started, prefilled))
         if stop.is_set():
@@ -128,7 +145,9 @@ class EchoChat:
     def size(self, request: ChatRequest) -> PromptSize:
         """A token for each word of the messages."""
         room = 0 if request.stops.when_full == "stop" else 16
-        return PromptSize(sum(self.count(message.content) for message in request.messages), self.info.context_length, room)
+        return PromptSize(
+            sum(self.count(message.content) for message in request.messages), self.info.context_length, room
+        )
 
     def foresee(self, request: ChatRequest) -> Foreseen:
         """A word is a token; nothing is ever cached."""
@@ -140,21 +159,27 @@ class EchoChat:
         self.threads.add(threading.get_ident())
         self.closed = True
 
-    def _stats(self, request: ChatRequest, prompt: int, count: int, started: float, prefilled: float) -> Stats:
+    def _stats(
+        self, request: ChatRequest, prompt: int, count: int, started: float, prefilled: float
+    ) -> Stats:
         drafting = request.speculation.method != "none"
         passes = -(-max(0, count - 1) // (1 + self.accepted)) if drafting else max(0, count - 1)
         return Stats(
             prompt_tokens=prompt, prefill_tokens=prompt, new_tokens=count, context_tokens=prompt + count,
-            context_length=self.info.context_length, prefill_seconds=prefilled - started, first_token_seconds=prefilled - started,
+            context_length=self.info.context_length, prefill_seconds=prefilled - started,
+            first_token_seconds=prefilled - started,
             decode_seconds=max(time.perf_counter() - prefilled, 1e-6), seed=1, passes=passes,
-            drafted_tokens=4 * passes if drafting else 0, accepted_tokens=self.accepted * passes if drafting else 0,
+            drafted_tokens=4 * passes if drafting else 0,
+            accepted_tokens=self.accepted * passes if drafting else 0,
             speedup=self.speedup if drafting else 0.0,
         )  # fmt: skip
 
     def _words(self, request: ChatRequest) -> list[str]:
         if request.replayed is not None:
             pieces = {id: data.decode() for id, data, _ in request.replayed.vocabulary}
-            request = replace(request, messages=(Message("user", "".join(pieces[id] for id in request.replayed.ids[-1:])),))
+            request = replace(
+                request, messages=(Message("user", "".join(pieces[id] for id in request.replayed.ids[-1:])),)
+            )
         said = [message.content for message in request.messages if message.role == "user"]
         text = self.reply if self.reply is not None else (said[-1] if said else "")
         words: list[str] = re.findall(r"\s*\S+|\s+$", text)
@@ -170,13 +195,18 @@ def rendered(request: ChatRequest) -> Rendered:
     """A prompt of one control token and one token for each message: its whole text."""
     texts = [message.content for message in request.messages]
     ids = tuple(x for text in texts for x in (7, zlib.crc32(text.encode()) % 30_000 + 10))
-    vocabulary = ((7, b"<|turn|>", True), *((id, text.encode(), False) for id, text in zip(ids[1::2], texts, strict=True)))
+    vocabulary = (
+        (7, b"<|turn|>", True),
+        *((id, text.encode(), False) for id, text in zip(ids[1::2], texts, strict=True)),
+    )
     return Rendered(ids, passes=(((0, len(ids) - 1), (len(ids) - 1, 1)),), vocabulary=vocabulary)
 
 
 def echo_token(word: str, alternatives: int, drafted: bool = False) -> TokenInfo:
-    """A token whose id and likelihood follow from the word, and so many alternatives: itself first, then the word with a number
-    behind it, each with half of what is left; from the fourth on the sampler has dropped them."""
+    """A token whose id and likelihood follow from the word, and so many alternatives: itself first, then the
+    word with a number behind it, each with half of what is left; from the fourth on the sampler has dropped
+    them.
+    """
     number = zlib.crc32(word.encode())
     share = 0.05 + number % 91 / 100
     shares = [share, *((1 - share) / 2**place for place in range(1, alternatives))][:alternatives]
@@ -186,17 +216,26 @@ def echo_token(word: str, alternatives: int, drafted: bool = False) -> TokenInfo
     )
     top = tuple((other.id, other.probability) for other in others)
     return TokenInfo(
-        number % 30_000, word, share, share, top=top, alternatives=others, entropy=4 * (1 - share), drafted=drafted, seconds=0.5
+        number % 30_000,
+        word,
+        share,
+        share,
+        top=top,
+        alternatives=others,
+        entropy=4 * (1 - share),
+        drafted=drafted,
+        seconds=0.5,
     )
 
 
 @dataclass
 class EchoApi:
-    """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `echo.open_chat` and `echo.describe`.
+    """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `echo.open_chat` and
+    `echo.describe`.
 
-    `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come `load_delay_s`
-    apart; `fail_with` is raised after them; a path named "missing..." has no headers, and one named "other..." cannot draft.
-    `opened` lists the opened paths.
+    `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come
+    `load_delay_s` apart; `fail_with` is raised after them; a path named "missing..." has no headers, and one
+    named "other..." cannot draft. `opened` lists the opened paths.
     """
 
     chat: EchoChat = field(default_factory=EchoChat)
@@ -221,7 +260,10 @@ class EchoApi:
     def open_chat(
         self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
     ) -> Generator[Loading, None, EchoChat]:
-        """Progress, then the chat. A set `stop` raises, as the engine does; a path named "bad..." fails before the old model goes."""
+        """Progress, then the chat.
+
+        A set `stop` raises, as the engine does; a path named "bad..." fails before the old model goes.
+        """
         if path.name.startswith("bad"):
             raise BadCheckpoint(f"{path.name} lacks tensors.")
         leaving.close()

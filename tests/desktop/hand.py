@@ -1,4 +1,6 @@
-"""A whole desktop over a fake model, driven as a person would: keys into the focused box, clicks on buttons by name."""
+"""A whole desktop over a fake model, driven as a person would: keys into the focused box, clicks on
+buttons by name.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Down
 
 
 def settled(hand: Hand) -> bool:
-    """Whether nothing of the desktop waits for its turn, for tests that share one window; what would begin seconds later does not."""
+    """Whether nothing of the desktop waits for its turn, for tests that share one window; what would begin
+    seconds later does not.
+    """
     timers = (*hand.desktop.findChildren(QTimer), *hand.window.findChildren(QTimer))
     waiting = [each for each in timers if each.isActive() and each.isSingleShot()]
     for each in waiting:
@@ -37,7 +41,9 @@ def settled(hand: Hand) -> bool:
 class Hand:
     """The hand on one window; `restart` closes it and opens another one on the same data."""
 
-    def __init__(self, qtbot, folder: Path, echo: EchoApi | None = None, fetch=no_fetch, api: EngineApi | None = None) -> None:
+    def __init__(
+        self, qtbot, folder: Path, echo: EchoApi | None = None, fetch=no_fetch, api: EngineApi | None = None
+    ) -> None:
         self.qtbot, self.folder, self.echo = qtbot, folder, echo or EchoApi()
         self.api = api or EngineApi(self.echo.open_chat, self.echo.describe, fetch, self.echo.draft_problem)
         self.open_window()
@@ -54,7 +60,8 @@ class Hand:
         self.window.deleteLater()
         self.desktop.deleteLater()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
-        QApplication.instance().setStyleSheet("")  # the widgets of other tests are made four times as fast without
+        # the widgets of other tests are made four times as fast without
+        QApplication.instance().setStyleSheet("")
 
     def restart(self, **start) -> None:
         self.close()
@@ -96,7 +103,9 @@ class Hand:
         return [item.text for item in self.items()]
 
     def button(self, name: str, within: QWidget | None = None) -> QAbstractButton:
-        shown = [button for button in (within or self.window).findChildren(QAbstractButton) if button.isVisible()]
+        shown = [
+            button for button in (within or self.window).findChildren(QAbstractButton) if button.isVisible()
+        ]
         found = [button for button in shown if name in (button.accessibleName() or button.text())]
         assert found, name
         return found[-1]

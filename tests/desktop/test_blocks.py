@@ -14,17 +14,23 @@ from desktop.blocks.lines import PIECE, list_marker
 from desktop.blocks.splitter import LIMIT
 
 LINES = [
-    "word", "two words  ", "", "", "   ", "# Head", "## Head ##", "```", "```python", "   ```", "~~~", "~~~~ js",
+    "word", "two words  ", "", "", "   ", "# Head", "## Head ##", "```", "```python", "   ```", "~~~",
+    "~~~~ js",
     "- item", "* item", "-", "1. one",
-    "2) two", "   - nested", "    deep", "\ttab", "> quote", ">", "> - in quote", "---", "***", "- - -", "===",
+    "2) two", "   - nested", "    deep", "\ttab", "> quote", ">", "> - in quote", "---", "***", "- - -",
+    "===",
     "| a | b |", "|---|:-:|", "| 1 | 2 |",
-    "a | b", "--|--", "|", "|-", "<think>", "</think>", "<thinking>hm</thinking> yes", "text </think> rest", " <think> a", "<",
+    "a | b", "--|--", "|", "|-", "<think>", "</think>", "<thinking>hm</thinking> yes", "text </think> rest",
+    " <think> a", "<",
     "``", "x\r", "x" * 700,
     "y " * 1500, "漢字。" * 900, "`code` ``` no fence", "1. ```py", "- ~~~", "\u2028", "a\\|b | c",
-    "$$", "$$ x $$", "$$ x $$ and", "\\[", "\\]", "\\begin{align}", "\\end{align}.", "x $$ then", "   $$", "   \\[ y \\],", "[^1]: note",
+    "$$", "$$ x $$", "$$ x $$ and", "\\[", "\\]", "\\begin{align}", "\\end{align}.", "x $$ then", "   $$",
+    "   \\[ y \\],", "[^1]: note",
     "[^a]:", "$", "\\",
 ]  # fmt: skip
-TEXTS = st.lists(st.sampled_from(LINES), max_size=14).map("\n".join) | st.text(alphabet="a -*#>`~|:\n<thik/>1.)", max_size=60)
+TEXTS = st.lists(st.sampled_from(LINES), max_size=14).map("\n".join) | st.text(
+    alphabet="a -*#>`~|:\n<thik/>1.)", max_size=60
+)
 
 
 def kinds(text: str) -> list[str]:
@@ -164,7 +170,13 @@ def test_long_blocks_are_cut_and_say_that_they_go_on() -> None:
     items = "".join(f"{i}. {'x' * 50}\n" for i in range(1, 400))
     quote = "> some quoted text that is long enough\n" * 400
     lines = "a line of a very long paragraph\n" * 800
-    for text, kind in ((words, Kind.PROSE), (rows, Kind.TABLE), (items, Kind.LIST), (quote, Kind.QUOTE), (lines, Kind.PROSE)):
+    for text, kind in (
+        (words, Kind.PROSE),
+        (rows, Kind.TABLE),
+        (items, Kind.LIST),
+        (quote, Kind.QUOTE),
+        (lines, Kind.PROSE),
+    ):
         blocks = split(text)
         assert len(blocks) > 2
         assert {block.kind for block in blocks} == {kind}

@@ -11,12 +11,24 @@ from desktop.diagnostics import Diagnostics
 
 
 def test_hooks_are_given_back(tmp_path, qapp) -> None:
-    before = (sys.excepthook, threading.excepthook, sys.unraisablehook, tuple(logging.getLogger().handlers), logging.getLogger().level)
+    before = (
+        sys.excepthook,
+        threading.excepthook,
+        sys.unraisablehook,
+        tuple(logging.getLogger().handlers),
+        logging.getLogger().level,
+    )
     enabled = faulthandler.is_enabled()
     diagnostics = Diagnostics(tmp_path / "logs")
     assert sys.excepthook != before[0]
     diagnostics.close()
-    after = (sys.excepthook, threading.excepthook, sys.unraisablehook, tuple(logging.getLogger().handlers), logging.getLogger().level)
+    after = (
+        sys.excepthook,
+        threading.excepthook,
+        sys.unraisablehook,
+        tuple(logging.getLogger().handlers),
+        logging.getLogger().level,
+    )
     assert after == before
     assert faulthandler.is_enabled() == enabled
 
@@ -93,5 +105,8 @@ def test_the_end_of_the_computer_is_no_crash(tmp_path, qapp) -> None:
 def test_a_crash_is_told_once_and_its_trace_is_kept(tmp_path, qapp) -> None:
     begin_and_end(tmp_path, ends=False)
     (tmp_path / "crash.log").write_text("Fatal Python error: Segmentation fault\n", encoding="utf-8")
-    assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == ["Fatal Python error: Segmentation fault", None]
+    assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == [
+        "Fatal Python error: Segmentation fault",
+        None,
+    ]
     assert "Segmentation fault" in (tmp_path / "crash-before.log").read_text(encoding="utf-8")

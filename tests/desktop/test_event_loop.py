@@ -1,4 +1,6 @@
-"""The order of a start: the first paint comes before asyncio; a window that was closed by then ends the program."""
+"""The order of a start: the first paint comes before asyncio; a window that was closed by then ends the
+program.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,14 @@ sys.exit(app.run(data=pathlib.Path({folder!r})))
 """
 
 
-@pytest.mark.parametrize("deed", ["desktop.window.close()", "app.QTimer.singleShot(300, desktop.window, lambda: desktop.window.close())"])
+@pytest.mark.parametrize(
+    "deed",
+    ["desktop.window.close()", "app.QTimer.singleShot(300, desktop.window, lambda: desktop.window.close())"],
+)
 def test_the_first_paint_needs_no_asyncio(tmp_path, deed: str) -> None:
     code = CODE.format(deed=deed, folder=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr
     assert not (tmp_path / "logs" / "running").exists()  # it ended well

@@ -24,9 +24,15 @@ sys.exit(main({arguments!r}))
 
 def start(arguments, walled=(), reason="", **environment):
     code = BLOCK.format(walled=tuple(walled), reason=reason, arguments=list(arguments))
-    clean = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    }
     environment = {**clean, **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
 
 
 def test_version_needs_neither_qt_nor_torch_nor_a_display() -> None:
@@ -38,7 +44,9 @@ def test_the_size_of_the_starter_model_is_told_as_in_the_window() -> None:
     assert f"({STARTER_SIZE}, once)" in " ".join(parser().format_help().split())
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Qt opens windows without a display variable elsewhere")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="Qt opens windows without a display variable elsewhere"
+)
 def test_without_a_display_one_sentence_and_exit_code_1() -> None:
     done = start([])
     assert done.returncode == 1

@@ -1,4 +1,6 @@
-"""The program's entry in the system's menu: made twice, removed without a trace, and readable by those who read such files."""
+"""The program's entry in the system's menu: made twice, removed without a trace, and readable by those who
+read such files.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from desktop.menu_entry import macos, windows, xdg
 from desktop.menu_entry.kinds import ICON_SIZES, KINDS
 from desktop.menu_entry.starting import Starting, starting
 
-ODD = Starting(("/opt/my \"tools\"/$HOME/100%/back\\slash/inglenook", "--data", "/home/x/two words"), "/opt/a folder")
+ODD = Starting(
+    ('/opt/my "tools"/$HOME/100%/back\\slash/inglenook', "--data", "/home/x/two words"), "/opt/a folder"
+)
 
 
 @pytest.fixture
@@ -31,7 +35,9 @@ def home(tmp_path, monkeypatch) -> Path:
 
 
 def parsed_exec(value: str) -> list[str]:
-    """The arguments of an Exec line: the general escapes first, then quotes, then "%%"; as the specification says."""
+    """The arguments of an Exec line: the general escapes first, then quotes, then "%%"; as the
+    specification says.
+    """
     text = value.replace("\\\\", "\\")
     return [word.replace("%%", "%").replace("\\$", "$") for word in shlex.split(text) if word != "%F"]
 
@@ -80,12 +86,22 @@ def test_the_entry_says_how_the_program_starts(home) -> None:
     assert Path(words[0]).is_absolute()
     assert words[-2:] == ["--data", str(home.parent / "my data")]
     assert Path(words[0]).parent == Path(sys.executable).parent
-    shown = subprocess.run([*words[:-2], "--version"], cwd=entry.get("Path", "/"), capture_output=True, text=True, timeout=60, check=True)
+    shown = subprocess.run(
+        [*words[:-2], "--version"],
+        cwd=entry.get("Path", "/"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert shown.stdout.startswith("inglenook ")
     assert entry["Exec"].endswith(" %F")
     assert entry["MimeType"] == "application/x-gguf;application/x-inglenook-chats+json;"
     if validator := shutil.which("desktop-file-validate"):
-        assert subprocess.run([validator, home / xdg.ENTRY], capture_output=True, text=True, check=False).stdout == ""
+        assert (
+            subprocess.run([validator, home / xdg.ENTRY], capture_output=True, text=True, check=False).stdout
+            == ""
+        )
     kinds = ElementTree.parse(home / "mime/packages/inglenook.xml").getroot()
     name = "{http://www.freedesktop.org/standards/shared-mime-info}"
     assert [kind.get("type") for kind in kinds.findall(f"{name}mime-type")] == [kind.mime for kind in KINDS]

@@ -15,18 +15,32 @@ USED = ("Core", "Gui", "Widgets", "Svg", "Network", "DBus")
 """Qt's modules that the program imports."""
 BROUGHT_BY = {
     "libEGL": "libegl1", "libGL": "libgl1", "libglib-2.0": "libglib2.0-0", "libgthread-2.0": "libglib2.0-0",
-    "libfontconfig": "libfontconfig1",
-    "libfreetype": "libfontconfig1", "libbrotlidec": "libfontconfig1", "libbrotlicommon": "libfontconfig1",
-    "libdbus-1": "libdbus-1-3", "libxkbcommon": "libxkbcommon0", "libxkbcommon-x11": "libxkbcommon-x11-0",
-    "libX11-xcb": "libx11-xcb1", "libX11": "libx11-xcb1", "libxcb": "libx11-xcb1", "libxcb-cursor": "libxcb-cursor0",
-    "libxcb-image": "libxcb-cursor0", "libxcb-render": "libxcb-cursor0", "libxcb-render-util": "libxcb-cursor0",
-    "libxcb-util": "libxcb-cursor0", "libxcb-shm": "libxcb-cursor0", "libxcb-icccm": "libxcb-icccm4", "libxcb-keysyms": "libxcb-keysyms1",
-    "libxcb-shape": "libxcb-shape0", "libxcb-randr": "libxcb-randr0", "libxcb-xkb": "libxcb-xkb1", "libxcb-sync": "libgl1",
-    "libxcb-xfixes": "libgl1", "libxcb-glx": "libgl1", "libdrm": "libgl1", "libwayland-client": "libegl1", "libwayland-server": "libegl1",
-    "libwayland-cursor": "libwayland-cursor0", "libwayland-egl": "libwayland-egl1", "libgssapi_krb5": "libgssapi-krb5-2",
+    "libfontconfig": "libfontconfig1", "libfreetype": "libfontconfig1", "libbrotlidec": "libfontconfig1",
+    "libbrotlicommon": "libfontconfig1", "libdbus-1": "libdbus-1-3", "libxkbcommon": "libxkbcommon0",
+    "libxkbcommon-x11": "libxkbcommon-x11-0", "libX11-xcb": "libx11-xcb1", "libX11": "libx11-xcb1",
+    "libxcb": "libx11-xcb1", "libxcb-cursor": "libxcb-cursor0", "libxcb-image": "libxcb-cursor0",
+    "libxcb-render": "libxcb-cursor0", "libxcb-render-util": "libxcb-cursor0",
+    "libxcb-util": "libxcb-cursor0", "libxcb-shm": "libxcb-cursor0", "libxcb-icccm": "libxcb-icccm4",
+    "libxcb-keysyms": "libxcb-keysyms1", "libxcb-shape": "libxcb-shape0", "libxcb-randr": "libxcb-randr0",
+    "libxcb-xkb": "libxcb-xkb1", "libxcb-sync": "libgl1", "libxcb-xfixes": "libgl1", "libxcb-glx": "libgl1",
+    "libdrm": "libgl1", "libwayland-client": "libegl1", "libwayland-server": "libegl1",
+    "libwayland-cursor": "libwayland-cursor0", "libwayland-egl": "libwayland-egl1",
+    "libgssapi_krb5": "libgssapi-krb5-2",
 }  # fmt: skip
 """The package of the list that brings a library, itself or as one of its dependencies on Debian."""
-EVERYWHERE = {"libc", "libm", "libdl", "librt", "libpthread", "libresolv", "libgcc_s", "libstdc++", "libz", "libzstd", "ld-linux-x86-64"}
+EVERYWHERE = {
+    "libc",
+    "libm",
+    "libdl",
+    "librt",
+    "libpthread",
+    "libresolv",
+    "libgcc_s",
+    "libstdc++",
+    "libz",
+    "libzstd",
+    "ld-linux-x86-64",
+}
 NAME = re.compile(rb"\0((?:lib[\w.+-]+?|ld-[\w-]+))\.so(?:\.\d+)+(?=\0)")
 
 
@@ -41,7 +55,9 @@ def test_each_library_has_its_package() -> None:
     files = [qt / "lib" / f"libQt6{name}.so.6" for name in (*USED, "XcbQpa", "WaylandClient")]
     files += [qt / "plugins" / "platforms" / name for name in ("libqxcb.so", "libqwayland.so")]
     files += sorted((qt / "plugins" / "xcbglintegrations").glob("*.so"))
-    wanted = {name for file in files for name in needed(file) if not name.startswith(("libQt6", "libicu"))} - EVERYWHERE
+    wanted = {
+        name for file in files for name in needed(file) if not name.startswith(("libQt6", "libicu"))
+    } - EVERYWHERE
     assert {"libgssapi_krb5", "libwayland-cursor", "libxcb-cursor"} <= wanted
     assert wanted - BROUGHT_BY.keys() == set()
     assert {BROUGHT_BY[name] for name in wanted} <= set(DEBIAN_PACKAGES.split())

@@ -1,4 +1,6 @@
-"""The whole program as a process: it starts, writes its log, tells of errors in one sentence, and ends when closed."""
+"""The whole program as a process: it starts, writes its log, tells of errors in one sentence, and ends
+when closed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ start = app.Desktop.start
 def started(desktop, *arguments):
     start(desktop, *arguments)
     QTimer.singleShot(200, lambda: {deed})
-    QTimer.singleShot(600, lambda: (print("told:", desktop.window.chat.banner.text.text(), flush=True), desktop.window.close()))
+    def tell():
+        print("told:", desktop.window.chat.banner.text.text(), flush=True)
+        desktop.window.close()
+    QTimer.singleShot(600, tell)
 
 app.Desktop.start = started
 sys.exit(main({arguments!r}))
@@ -28,7 +33,9 @@ sys.exit(main({arguments!r}))
 def run(arguments: list[str], deed: str = "None", **environment: str) -> subprocess.CompletedProcess[str]:
     code = DRIVER.format(arguments=arguments, deed=deed)
     everything = {**os.environ, "QT_QPA_PLATFORM": "offscreen", **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=everything, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=everything, check=False
+    )
 
 
 def test_it_starts_and_ends(tmp_path) -> None:
@@ -55,7 +62,9 @@ def test_an_error_on_another_thread_is_told_in_the_window(tmp_path) -> None:
 
 
 def test_qt_s_own_warnings_go_into_the_log(tmp_path) -> None:
-    done = run(["--data", str(tmp_path)], deed="__import__('PySide6.QtCore').QtCore.qWarning('a warning of Qt')")
+    done = run(
+        ["--data", str(tmp_path)], deed="__import__('PySide6.QtCore').QtCore.qWarning('a warning of Qt')"
+    )
     assert "a warning of Qt" not in done.stderr
     assert "a warning of Qt" in (tmp_path / "logs" / "inglenook.log").read_text(encoding="utf-8")
 

@@ -1,4 +1,6 @@
-"""Two processes with one data folder: the second hands over its files and ends; a third ends well when the system asks it to."""
+"""Two processes with one data folder: the second hands over its files and ends; a third ends well when the
+system asks it to.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ start = app.Desktop.start
 def started(desktop, *arguments):
     start(desktop, *arguments)
     desktop.window.files._takers.clear()
-    desktop.window.files.add(lambda path: True, lambda paths: print("took", *paths, sep="|", flush=True), "take")
+    took = lambda paths: print("took", *paths, sep="|", flush=True)
+    desktop.window.files.add(lambda path: True, took, "take")
     QTimer.singleShot(0, lambda: print("open", flush=True))
 
 app.Desktop.start = started
@@ -32,9 +35,15 @@ sys.exit(main(sys.argv[1:]))
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    environment = {
+        **os.environ,
+        "QT_QPA_PLATFORM": "offscreen",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }
     command = [sys.executable, "-c", DRIVER, "--data", str(cwd / "data"), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="ends the first by a signal")
@@ -47,14 +56,18 @@ def test_a_second_start_hands_its_files_to_the_first_which_ends_well(tmp_path, q
         second = start("--model", "ünï.gguf", "below/chats.json", cwd=tmp_path)
         out, err = second.communicate(timeout=30)
         assert (second.returncode, out, err) == (0, "", "")
-        assert first.stdout.readline() == f"took|{tmp_path / 'ünï.gguf'}|{tmp_path / 'below' / 'chats.json'}\n"
+        assert (
+            first.stdout.readline() == f"took|{tmp_path / 'ünï.gguf'}|{tmp_path / 'below' / 'chats.json'}\n"
+        )
         first.send_signal(signal.SIGTERM)
         out, err = first.communicate(timeout=30)
         assert (first.returncode, out, err) == (0, "", "")
     finally:
         first.kill()
         first.communicate()
-    assert sorted(path.name for path in (tmp_path / "data" / "logs").iterdir() if path.stat().st_size) == ["inglenook.log"]
+    assert sorted(path.name for path in (tmp_path / "data" / "logs").iterdir() if path.stat().st_size) == [
+        "inglenook.log"
+    ]
     assert not (tmp_path / "data" / "logs" / "running").exists()
     take_lock(tmp_path / "data").unlock()
 

@@ -1,6 +1,8 @@
-"""Faults from outside while the whole program runs: stopped and continued, interrupted, ended while it compiles, out of memory.
+"""Faults from outside while the whole program runs: stopped and continued, interrupted, ended while it
+compiles, out of memory.
 
-`README.md` beside this file is the table of all faults, what the program promises in each, and which test plays it.
+`README.md` beside this file is the table of all faults, what the program promises in each, and which test
+plays it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and lim
 def test_the_table_names_tests_that_exist() -> None:
     rows = re.findall(r"^\| .* \| `(tests/[\w/]+\.py)::(\w+)` \|$", TABLE.read_text("utf-8"), re.MULTILINE)
     assert len(rows) > 15
-    missing = [f"{file}::{name}" for file, name in rows if f"def {name}(" not in (ROOT / file).read_text("utf-8")]
+    missing = [
+        f"{file}::{name}" for file, name in rows if f"def {name}(" not in (ROOT / file).read_text("utf-8")
+    ]
     assert missing == []
 
 
@@ -106,7 +110,9 @@ def test_ctrl_c_keeps_what_was_written(tmp_path: Path) -> None:
 @pytest.mark.real_model
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 128 + signal.SIGINT)])
-def test_ending_while_kernels_are_compiled(tmp_path: Path, starter_path: Path, number: signal.Signals, code: int) -> None:
+def test_ending_while_kernels_are_compiled(
+    tmp_path: Path, starter_path: Path, number: signal.Signals, code: int
+) -> None:
     """The program ends without a word, and the next one finishes what was begun and answers."""
     data, kernels = tmp_path / "data", tmp_path / "kernels"
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "INGLENOOK_CACHE": str(kernels)}
@@ -123,7 +129,11 @@ def test_ending_while_kernels_are_compiled(tmp_path: Path, starter_path: Path, n
             out, err = program.communicate(timeout=90)
         finally:
             program.kill()
-    assert (program.returncode, out, err.replace("This plugin does not support propagateSizeHints()\n", "")) == (code, "", "")
+    assert (
+        program.returncode,
+        out,
+        err.replace("This plugin does not support propagateSizeHints()\n", ""),
+    ) == (code, "", "")
     os.environ["INGLENOOK_CACHE"], before = str(kernels), os.environ.get("INGLENOOK_CACHE", "")
     try:
         with typing(data, str(starter_path)) as typist:
@@ -137,13 +147,18 @@ def test_ending_while_kernels_are_compiled(tmp_path: Path, starter_path: Path, n
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the address space is limited on Linux only")
 def test_no_more_memory_in_mid_reply_loses_nothing(tmp_path: Path, starter_path: Path) -> None:
-    """Every further allocation of the process fails from then on: whether it goes on, says so or dies, the text that was on the screen
-    half a second before is there at the next start."""
+    """Every further allocation of the process fails from then on: whether it goes on, says so or dies, the
+    text that was on the screen half a second before is there at the next start.
+    """
     with typing(tmp_path, str(starter_path), "--no-more-memory-at", "400") as typist:
         assert typist.stdout is not None
         reports = [line.split() for line in typist.stdout if line.endswith("\n")]
         last = float(reports[-1][0])
-        shown = [int(length) for moment, chat, _, length in reports if chat == "1" and float(moment) < last - PROMISE_SECONDS]
+        shown = [
+            int(length)
+            for moment, chat, _, length in reports
+            if chat == "1" and float(moment) < last - PROMISE_SECONDS
+        ]
         assert max(shown) > 0
     database = Database(tmp_path / FILE_NAME)
     store = ConversationStore(database)

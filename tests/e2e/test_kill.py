@@ -26,7 +26,9 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKI
 
 
 class Report(NamedTuple):
-    """What the typist saw on the screen: which chat, its number of messages, and how long the last one was."""
+    """What the typist saw on the screen: which chat, its number of messages, and how long the last one
+    was.
+    """
 
     moment: float
     chat: int
@@ -45,7 +47,10 @@ def killed_in_mid_reply(data: Path, model: str) -> tuple[list[Report], float]:
             for line in typist.stdout:
                 reports.append(_report(line))
                 same = [report for report in reports if report.chat == reports[-1].chat]
-                if reports[-1].length > ENOUGH_CHARACTERS and reports[-1].moment - same[0].moment > 2 * PROMISE_SECONDS:
+                if (
+                    reports[-1].length > ENOUGH_CHARACTERS
+                    and reports[-1].moment - same[0].moment > 2 * PROMISE_SECONDS
+                ):
                     break
         finally:
             typist.kill()

@@ -1,4 +1,6 @@
-"""What constraints, bans and drafting promise, kept by the real starter model: no invalid output, no leak, no other token."""
+"""What constraints, bans and drafting promise, kept by the real starter model: no invalid output, no leak,
+no other token.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,17 @@ from engine.settings import (
 
 pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(900)]
 
-SCHEMAS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "schemas.json").read_text(encoding="utf-8"))
+SCHEMAS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "golden" / "schemas.json").read_text(encoding="utf-8")
+)
 GREEDY = SamplerSettings(temperature=0.0)
-CODE = "def area(w, h):\n    result = w * h\n    return result\n\n\ndef volume(w, h, d):\n    result = w * h * d\n    return result\n"
+CODE = (
+    "def area(w, h):\n    result = w * h\n    return result\n\n\ndef volume(w, h, d):\n    result = w * h "
+    "* d\n    return result\n"
+)
 ASKS = (
-    "Tell me a story about a dog and the sea.", "What is the capital of France, and what is it known for?", "List five kinds of fruit.",
-    "Write a short poem about the moon.", "Explain why the sky is blue.",
+    "Tell me a story about a dog and the sea.", "What is the capital of France, and what is it known for?",
+    "List five kinds of fruit.", "Write a short poem about the moon.", "Explain why the sky is blue.",
 )  # fmt: skip
 
 
@@ -39,13 +46,26 @@ def chat(starter_path):
     chat.close()
 
 
-def ask(chat: LocalChat, text: str, sampler: SamplerSettings, tokens: int, **more: Any) -> tuple[str, list[int], Done, list[Text]]:
-    request = ChatRequest((Message("user", text),), sampler, StopSettings(max_tokens=tokens), output=OutputSettings(alternatives=0), **more)
+def ask(
+    chat: LocalChat, text: str, sampler: SamplerSettings, tokens: int, **more: Any
+) -> tuple[str, list[int], Done, list[Text]]:
+    request = ChatRequest(
+        (Message("user", text),),
+        sampler,
+        StopSettings(max_tokens=tokens),
+        output=OutputSettings(alternatives=0),
+        **more,
+    )
     events = list(chat.stream(request, threading.Event()))
     texts = [event for event in events if isinstance(event, Text)]
     done = events[-1]
     assert isinstance(done, Done)
-    return "".join(event.text for event in texts), [token.id for event in texts for token in event.tokens], done, texts
+    return (
+        "".join(event.text for event in texts),
+        [token.id for event in texts for token in event.tokens],
+        done,
+        texts,
+    )
 
 
 def test_fifty_schemas_are_kept(chat):
@@ -54,7 +74,14 @@ def test_fifty_schemas_are_kept(chat):
         constraint = ConstraintSettings(format="json_schema", pattern=json.dumps(entry["schema"]))
         drafting = SpeculationSettings(method="ngram" if number % 2 else "none")
         sampler = SamplerSettings(seed=number)
-        text, _, done, _ = ask(chat, f"{entry['ask']} Answer in JSON.", sampler, 1500, constraint=constraint, speculation=drafting)
+        text, _, done, _ = ask(
+            chat,
+            f"{entry['ask']} Answer in JSON.",
+            sampler,
+            1500,
+            constraint=constraint,
+            speculation=drafting,
+        )
         assert done.reason in ("end_filter", "stop_token"), (entry["name"], text)
         Draft202012Validator(entry["schema"], format_checker=FormatChecker()).validate(json.loads(text))
 
@@ -65,14 +92,18 @@ def test_two_hundred_replies_leak_no_banned_string(chat):
     for number in range(200):
         text, _, _, texts = ask(
             chat, ASKS[number % len(ASKS)], SamplerSettings(temperature=0.9, seed=number), 32,
-            constraint=ConstraintSettings(banned_strings=banned), speculation=SpeculationSettings(method="ngram" if number % 2 else "none"),
+            constraint=ConstraintSettings(banned_strings=banned),
+            speculation=SpeculationSettings(method="ngram" if number % 2 else "none"),
         )  # fmt: skip
         assert not [string for string in banned if string.lower() in text.lower()], text
         taken_back += sum(bool(event.suppressed) for event in texts)
     assert taken_back > 200
 
 
-@pytest.mark.parametrize("prompt", [*ASKS[:2], f"Rename `result` to `value` in this code, repeat the whole code:\n```python\n{CODE}```"])
+@pytest.mark.parametrize(
+    "prompt",
+    [*ASKS[:2], f"Rename `result` to `value` in this code, repeat the whole code:\n```python\n{CODE}```"],
+)
 def test_drafting_keeps_every_greedy_token(chat, starter_path, prompt):
     plain = ask(chat, prompt, GREEDY, 96)
     itself = SpeculationSettings(method="model", draft_model=str(starter_path))
@@ -82,7 +113,14 @@ def test_drafting_keeps_every_greedy_token(chat, starter_path, prompt):
         assert drafted[2].stats.accepted_tokens <= drafted[2].stats.drafted_tokens
     form = ConstraintSettings(format="regex", pattern="[A-Z][a-z ,]{40,160}\\.")
     plain = ask(chat, prompt, GREEDY, 96, constraint=form)
-    drafted = ask(chat, prompt, GREEDY, 96, constraint=form, speculation=SpeculationSettings(method="ngram", adaptive=False))
+    drafted = ask(
+        chat,
+        prompt,
+        GREEDY,
+        96,
+        constraint=form,
+        speculation=SpeculationSettings(method="ngram", adaptive=False),
+    )
     assert drafted[1] == plain[1]
 
 

@@ -31,13 +31,18 @@ def hand(qtbot, qapp, tmp_path, starter_path):
 
 
 def wait_for_reply(hand: Hand) -> str:
-    hand.qtbot.waitUntil(lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=REPLY_MS)
+    hand.qtbot.waitUntil(
+        lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=REPLY_MS
+    )
     return hand.texts()[-1]
 
 
 def ask(hand: Hand) -> str:
     """The reply to the question in a chat of its own."""
-    settings = [hand.session.settings(cls) for cls in (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings)]
+    settings = [
+        hand.session.settings(cls)
+        for cls in (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings)
+    ]
     hand.session.new_conversation()
     for each in settings:
         hand.session.set_settings(each)
@@ -52,7 +57,10 @@ def test_drafting_changes_the_speed_and_nothing_else(hand, tmp_path, starter_pat
     twin = tmp_path / "models" / "twin.gguf"  # its guesses are right, or nearly always
     twin.parent.mkdir(exist_ok=True)
     shutil.copy(starter_path, twin)
-    for settings in (SpeculationSettings(method="ngram"), SpeculationSettings(method="model", draft_model=str(twin), adaptive=False)):
+    for settings in (
+        SpeculationSettings(method="ngram"),
+        SpeculationSettings(method="model", draft_model=str(twin), adaptive=False),
+    ):
         hand.session.set_settings(settings)
         assert ask(hand) == plain
         assert "of drafts kept" in hand.items()[-1].footer
@@ -87,10 +95,14 @@ def test_banned_phrases_are_avoided_and_told(hand) -> None:
 
 def test_a_branch_goes_on_from_another_token(hand) -> None:
     tokens: list[TokenInfo] = []
-    hand.session._runner.engine.event_arrived.connect(lambda event: tokens.extend(event.tokens if isinstance(event, Text) else ()))
+    hand.session._runner.engine.event_arrived.connect(
+        lambda event: tokens.extend(event.tokens if isinstance(event, Text) else ())
+    )
     first = ask(hand)
     assert "".join(token.text for token in tokens).startswith(first[:40])
-    place = next(place for place, token in enumerate(tokens) if place > 3 and token.alternatives[1].text.strip())
+    place = next(
+        place for place, token in enumerate(tokens) if place > 3 and token.alternatives[1].text.strip()
+    )
     other = tokens[place].alternatives[1]
     ids = [*(token.id for token in tokens[:place]), other.id]
     text = "".join(token.text for token in tokens[:place]) + other.text

@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.real_model, pytest.mark.timeout(600)]
 
 
 def wait_for_reply(hand: Hand) -> str:
-    hand.qtbot.waitUntil(lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=REPLY_MS)
+    hand.qtbot.waitUntil(
+        lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=REPLY_MS
+    )
     return hand.texts()[-1]
 
 

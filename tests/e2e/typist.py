@@ -1,9 +1,11 @@
-"""A process of its own for faults from outside: opens the desktop, types a message, and prints how much of the reply is on the screen.
+"""A process of its own for faults from outside: opens the desktop, types a message, and prints how much of
+the reply is on the screen.
 
-Run as `python -m tests.e2e.typist DATA (MODEL | echo) [--signals] [--no-more-memory-at N]`; each line of the output is "seconds chat
-messages characters", seconds of the monotonic clock that all processes of a machine share. A reply that ends is followed by the same
-question in a new chat. With `--signals` the process answers signals as the program does. With `--no-more-memory-at` the first reply
-that has N characters is the last thing that memory is to be had for; three seconds later the process is ended.
+Run as `python -m tests.e2e.typist DATA (MODEL | echo) [--signals] [--no-more-memory-at N]`; each line of the
+output is "seconds chat messages characters", seconds of the monotonic clock that all processes of a machine
+share. A reply that ends is followed by the same question in a new chat. With `--signals` the process answers
+signals as the program does. With `--no-more-memory-at` the first reply that has N characters is the last
+thing that memory is to be had for; three seconds later the process is ended.
 """
 
 from __future__ import annotations

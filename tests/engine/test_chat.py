@@ -48,10 +48,16 @@ def plain_ids(events: list[Any]) -> list[int]:
 
 
 class AsciiWords:
-    """Random answers out of ids that are whole words: text that the tokenizer splits otherwise than the model did."""
+    """Random answers out of ids that are whole words: text that the tokenizer splits otherwise than the
+    model did.
+    """
 
     def __init__(self) -> None:
-        self.allowed = [i for i in range(10, 700) if tokenizer().piece(i).isascii() and tokenizer().piece(i).strip().isalpha()]
+        self.allowed = [
+            i
+            for i in range(10, 700)
+            if tokenizer().piece(i).isascii() and tokenizer().piece(i).strip().isalpha()
+        ]
 
     def __call__(self, sequence: list[int]) -> Any:
         logits = random_logits(sequence)
@@ -82,7 +88,11 @@ def test_every_later_turn_reads_only_what_is_new():
         unlike += tokenizer().encode(text) != ids
         if turn:
             # The last token of the reply, its end, the question, and the next reply's beginning.
-            new = 1 + len(tokenizer().encode(f"<|im_end|>\n<|im_start|>user\n{turn}<|im_end|>\n<|im_start|>assistant\n", special=True))
+            new = 1 + len(
+                tokenizer().encode(
+                    f"<|im_end|>\n<|im_start|>user\n{turn}<|im_end|>\n<|im_start|>assistant\n", special=True
+                )
+            )
             assert stats.prefill_tokens == new
             assert stats.cached_tokens == stats.prompt_tokens - new
         messages += [assistant(text), user(str(turn + 1))]

@@ -1,4 +1,6 @@
-"""Whole turns on real checkpoints: tiny ones on the reference backend, and the starter on the CPU's kernels."""
+"""Whole turns on real checkpoints: tiny ones on the reference backend, and the starter on the CPU's
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(params=["folder", "gguf"])
 def tiny(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "tiny") if request.param == "folder" else write_gguf(tmp_path / "tiny.gguf", TINY, "Q8_0")
+    return (
+        write_folder(tmp_path / "tiny")
+        if request.param == "folder"
+        else write_gguf(tmp_path / "tiny.gguf", TINY, "Q8_0")
+    )
 
 
 @pytest.fixture
@@ -47,13 +53,21 @@ def chat(tiny: Path) -> Iterator[LocalChat]:
     chat.close()
 
 
-def ask(chat: LocalChat, messages: list[Message], sampler: SamplerSettings = GREEDY, tokens: int = 16, **more: Any) -> tuple[str, Done]:
+def ask(
+    chat: LocalChat, messages: list[Message], sampler: SamplerSettings = GREEDY, tokens: int = 16, **more: Any
+) -> tuple[str, Done]:
     """The reply and its end."""
-    events = list(chat.stream(ChatRequest(tuple(messages), sampler, StopSettings(max_tokens=tokens, **more)), threading.Event()))
+    events = list(
+        chat.stream(
+            ChatRequest(tuple(messages), sampler, StopSettings(max_tokens=tokens, **more)), threading.Event()
+        )
+    )
     done = events[-1]
     assert isinstance(done, Done)
     texts = [event for event in events if isinstance(event, Text)]
-    assert "".join(token.text for event in texts for token in event.tokens) == "".join(event.text for event in texts)
+    assert "".join(token.text for event in texts for token in event.tokens) == "".join(
+        event.text for event in texts
+    )
     return "".join(event.text for event in texts), done
 
 
@@ -80,7 +94,9 @@ class Alone:
             if token in tokenizer.stop_token_ids:
                 break
             written.append(token)
-        return tokenizer.decode(ids + written, skip_special=False)[len(tokenizer.decode(ids, skip_special=False)) :]
+        return tokenizer.decode(ids + written, skip_special=False)[
+            len(tokenizer.decode(ids, skip_special=False)) :
+        ]
 
 
 def test_loading_tells_its_progress(tiny):
@@ -93,7 +109,9 @@ def test_loading_tells_its_progress(tiny):
             chat = end.value
             break
     assert all(isinstance(event, Loading) for event in events)
-    assert [event.stage for event in events if event.total == TINY.layers] == ["Loading the weights"] * (TINY.layers + 1)
+    assert [event.stage for event in events if event.total == TINY.layers] == ["Loading the weights"] * (
+        TINY.layers + 1
+    )
     assert (chat.info.layers, chat.context_length, chat.info.vocab_size) == (2, 512, 307)
     chat.close()
 
@@ -150,7 +168,9 @@ def test_stopping_at_every_step_then_the_whole_reply(chat):
     chat.generator.cache.rows = 32
     for steps in range(1, 9):
         stop = threading.Event()
-        for count, _ in enumerate(chat.stream(ChatRequest(tuple(messages), GREEDY, StopSettings(max_tokens=16)), stop), 1):
+        for count, _ in enumerate(
+            chat.stream(ChatRequest(tuple(messages), GREEDY, StopSettings(max_tokens=16)), stop), 1
+        ):
             if count == steps:
                 stop.set()
         assert ask(chat, messages, tokens=6)[0] == wanted
@@ -161,7 +181,9 @@ def test_the_step_by_step_face_against_torch(chat):
     torch = pytest.importorskip("torch")
     generator, ids, alone = chat.generator, chat.tokenizer.encode("The quick brown"), Alone(chat)
     sampler = SamplerSettings(temperature=0.9, top_k=0, top_p=1.0, min_p=0.0, seed=4)
-    generator.begin_stream_ex(ids, sampler, return_probabilities=True, return_top_tokens=3, return_logits=True, max_new_tokens=12)
+    generator.begin_stream_ex(
+        ids, sampler, return_probabilities=True, return_top_tokens=3, return_logits=True, max_new_tokens=12
+    )
     sequence, result = list(ids), {"eos": False}
     while not result["eos"]:
         result = generator.stream_ex()
@@ -170,7 +192,9 @@ def test_the_step_by_step_face_against_torch(chat):
             assert np.allclose(result["logits"][0, i], logits.numpy(), atol=1e-4)
             expected = torch.softmax(logits / 0.9, dim=0)
             assert result["probs"][0, i] == pytest.approx(float(expected[token]), rel=1e-3)
-            assert result["top_probs"][0, i] == pytest.approx(torch.topk(expected, 3).values.numpy(), rel=1e-3)
+            assert result["top_probs"][0, i] == pytest.approx(
+                torch.topk(expected, 3).values.numpy(), rel=1e-3
+            )
             assert result["top_tokens"][0, i].tolist() == torch.topk(expected, 3).indices.tolist()
             sequence.append(int(token))
     assert len(sequence) > len(ids)

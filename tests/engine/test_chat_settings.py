@@ -1,4 +1,6 @@
-"""A conversation with everything that a request can ask for: guidance, exact ids to continue, healing, a draft model."""
+"""A conversation with everything that a request can ask for: guidance, exact ids to continue, healing, a
+draft model.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,22 @@ from tests.tiny import write_gguf
 CHAT = [user("the quick brown fox"), assistant("jumps over"), user("what now?")]
 
 
-def ask(chat: LocalChat, messages: list[Message], tokens: int = 12, **more: Any) -> tuple[str, list[int], Done, list[Any]]:
-    request = ChatRequest(tuple(messages), more.pop("sampler", GREEDY), StopSettings(max_tokens=tokens), **more)
+def ask(
+    chat: LocalChat, messages: list[Message], tokens: int = 12, **more: Any
+) -> tuple[str, list[int], Done, list[Any]]:
+    request = ChatRequest(
+        tuple(messages), more.pop("sampler", GREEDY), StopSettings(max_tokens=tokens), **more
+    )
     events = list(chat.stream(request, threading.Event()))
     done = events[-1]
     assert isinstance(done, Done)
     texts = [event for event in events if isinstance(event, Text)]
-    return "".join(event.text for event in texts), [token.id for event in texts for token in event.tokens], done, events
+    return (
+        "".join(event.text for event in texts),
+        [token.id for event in texts for token in event.tokens],
+        done,
+        events,
+    )
 
 
 def test_guidance_puts_the_negative_prompt_in_the_systems_place():
@@ -58,7 +69,9 @@ def test_guidance_puts_the_negative_prompt_in_the_systems_place():
 
 
 def test_going_on_from_exact_ids():
-    """As the token inspector does: the reply's own tokens up to one of them, then another token in its place."""
+    """As the token inspector does: the reply's own tokens up to one of them, then another token in its
+    place.
+    """
     words = AsciiWords()
     chat, _ = fake_chat(words)
     _, ids, _, _ = ask(chat, CHAT)
@@ -79,7 +92,10 @@ def test_going_on_from_exact_ids():
 
 def test_a_constraint_goes_on_where_the_reply_stands():
     chat, _ = fake_chat()
-    schema = ConstraintSettings(format="json_schema", pattern='{"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 3}')
+    schema = ConstraintSettings(
+        format="json_schema",
+        pattern='{"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 3}',
+    )
     whole = ask(chat, CHAT, 60, constraint=schema)[0]
     assert set(json.loads(whole)) <= {1, 2}
     state = whole[:3]
@@ -93,13 +109,17 @@ def test_healing_when_a_reply_is_continued():
     chat, _ = fake_chat()
     heal = ConstraintSettings(heal=True)
     messages = [*CHAT, assistant("the quick bro")]
-    ids = encode_chat(tokenizer(), chat.template, messages, add_generation_prompt=False, continue_last=True)[1]
+    ids = encode_chat(tokenizer(), chat.template, messages, add_generation_prompt=False, continue_last=True)[
+        1
+    ]
     _, _, _, events = ask(chat, messages, constraint=heal, continue_last=True)
     first = next(event.tokens[0] for event in events if isinstance(event, Text) and event.tokens)
     assert first.healed
     assert tokenizer().token_bytes(first.id).startswith(tokenizer().token_bytes(ids[-1]))
     _, _, _, events = ask(chat, CHAT, constraint=heal)
-    assert not any(token.healed for event in events if isinstance(event, Text) for token in event.tokens), "the template's end stays"
+    assert not any(token.healed for event in events if isinstance(event, Text) for token in event.tokens), (
+        "the template's end stays"
+    )
 
 
 def test_a_kept_stop_token_is_shown_and_not_read_twice():
@@ -107,7 +127,12 @@ def test_a_kept_stop_token_is_shown_and_not_read_twice():
     script = tokenizer().encode("yes")
     prompt = len(encode_chat(tokenizer(), fake_chat()[0].template, CHAT)[1])
     chat, _ = fake_chat(Scripted(prompt, [*script, stop]))
-    request = ChatRequest(tuple(CHAT), GREEDY, StopSettings(keep_stop=True), output=OutputSettings(alternatives=2, stream_interval=3))
+    request = ChatRequest(
+        tuple(CHAT),
+        GREEDY,
+        StopSettings(keep_stop=True),
+        output=OutputSettings(alternatives=2, stream_interval=3),
+    )
     events = list(chat.stream(request, threading.Event()))
     text = "".join(event.text for event in events if isinstance(event, Text))
     assert text == "yes" + tokenizer().decode([stop], skip_special=False)
@@ -115,7 +140,9 @@ def test_a_kept_stop_token_is_shown_and_not_read_twice():
 
 
 def test_text_that_comes_soon_after_the_last_is_handed_on_with_the_next():
-    """The first piece is not held up, and nothing is lost or told twice; a slow model's tokens go one by one."""
+    """The first piece is not held up, and nothing is lost or told twice; a slow model's tokens go one by
+    one.
+    """
     chat, model = fake_chat()
     text, ids, done, each = ask(chat, CHAT, 24)
     at_once = ask(fake_chat()[0], CHAT, 24, gather_seconds=3600.0)
@@ -125,7 +152,9 @@ def test_text_that_comes_soon_after_the_last_is_handed_on_with_the_next():
     slow, model = fake_chat()
     model.program.before_run = lambda: time.sleep(0.002)
     pieces = ask(slow, CHAT, 24, gather_seconds=0.0005)[3]
-    assert [event.text for event in pieces if isinstance(event, Text)] == [event.text for event in each if isinstance(event, Text)]
+    assert [event.text for event in pieces if isinstance(event, Text)] == [
+        event.text for event in each if isinstance(event, Text)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +169,9 @@ def test_a_draft_model_comes_and_goes(tiny, backend):
         plain = ask(chat, CHAT, 30)
         settings = SpeculationSettings(method="model", draft_model=str(tiny), adaptive=False)
         drafted = ask(chat, CHAT, 30, speculation=settings)
-        assert any(isinstance(event, Loading) and event.stage.startswith("Draft model") for event in drafted[3])
+        assert any(
+            isinstance(event, Loading) and event.stage.startswith("Draft model") for event in drafted[3]
+        )
         assert drafted[1] == plain[1]
         assert drafted[2].stats.drafted_tokens >= drafted[2].stats.accepted_tokens > 0
         assert chat.generator.drafters.has_model
@@ -182,7 +213,13 @@ def test_a_prompt_in_eight_bits(tiny):
     ids = list(range(20, 60))
     found = []
     for bits in ("16", "8"):
-        chat = finished(open_chat(tiny, LoadSettings(backend="cpu", quantise="q8", prompt_bits=bits), CacheSettings(context_length=512)))
+        chat = finished(
+            open_chat(
+                tiny,
+                LoadSettings(backend="cpu", quantise="q8", prompt_bits=bits),
+                CacheSettings(context_length=512),
+            )
+        )
         with chat.generator.cache.open(()) as lease:
             found.append(chat.generator.cache.run(lease, ids, len(ids)).copy())
         chat.close()

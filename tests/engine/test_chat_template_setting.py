@@ -13,13 +13,20 @@ from engine.settings import LoadSettings
 from engine.text.template.template import encode_chat
 from tests.tiny import TINY, write_folder, write_gguf
 
-OWN = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<reply>{% endif %}"
+OWN = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if "
+    "add_generation_prompt %}<reply>{% endif %}"
+)
 MESSAGES = [Message("user", "hello")]
 
 
 @pytest.mark.parametrize("kind", ["folder", "gguf"])
 def test_the_prompt_is_the_templates(tmp_path: Path, kind: str) -> None:
-    path = write_folder(tmp_path / "tiny") if kind == "folder" else write_gguf(tmp_path / "tiny.gguf", TINY, "Q8_0")
+    path = (
+        write_folder(tmp_path / "tiny")
+        if kind == "folder"
+        else write_gguf(tmp_path / "tiny.gguf", TINY, "Q8_0")
+    )
     texts = []
     for source in ("", "  \n", OWN):
         chat = finished(open_chat(path, LoadSettings(backend="reference", threads=1, chat_template=source)))
@@ -33,4 +40,8 @@ def test_the_prompt_is_the_templates(tmp_path: Path, kind: str) -> None:
 
 def test_a_broken_template_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadTemplate):
-        finished(open_chat(write_folder(tmp_path / "tiny"), LoadSettings(backend="reference", chat_template="{% for %}")))
+        finished(
+            open_chat(
+                write_folder(tmp_path / "tiny"), LoadSettings(backend="reference", chat_template="{% for %}")
+            )
+        )

@@ -13,11 +13,20 @@ import pytest
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS as P
 from engine.core import ChatRequest, Done, Message, Stats, Text
-from engine.settings import CacheSettings, ConstraintSettings, GuidanceSettings, LoadSettings, SamplerSettings, StopSettings
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    LoadSettings,
+    SamplerSettings,
+    StopSettings,
+)
 from tests.tiny import TINY, write_folder
 
 GREEDY, WARM = SamplerSettings(temperature=0.0), SamplerSettings(temperature=1.3, seed=5)
-SYSTEM = Message("system", "You are a fox by the fire. Be brief, be warm, and answer in the words of the question. " * 3)
+SYSTEM = Message(
+    "system", "You are a fox by the fire. Be brief, be warm, and answer in the words of the question. " * 3
+)
 LONG = "The quick brown fox jumps over the lazy dog. " * 8
 
 
@@ -37,7 +46,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(path: Path, context: int = 2048, memory: int = 0) -> LocalChat:
-    return finished(open_chat(path, LoadSettings(backend="reference"), CacheSettings(context_length=context, memory=memory)))
+    return finished(
+        open_chat(
+            path, LoadSettings(backend="reference"), CacheSettings(context_length=context, memory=memory)
+        )
+    )
 
 
 @pytest.fixture
@@ -49,14 +62,20 @@ def chat(path: Path) -> Iterator[LocalChat]:
 
 
 class Harness:
-    """Asks a chat, checks each reply against a fresh cache's, and knows what was run so far and how much of it."""
+    """Asks a chat, checks each reply against a fresh cache's, and knows what was run so far and how much
+    of it.
+    """
 
     def __init__(self, chat: LocalChat, path: Path) -> None:
         self.chat, self.fresh = chat, opened(path)
-        self.known: list[list[int]] = []  # every prompt with its reply, but for a last token that was drawn and not run
-        tokenizer = self.chat.tokenizer  # replies of whole characters: their ids can be found again from their text
+        # every prompt with its reply, but for a last token that was drawn and not run
+        self.known: list[list[int]] = []
+        # replies of whole characters: their ids can be found again from their text
+        tokenizer = self.chat.tokenizer
         plain = [token for token in range(tokenizer.vocab_size) if tokenizer.token_bytes(token).isascii()]
-        self.plain = ConstraintSettings(allowed_tokens=tuple(token for token in plain if token not in tokenizer.special_ids))
+        self.plain = ConstraintSettings(
+            allowed_tokens=tuple(token for token in plain if token not in tokenizer.special_ids)
+        )
 
     def ask(
         self,
@@ -68,9 +87,13 @@ class Harness:
         complete: bool = True,
         **more: Any,
     ) -> tuple[str, Stats]:
-        """The reply and its counts; `complete` says that nothing was forgotten: then only what no earlier run began with is read."""
+        """The reply and its counts; `complete` says that nothing was forgotten: then only what no earlier
+        run began with is read.
+        """
         more = {"constraint": self.plain} | more
-        request = ChatRequest(tuple(messages), sampler, StopSettings(max_tokens=tokens, min_tokens=least), **more)
+        request = ChatRequest(
+            tuple(messages), sampler, StopSettings(max_tokens=tokens, min_tokens=least), **more
+        )
         text, ids, done = reply(self.chat, request)
         self.fresh.generator.cache.table.forget()
         assert (text, ids) == reply(self.fresh, request)[:2]
@@ -99,7 +122,11 @@ def reply(chat: LocalChat, request: ChatRequest) -> tuple[str, list[int], Done]:
     texts = [event for event in events if isinstance(event, Text)]
     done = events[-1]
     assert isinstance(done, Done)
-    return "".join(event.text for event in texts), [token.id for event in texts for token in event.tokens], done
+    return (
+        "".join(event.text for event in texts),
+        [token.id for event in texts for token in event.tokens],
+        done,
+    )
 
 
 def user(text: str) -> Message:
@@ -115,7 +142,10 @@ def test_switching_between_chats_reads_the_new_message_only(harness):
             messages.append(Message("assistant", text))
             if len(messages) > 4:
                 new = len(
-                    harness.chat.tokenizer.encode(f"<|im_end|>\n<|im_start|>user\n{number} {question}<|im_end|>\n<|im_start|>assistant\n")
+                    harness.chat.tokenizer.encode(
+                        f"<|im_end|>\n<|im_start|>user\n{number} "
+                        f"{question}<|im_end|>\n<|im_start|>assistant\n"
+                    )
                 )
                 assert stats.prefill_tokens <= new + 1
     assert all(len(run) > P for run in harness.known[-3:])
@@ -123,7 +153,10 @@ def test_switching_between_chats_reads_the_new_message_only(harness):
 
 def test_regenerating_and_a_changed_sampler_read_one_token(harness):
     messages = [SYSTEM, user("Hello! " + LONG)]
-    texts = {harness.ask(messages, sampler)[0] for sampler in (GREEDY, WARM, SamplerSettings(temperature=1.3, seed=6), GREEDY)}
+    texts = {
+        harness.ask(messages, sampler)[0]
+        for sampler in (GREEDY, WARM, SamplerSettings(temperature=1.3, seed=6), GREEDY)
+    }
     assert len(texts) == 3
     assert harness.ask(messages, WARM)[1].prefill_tokens == 1
 
@@ -146,7 +179,9 @@ def test_an_edited_message_costs_what_follows_it_and_every_version_stays(harness
 def test_the_token_that_ended_a_reply_is_read_with_the_next_message(harness, tokens):
     """TinyChat's `start_pos` leaves it out; here it is read, and nothing before it."""
     (end,) = harness.chat.tokenizer.encode("<|im_end|>", special=True)
-    ends = replace(harness.plain, allowed_tokens=(*harness.plain.allowed_tokens, end), logit_bias=(f"{end} = 1000",))
+    ends = replace(
+        harness.plain, allowed_tokens=(*harness.plain.allowed_tokens, end), logit_bias=(f"{end} = 1000",)
+    )
     messages = [SYSTEM, user("Hello there! " + LONG)]
     for question in ("And then?", "Good night!"):
         text, stats = harness.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)
@@ -155,7 +190,9 @@ def test_the_token_that_ended_a_reply_is_read_with_the_next_message(harness, tok
         messages += [Message("assistant", text), user(question)]
         prompt = harness.chat._prompts.build(ChatRequest(tuple(messages))).ids
         assert prompt[: len(before) + 1] == [*before, end]
-        assert harness.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)[1].prefill_tokens == len(prompt) - len(before)
+        assert harness.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)[
+            1
+        ].prefill_tokens == len(prompt) - len(before)
 
 
 def test_stopping_anywhere_then_this_or_another_question(harness):
@@ -182,7 +219,9 @@ def test_the_conversation_not_touched_for_longest_goes_first(path):
     harness.ask(talks[3])  # eight pages are full now
     assert harness.ask(talks[0], complete=False)[1].prefill_tokens == 1
     assert harness.ask([user("new " + LONG + LONG)], complete=False)[1].cached_tokens < 10
-    left = [harness.ask(messages, complete=False)[1].cached_tokens for messages in (talks[0], talks[3], talks[1])]
+    left = [
+        harness.ask(messages, complete=False)[1].cached_tokens for messages in (talks[0], talks[3], talks[1])
+    ]
     assert min(left[:2]) > P
     assert left[2] < P
     chat.generator.cache.table.check()
@@ -206,13 +245,19 @@ def test_a_conversation_longer_than_the_context_ends_there_and_another_goes_on(p
     chat = opened(path, context=512, memory=6)
     assert chat.generator.cache.store.page_count == 24
     events = list(
-        chat.stream(ChatRequest((user("Hello! " + LONG),), GREEDY, StopSettings(max_tokens=0, min_tokens=2000)), threading.Event())
+        chat.stream(
+            ChatRequest((user("Hello! " + LONG),), GREEDY, StopSettings(max_tokens=0, min_tokens=2000)),
+            threading.Event(),
+        )
     )
     done = events[-1]
     assert isinstance(done, Done)
     assert done.reason == "context_full"
     assert done.stats.context_tokens - 512 in (0, 1)  # a last token may be drawn that no longer has a place
     assert (
-        reply(chat, ChatRequest((user("Hello! " + LONG), user("Go on.")), GREEDY, StopSettings(max_tokens=5)))[2].stats.cached_tokens > 230
+        reply(
+            chat, ChatRequest((user("Hello! " + LONG), user("Go on.")), GREEDY, StopSettings(max_tokens=5))
+        )[2].stats.cached_tokens
+        > 230
     )
     chat.close()

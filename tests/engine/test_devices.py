@@ -1,4 +1,6 @@
-"""Loading onto devices: what fits where, what is done when one has too little room after all, and replies that one breaks off."""
+"""Loading onto devices: what fits where, what is done when one has too little room after all, and replies
+that one breaks off.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ MB = 1 << 20
 
 
 class FakeGpu(ReferenceBackend):
-    """The reference as if it were a GPU with so many bytes free. `fail` is raised by the pass of this number."""
+    """The reference as if it were a GPU with so many bytes free.
+
+    `fail` is raised by the pass of this number.
+    """
 
     name = "cuda"
 
@@ -85,7 +90,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(chat: LocalChat, text: str = "Hello") -> str:
-    request = ChatRequest((Message("user", text),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=8))
+    request = ChatRequest(
+        (Message("user", text),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=8)
+    )
     events = list(chat.stream(request, threading.Event()))
     assert isinstance(events[-1], Done)
     return "".join(event.text for event in events if isinstance(event, Text))
@@ -112,7 +119,9 @@ def test_automatic_goes_to_the_processor_where_no_gpu_has_room(machine, path: Pa
     chat.close()
 
 
-def test_the_next_device_where_one_has_too_little_room_after_all_or_does_not_start(machine, path: Path) -> None:
+def test_the_next_device_where_one_has_too_little_room_after_all_or_does_not_start(
+    machine, path: Path
+) -> None:
     there = machine(gpu(0, 1 << 30), gpu(1, 1 << 31))
     there.really[1,] = 1000
     there.broken = {0}
@@ -123,7 +132,10 @@ def test_the_next_device_where_one_has_too_little_room_after_all_or_does_not_sta
 
 def test_a_chosen_gpu_that_is_too_small_is_refused_before_anything_is_loaded(machine, path: Path) -> None:
     machine(gpu(0, 1000, "NVIDIA L4"))
-    with pytest.raises(NotEnoughMemory, match=r"free on NVIDIA L4; close other programs, .* or the processor \(CPU\) as the device"):
+    with pytest.raises(
+        NotEnoughMemory,
+        match=r"free on NVIDIA L4; close other programs, .* or the processor \(CPU\) as the device",
+    ):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
     with pytest.raises(BadSetting, match="GPU 3 was chosen"):
         finished(open_chat(path, LoadSettings(backend="cuda", gpus="3"), CACHE))
@@ -134,7 +146,9 @@ def test_a_context_that_is_too_long_for_the_gpu(machine, path: Path, monkeypatch
     first = finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
     weights = first.generator.model.resident_bytes  # of the reference, which stands for the GPU
     there.really[0,] = weights + MB // 4
-    with pytest.raises(NotEnoughMemory, match=r"leaves too little memory beside its weights\. .* are free on NVIDIA L4"):
+    with pytest.raises(
+        NotEnoughMemory, match=r"leaves too little memory beside its weights\. .* are free on NVIDIA L4"
+    ):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
     # The model that leaves gives its weights and its cache back, and then there is room.
     there.really[0,] = weights - first.info.resident_bytes + 1000 + first.info.work.bytes(512)
@@ -150,9 +164,13 @@ def test_a_context_that_is_too_long_for_the_gpu(machine, path: Path, monkeypatch
     second.close()
 
 
-@pytest.mark.parametrize("error", [NotEnoughMemory("NVIDIA L4 has no room."), DeviceLost("The GPU stopped working.")])
+@pytest.mark.parametrize(
+    "error", [NotEnoughMemory("NVIDIA L4 has no room."), DeviceLost("The GPU stopped working.")]
+)
 def test_a_reply_that_the_gpu_breaks_off(machine, path: Path, error: EngineError) -> None:
-    """One sentence ends it; its pages come back, and where memory was all that was missing, the next reply is as if nothing had been."""
+    """One sentence ends it; its pages come back, and where memory was all that was missing, the next reply
+    is as if nothing had been.
+    """
     there = machine(gpu(0, 1 << 30))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     expected = ask(chat)
@@ -166,12 +184,18 @@ def test_a_reply_that_the_gpu_breaks_off(machine, path: Path, error: EngineError
     chat.close()
 
 
-def test_closing_after_a_lost_device(machine, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_closing_after_a_lost_device(
+    machine, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Keeping the cache on disk has to read it; a device that is gone is no reason to fail at the end."""
     machine(gpu(0, 1 << 30))
     monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path))
     monkeypatch.setattr("engine.chat.cache_dir", lambda: tmp_path)
-    chat = finished(open_chat(path, LoadSettings(), CacheSettings(context_length=512, memory=1, dtype="fp32", keep_on_disk=True)))
+    chat = finished(
+        open_chat(
+            path, LoadSettings(), CacheSettings(context_length=512, memory=1, dtype="fp32", keep_on_disk=True)
+        )
+    )
     ask(chat, "long enough for a page " * 20)
 
     def gone(page: int) -> Any:

@@ -1,4 +1,6 @@
-"""Gemma 3 270M (Q4_K_M) against llama.cpp (`tests/golden/gemma3.json`), by the rules of `test_starter_oracle.py`."""
+"""Gemma 3 270M (Q4_K_M) against llama.cpp (`tests/golden/gemma3.json`), by the rules of
+`test_starter_oracle.py`.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,20 @@ def scorers(gemma_path: Path) -> Iterator[dict[str, Scorer]]:
 def rows(recorded: dict[str, Any], scorers: dict[str, Scorer]) -> dict[str, list[Array]]:
     """For each prompt: log-probabilities after it and after each token of the oracle's own continuation."""
     return {
-        backend: [scorer.rows(prompt["ids"] + prompt["greedy"], CONTINUATION + 1).astype(np.float32) for prompt in recorded["prompts"]]
+        backend: [
+            scorer.rows(prompt["ids"] + prompt["greedy"], CONTINUATION + 1).astype(np.float32)
+            for prompt in recorded["prompts"]
+        ]
         for backend, scorer in scorers.items()
     }
 
 
 def test_token_ids(recorded: dict[str, Any], tokenizer: Tokenizer) -> None:
     """SentencePiece in every language, with BOS before."""
-    texts = {prompt["name"]: prompt.get("text") for prompt in json.loads((GOLDEN / "prompts.json").read_text("utf-8"))}
+    texts = {
+        prompt["name"]: prompt.get("text")
+        for prompt in json.loads((GOLDEN / "prompts.json").read_text("utf-8"))
+    }
     assert len(recorded["prompts"]) == sum(text is not None for text in texts.values())
     for prompt in recorded["prompts"]:
         assert tokenizer.encode(texts[prompt["name"]], add_bos=True) == prompt["ids"], prompt["name"]
@@ -67,8 +75,12 @@ def test_reference_greedy_choices(recorded: dict[str, Any], rows: dict[str, list
 
 
 @pytest.mark.parametrize(("backend", "worst", "mean"), [("reference", 0.02, 0.004), ("cpu", 0.03, 0.004)])
-def test_log_probabilities(recorded: dict[str, Any], rows: dict[str, list[Array]], backend: str, worst: float, mean: float) -> None:
-    """The oracle's ten likeliest tokens have the oracle's log-probabilities; its gelu is from a table in half precision."""
+def test_log_probabilities(
+    recorded: dict[str, Any], rows: dict[str, list[Array]], backend: str, worst: float, mean: float
+) -> None:
+    """The oracle's ten likeliest tokens have the oracle's log-probabilities; its gelu is from a table in
+    half precision.
+    """
     differences = []
     for prompt, found in zip(recorded["prompts"], rows[backend], strict=True):
         for position, top in prompt["top"].items():
@@ -78,15 +90,22 @@ def test_log_probabilities(recorded: dict[str, Any], rows: dict[str, list[Array]
     assert np.mean(differences) <= mean
 
 
-def test_cpu_is_no_farther_than_llama_cpp_quantised(recorded: dict[str, Any], rows: dict[str, list[Array]]) -> None:
-    """Mean KL divergence from the exact model, and greedy agreement with it, over all prompts and positions."""
+def test_cpu_is_no_farther_than_llama_cpp_quantised(
+    recorded: dict[str, Any], rows: dict[str, list[Array]]
+) -> None:
+    """Mean KL divergence from the exact model, and greedy agreement with it, over all prompts and
+    positions.
+    """
     divergences, agreements = [], []
     for exact, found in zip(rows["reference"], rows["cpu"], strict=True):
         divergences.append((np.exp(exact.astype(np.float64)) * (exact - found)).sum(1))
         agreements.append(exact.argmax(1) == found.argmax(1))
     rival = recorded["quantised"]
     kl, agreement = float(np.concatenate(divergences).mean()), float(np.concatenate(agreements).mean())
-    print(f"mean KL {kl:.2e} (llama.cpp {rival['mean_kl']:.2e}), greedy agreement {agreement:.4f} ({rival['greedy_agreement']:.4f})")
+    print(
+        f"mean KL {kl:.2e} (llama.cpp {rival['mean_kl']:.2e}), greedy agreement {agreement:.4f} "
+        f"({rival['greedy_agreement']:.4f})"
+    )
     assert kl <= rival["mean_kl"]
     assert agreement >= rival["greedy_agreement"]
 
@@ -101,5 +120,8 @@ def test_perplexity(recorded: dict[str, Any], tokenizer: Tokenizer, scorers: dic
         found = scorers["cpu"].rows(window, WINDOW // 2)[:-1]
         losses.append(-found[np.arange(len(found)), window[WINDOW // 2 + 1 :]])
     perplexity = float(np.exp(np.concatenate(losses).mean()))
-    print(f"perplexity {perplexity:.4f}, exact {recorded['perplexity']:.4f}, llama.cpp {recorded['quantised']['perplexity']:.4f}")
+    print(
+        f"perplexity {perplexity:.4f}, exact {recorded['perplexity']:.4f}, llama.cpp "
+        f"{recorded['quantised']['perplexity']:.4f}"
+    )
     assert perplexity == pytest.approx(recorded["perplexity"], rel=0.005)

@@ -46,7 +46,9 @@ def test_control_tokens_of_the_text_are_control_tokens() -> None:
 def test_exact_tokens_stand_for_the_text() -> None:
     chat, _ = fake_chat()
     ids = tokenizer().encode("time")[:1] + [5, 6, 7]
-    assert plain_ids(run(chat, request("whatever", continue_ids=tuple(ids)))) == fresh_reply([*bos(), *ids], 8)
+    assert plain_ids(run(chat, request("whatever", continue_ids=tuple(ids)))) == fresh_reply(
+        [*bos(), *ids], 8
+    )
 
 
 def test_a_text_beyond_the_context_loses_its_beginning_in_steps() -> None:
@@ -58,7 +60,8 @@ def test_a_text_beyond_the_context_loses_its_beginning_in_steps() -> None:
     assert (trimmed.dropped_messages, trimmed.dropped_tokens % 32) == (0, 0)
     assert plain_ids(events) == fresh_reply([*bos(), *ids[trimmed.dropped_tokens :]], 8)
     longer = run(chat, request(words + "more"))
-    assert next(event for event in longer if isinstance(event, Trimmed)) == trimmed  # the cut stays, and with it what is cached
+    # the cut stays, and with it what is cached
+    assert next(event for event in longer if isinstance(event, Trimmed)) == trimmed
     done = longer[-1]
     assert isinstance(done, Done)
     assert done.stats.cached_tokens > 128

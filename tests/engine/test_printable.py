@@ -1,4 +1,6 @@
-"""Texts of strangers on the terminal: nothing that a terminal obeys or that fakes a line, strict JSON, and no NaN as an answer."""
+"""Texts of strangers on the terminal: nothing that a terminal obeys or that fakes a line, strict JSON, and
+no NaN as an answer.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ def test_what_is_shown_is_fit_to_be_shown(text: str) -> None:
 
 
 def test_what_people_write_is_shown_as_it_is() -> None:
-    for text in ("Größe 漢字 עברית ❤️ 👨\u200d👩\u200d👧 می\u200cخواهم 🏴\U000e0067\U000e007f", "tiny-Q4_K_M (2).gguf"):
+    for text in (
+        "Größe 漢字 עברית ❤️ 👨\u200d👩\u200d👧 می\u200cخواهم 🏴\U000e0067\U000e007f",
+        "tiny-Q4_K_M (2).gguf",
+    ):
         assert one_line(text) == printable(text) == text
     assert one_line("a\tb\n\nc") == "a b c"
     assert printable("a\tb\n\nc") == "a\tb\n\nc"
@@ -82,7 +87,10 @@ def test_every_error_is_one_line() -> None:
         return [kind, *(each for below in kind.__subclasses__() for each in all_kinds(below))]
 
     for kind in all_kinds(EngineError):
-        if kind.__module__.startswith("engine.") and kind.__init__ in (EngineError.__init__, Exception.__init__):
+        if kind.__module__.startswith("engine.") and kind.__init__ in (
+            EngineError.__init__,
+            Exception.__init__,
+        ):
             assert str(kind(EVIL)) == one_line(EVIL)
 
 
@@ -92,7 +100,9 @@ def evil(tmp_path: Path) -> Path:
     path = tmp_path / f"m{EVIL}".replace("\x00", "").replace("/", "")
     path = path.with_name(path.name[:80] + ".gguf")
     source = "{% if messages %}{{ raise_exception('no" + EVIL.replace("\x00", "") + "') }}{% endif %}"
-    return write_gguf(path, TINY, "F16", general__license=EVIL, general__name=EVIL, tokenizer__chat_template=source)
+    return write_gguf(
+        path, TINY, "F16", general__license=EVIL, general__name=EVIL, tokenizer__chat_template=source
+    )
 
 
 def fit(*texts: str) -> None:
@@ -105,9 +115,10 @@ def test_the_terminal_obeys_no_file(command: Command, evil: Path, tmp_path: Path
     messages = tmp_path / "messages.json"
     messages.write_text(json.dumps([{"role": "user", "content": EVIL}]))
     for arguments in (
-        ("info", evil), ("info", evil, "--json"), ("render", evil, "--messages", messages), ("tokenize", evil, "--text", EVIL),
-        ("tokenize", evil, "--text", EVIL, "--json"), ("logits", evil, "--prompt", "a\nb", *REFERENCE),
-        ("run", evil, "--messages", messages, *REFERENCE), ("run", evil, "--prompt", EVIL, "--max-tokens", "8", "--json", *REFERENCE),
+        ("info", evil), ("info", evil, "--json"), ("render", evil, "--messages", messages),
+        ("tokenize", evil, "--text", EVIL), ("tokenize", evil, "--text", EVIL, "--json"),
+        ("logits", evil, "--prompt", "a\nb", *REFERENCE), ("run", evil, "--messages", messages, *REFERENCE),
+        ("run", evil, "--prompt", EVIL, "--max-tokens", "8", "--json", *REFERENCE),
         ("info", evil.with_name("none" + evil.name)),
     ):  # fmt: skip
         code, out, err = command(*arguments)
@@ -160,12 +171,15 @@ def test_the_console_writes_no_escapes(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("how", [(), ("--json",)])
-def test_weights_that_are_no_numbers_give_one_sentence(command: Command, tmp_path: Path, how: tuple[str, ...]) -> None:
+def test_weights_that_are_no_numbers_give_one_sentence(
+    command: Command, tmp_path: Path, how: tuple[str, ...]
+) -> None:
     path = broken(write_gguf(tmp_path / "m.gguf", TINY, "F16"))
     text = tmp_path / "text.txt"
     text.write_text("some words " * 60)
     for arguments in (
-        ("logits", path, "--prompt", "a", *REFERENCE), ("perplexity", path, "--file", text, "--context", "16", *REFERENCE),
+        ("logits", path, "--prompt", "a", *REFERENCE),
+        ("perplexity", path, "--file", text, "--context", "16", *REFERENCE),
     ):  # fmt: skip
         code, out, err = command(*arguments, *how)
         assert (code, out) == (1, "")

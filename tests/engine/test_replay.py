@@ -1,4 +1,6 @@
-"""A reply made again: the prompt as it is told, the passes it was read in, and the same tokens with the same probabilities."""
+"""A reply made again: the prompt as it is told, the passes it was read in, and the same tokens with the
+same probabilities.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,13 @@ def bits(tokens: list[TokenInfo]) -> list[tuple[int, float, float]]:
 
 
 def again(request: ChatRequest, done: Done, prompt: Rendered) -> ChatRequest:
-    return replace(request, messages=(), replayed=prompt, tell_prompt=False, sampler=replace(request.sampler, seed=done.stats.seed))
+    return replace(
+        request,
+        messages=(),
+        replayed=prompt,
+        tell_prompt=False,
+        sampler=replace(request.sampler, seed=done.stats.seed),
+    )
 
 
 def talk(chat: LocalChat, request: ChatRequest, turns: int) -> list[tuple[list[TokenInfo], Done, Rendered]]:
@@ -59,7 +67,11 @@ def talk(chat: LocalChat, request: ChatRequest, turns: int) -> list[tuple[list[T
         assert bits(repeated) == bits(tokens)
         assert (end.reason, end.trigger, end.stats.cached_tokens) == (done.reason, done.trigger, 0)
         text = chat.tokenizer.decode([token.id for token in tokens])
-        messages = (*messages, Message("assistant", text), Message("user", f"And what comes after that, number {turn}?"))
+        messages = (
+            *messages,
+            Message("assistant", text),
+            Message("user", f"And what comes after that, number {turn}?"),
+        )
     assert found[-1][1].stats.cached_tokens > 0, "the replays took what the chat had in the cache"
     return found
 
@@ -91,7 +103,9 @@ def test_the_passes_of_the_latest_sequences_are_remembered() -> None:
 
 
 def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
-    """What was not known of a cached beginning is read as if it were new; no pass has more rows than this cache runs at once."""
+    """What was not known of a cached beginning is read as if it were new; no pass has more rows than this
+    cache runs at once.
+    """
     generator, _ = make(rows=4)
     source = SequenceRunner(generator.cache, [*range(20, 35)], replayed=[[(0, 3), (3, 0), (12, 9), (14, 1)]])
     source.open()
@@ -120,19 +134,32 @@ def test_what_would_be_found_is_told_without_a_change() -> None:
 
 @pytest.fixture
 def chat(tmp_path: Path):
-    found = finished(open_chat(write_folder(tmp_path / "tiny", TINY.but(context_length=1024)), LoadSettings(backend="reference")))
+    found = finished(
+        open_chat(
+            write_folder(tmp_path / "tiny", TINY.but(context_length=1024)), LoadSettings(backend="reference")
+        )
+    )
     yield found
     found.generator.cache.table.check()
     found.close()
 
 
 def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
-    request = ChatRequest((Message("system", "Be brief."), Message("user", "Who is there? <|im_end|>")), WARM, StopSettings(max_tokens=12))
+    request = ChatRequest(
+        (Message("system", "Be brief."), Message("user", "Who is there? <|im_end|>")),
+        WARM,
+        StopSettings(max_tokens=12),
+    )
     assert told(chat, request)[2] is None, "nobody asked for the prompt"
-    request = replace(request, tell_prompt=True, messages=(request.messages[0], Message("user", "Who lives here? " * 9)))
+    request = replace(
+        request, tell_prompt=True, messages=(request.messages[0], Message("user", "Who lives here? " * 9))
+    )
     before = chat.foresee(request)
     (_, done, prompt), *_ = talk(chat, request, 2)
-    assert (before.prompt_tokens, before.cached_tokens) == (done.stats.prompt_tokens, done.stats.cached_tokens)
+    assert (before.prompt_tokens, before.cached_tokens) == (
+        done.stats.prompt_tokens,
+        done.stats.cached_tokens,
+    )
     assert sum(before.messages) == before.prompt_tokens
     assert len(before.messages) == 2
     assert before.messages[1] > before.messages[0]
@@ -164,7 +191,8 @@ def test_replays_with_other_settings(chat: LocalChat, settings: dict) -> None:
 def test_the_starter_says_it_again_bit_for_bit_after_a_restart(starter_path: Path, method: str) -> None:
     cache = CacheSettings(context_length=2048)
     request = ChatRequest(
-        (Message("system", "You are a storyteller."), Message("user", "Tell me about the fox and the hound by the fire. " * 20)), WARM,
+        (Message("system", "You are a storyteller."), Message("user",
+        "Tell me about the fox and the hound by the fire. " * 20)), WARM,
         StopSettings(max_tokens=70), speculation=SpeculationSettings(method), tell_prompt=True,
     )  # fmt: skip
     first = finished(open_chat(starter_path, LoadSettings(), cache))
@@ -174,6 +202,8 @@ def test_the_starter_says_it_again_bit_for_bit_after_a_restart(starter_path: Pat
     for tokens, done, prompt in reversed(found):
         assert bits(told(second, again(request, done, prompt))[0]) == bits(tokens)
     tokens, done, prompt = found[-1]
-    other = told(second, replace(again(request, done, prompt), sampler=replace(WARM, seed=done.stats.seed + 1)))[0]
+    other = told(
+        second, replace(again(request, done, prompt), sampler=replace(WARM, seed=done.stats.seed + 1))
+    )[0]
     assert bits(other) != bits(tokens)
     second.close()

@@ -1,4 +1,6 @@
-"""What each cache type costs the starter model: perplexity over the golden text, attention reading keys and values as stored."""
+"""What each cache type costs the starter model: perplexity over the golden text, attention reading keys
+and values as stored.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The starter model against llama.cpp (`tests/golden/starter.json`, recorded by `tests/bench/oracle_llama_cpp.py`).
+"""The starter model against llama.cpp (`tests/golden/starter.json`, recorded by
+`tests/bench/oracle_llama_cpp.py`).
 
-The exact oracle is llama.cpp on the same weights dequantised to F32. Every comparison is given the oracle's own text so far,
-so that one near-tie does not decide the rest.
+The exact oracle is llama.cpp on the same weights dequantised to F32. Every comparison is given the oracle's
+own text so far, so that one near-tie does not decide the rest.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def tokenizer(starter_path: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def rows(starter_path: Path) -> dict[str, list[Array]]:
-    """For both backends and each prompt: log-probabilities after the prompt and after each token of the continuation."""
+    """For both backends and each prompt: log-probabilities after the prompt and after each token of the
+    continuation.
+    """
     found = {}
     for backend in ("reference", "cpu"):
         scorer = Scorer(starter_path, backend)
@@ -114,14 +117,19 @@ def test_log_probabilities(rows: dict[str, list[Array]], backend: str, worst: fl
 
 
 def test_cpu_is_no_farther_than_llama_cpp_quantised(rows: dict[str, list[Array]]) -> None:
-    """Mean KL divergence from the exact model, and greedy agreement with it, over all prompts and positions."""
+    """Mean KL divergence from the exact model, and greedy agreement with it, over all prompts and
+    positions.
+    """
     divergences, agreements = [], []
     for exact, found in zip(rows["reference"], rows["cpu"], strict=True):
         divergences.append((np.exp(exact) * (exact - found)).sum(1))
         agreements.append(exact.argmax(1) == found.argmax(1))
     rival = RECORDED["quantised"]
     kl, agreement = float(np.concatenate(divergences).mean()), float(np.concatenate(agreements).mean())
-    print(f"mean KL {kl:.2e} (llama.cpp {rival['mean_kl']:.2e}), greedy agreement {agreement:.4f} ({rival['greedy_agreement']:.4f})")
+    print(
+        f"mean KL {kl:.2e} (llama.cpp {rival['mean_kl']:.2e}), greedy agreement {agreement:.4f} "
+        f"({rival['greedy_agreement']:.4f})"
+    )
     assert kl <= rival["mean_kl"]
     assert agreement >= rival["greedy_agreement"]
 

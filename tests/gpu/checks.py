@@ -1,4 +1,7 @@
-"""What a device must do, whatever it is: each check takes a `Device`. `tests/simt/test_gpu.py` holds the fake ones to the same."""
+"""What a device must do, whatever it is: each check takes a `Device`.
+
+`tests/simt/test_gpu.py` holds the fake ones to the same.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ GRID = CALL.blocks(ROWS)
 
 def values_of(*addresses: int) -> list[Any]:
     """The arguments of `CALL` over buffers at these addresses."""
-    return [addresses[BUFFERS.index(value)] if isinstance(value, Buffer) else value for value in CALL.arguments]
+    return [
+        addresses[BUFFERS.index(value)] if isinstance(value, Buffer) else value for value in CALL.arguments
+    ]
 
 
 class Sum:
@@ -38,7 +43,9 @@ class Sum:
         list(device.prepare([add_kernel()]))
 
     def launch(self) -> None:
-        self.device.launch(add_kernel(), GRID, values_of(self.x.data_ptr(), self.other.data_ptr(), self.y.data_ptr()))
+        self.device.launch(
+            add_kernel(), GRID, values_of(self.x.data_ptr(), self.other.data_ptr(), self.y.data_ptr())
+        )
 
     def expected(self) -> Any:
         x, other = self.values
@@ -71,7 +78,11 @@ def uploads_come_back(device: Device) -> None:
     fixed = np.arange(7, dtype=np.int64)
     fixed.flags.writeable = False
     # The large one is longer than the two pieces of memory through which it goes.
-    for array in (rng.integers(0, 256, (1 << 26) + 12345, np.uint8), rng.standard_normal((3, 5)).astype(np.float32)[:, ::2], fixed):
+    for array in (
+        rng.integers(0, 256, (1 << 26) + 12345, np.uint8),
+        rng.standard_normal((3, 5)).astype(np.float32)[:, ::2],
+        fixed,
+    ):
         assert device.read(device.upload(array)).tobytes() == array.tobytes()
     assert device.read(device.upload(np.zeros(0, np.float32))).size == 0
 
@@ -99,7 +110,9 @@ def copies_are_in_order(device: Device) -> None:
     device.copy(work.y, back)
     device.mark().wait()
     expected = np.float32(3) + np.float32(0.5) * work.values[1]
-    np.testing.assert_allclose(back.numpy().view(np.float32).reshape(ROWS, -1)[:, :WIDTH], expected[:, :WIDTH], rtol=1e-6)
+    np.testing.assert_allclose(
+        back.numpy().view(np.float32).reshape(ROWS, -1)[:, :WIDTH], expected[:, :WIDTH], rtol=1e-6
+    )
 
 
 def kernels_reach_pinned_memory(device: Device) -> None:
@@ -108,7 +121,9 @@ def kernels_reach_pinned_memory(device: Device) -> None:
     work.y = device.pinned(ROWS * STRIDE)
     work.launch()
     device.mark().wait()
-    np.testing.assert_allclose(work.y.numpy().view(np.float32).reshape(ROWS, -1)[:, :WIDTH], work.expected(), rtol=1e-6)
+    np.testing.assert_allclose(
+        work.y.numpy().view(np.float32).reshape(ROWS, -1)[:, :WIDTH], work.expected(), rtol=1e-6
+    )
 
 
 def a_graph_is_recorded_and_replayed(device: Device) -> None:
@@ -128,12 +143,16 @@ def a_graph_is_recorded_and_replayed(device: Device) -> None:
     graph.launch()
     device.synchronize()
     first = back.numpy().copy()
-    np.testing.assert_allclose(first.view(np.float32).reshape(ROWS, -1)[:, :WIDTH], work.expected(), rtol=1e-6)
+    np.testing.assert_allclose(
+        first.view(np.float32).reshape(ROWS, -1)[:, :WIDTH], work.expected(), rtol=1e-6
+    )
     device.copy(device.upload(-work.values[0]), work.x)
     graph.launch()
     device.synchronize()
     again = back.numpy().view(np.float32).reshape(ROWS, -1)[:, :WIDTH]
-    np.testing.assert_allclose(again, (np.float32(0.5) * work.values[1] - work.values[0])[:, :WIDTH], rtol=1e-6)
+    np.testing.assert_allclose(
+        again, (np.float32(0.5) * work.values[1] - work.values[0])[:, :WIDTH], rtol=1e-6
+    )
     for _ in range(50):
         graph.launch()
     device.synchronize()
@@ -185,9 +204,10 @@ def memory_that_is_not_there_is_refused(device: Device) -> None:
 
 
 CHECKS: tuple[Callable[[Device], None], ...] = (
-    says_what_it_is, memory_is_aligned_and_filled, uploads_come_back, a_kernel_runs, an_empty_grid_is_nothing, copies_are_in_order,
-    kernels_reach_pinned_memory, a_graph_is_recorded_and_replayed, a_recording_that_fails_can_be_repeated, marks_tell_when,
-    torch_works_in_order, memory_that_is_not_there_is_refused,
+    says_what_it_is, memory_is_aligned_and_filled, uploads_come_back, a_kernel_runs, an_empty_grid_is_nothing,
+    copies_are_in_order, kernels_reach_pinned_memory, a_graph_is_recorded_and_replayed,
+    a_recording_that_fails_can_be_repeated, marks_tell_when, torch_works_in_order,
+    memory_that_is_not_there_is_refused,
 )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
-"""Runs the interpreter's tests on a real GPU: `python -m pytest -p tests.gpu.on_device tests/simt -m "slow or not slow"`.
+"""Runs the interpreter's tests on a real GPU: `python -m pytest -p tests.gpu.on_device tests/simt -m "slow or
+not slow"`.
 
-Each test of a kernel calls `tests.simt.agree.both`, which holds the kernel's body against its model. Here the body runs on the device,
-compiled, on copies of the same arrays, twice, and both times must give the same bits.
+Each test of a kernel calls `tests.simt.agree.both`, which holds the kernel's body against its model. Here the
+body runs on the device, compiled, on copies of the same arrays, twice, and both times must give the same
+bits.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ class OnDevice:
         self.ran: set[str] = set()
 
     def interpreted(
-        self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], reverse: bool
+        self,
+        kernel: Kernel,
+        blocks: tuple[int, int, int],
+        arguments: Sequence[Any],
+        arrays: Sequence[Any],
+        reverse: bool,
     ) -> list[Any]:
         """The arrays after the kernel ran. `reverse` is the interpreter's: a device has no order."""
         if kernel.least > self.device.capability:
@@ -103,4 +110,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     terminalreporter.write_line(_runner.told())
     if REPORT in os.environ:
-        Path(os.environ[REPORT]).write_text(json.dumps({"launches": _runner.launches, "ran": sorted(_runner.ran)}), "utf-8")
+        Path(os.environ[REPORT]).write_text(
+            json.dumps({"launches": _runner.launches, "ran": sorted(_runner.ran)}), "utf-8"
+        )

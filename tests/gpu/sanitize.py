@@ -1,7 +1,9 @@
-"""Runs the kernels' tests on a GPU under NVIDIA's compute-sanitizer: `python -m tests.gpu.sanitize [TOOL ...]`, by default memcheck.
+"""Runs the kernels' tests on a GPU under NVIDIA's compute-sanitizer:
+`python -m tests.gpu.sanitize [TOOL ...]`, by default memcheck.
 
-Memory is then taken from the driver piece by piece, without torch's pools, so that one byte beyond an array is found. Exit status 0:
-clean; 1: not, with the sanitizer's report printed; 2: it cannot be run here, with the reason.
+Memory is then taken from the driver piece by piece, without torch's pools, so that one byte beyond an array
+is found. Exit status 0: clean; 1: not, with the sanitizer's report printed; 2: it cannot be run here, with
+the reason.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ FAILED = 99
 def sanitizer() -> str | None:
     """The program, from the path or from an installed toolkit."""
     places = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")] + ["/usr/local/cuda"]
-    folders = [os.path.join(place, folder) for place in places if place for folder in ("bin", "compute-sanitizer")]
-    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=os.pathsep.join(folders))
+    folders = [
+        os.path.join(place, folder) for place in places if place for folder in ("bin", "compute-sanitizer")
+    ]
+    return shutil.which("compute-sanitizer") or shutil.which(
+        "compute-sanitizer", path=os.pathsep.join(folders)
+    )
 
 
 def command(program: str, tool: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""Every kernel on a real GPU, against its model: the interpreter's tests, run with the device in the interpreter's place."""
+"""Every kernel on a real GPU, against its model: the interpreter's tests, run with the device in the
+interpreter's place.
+"""
 
 from __future__ import annotations
 
@@ -50,4 +52,7 @@ def test_kernels_on_the_device(gpus: tuple[GpuInfo, ...], tmp_path: Path, early:
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     print(done.stdout[-500:])
     assert ran["launches"] > 0
-    assert missing(set(ran["ran"]), [kernel for kernel in all_kernels() if kernel.least <= gpus[0].capability]) == []
+    assert (
+        missing(set(ran["ran"]), [kernel for kernel in all_kernels() if kernel.least <= gpus[0].capability])
+        == []
+    )

@@ -1,4 +1,6 @@
-"""Holds a kernel's body, run by the interpreter, against its model in NumPy: both get copies of the same arrays."""
+"""Holds a kernel's body, run by the interpreter, against its model in NumPy: both get copies of the same
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,17 @@ CONTRACTED = False
 one step off."""
 
 
-def interpreted(kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], reverse: bool) -> list[Any]:
-    """The arrays after the kernel's body. Where there is a GPU, `tests/gpu` puts it in the place of the interpreter."""
+def interpreted(
+    kernel: Kernel,
+    blocks: tuple[int, int, int],
+    arguments: Sequence[Any],
+    arrays: Sequence[Any],
+    reverse: bool,
+) -> list[Any]:
+    """The arrays after the kernel's body.
+
+    Where there is a GPU, `tests/gpu` puts it in the place of the interpreter.
+    """
 
     def execute(memory: Memory, values: list[Any]) -> None:
         run(kernel, blocks, values, memory, reverse=reverse)
@@ -46,10 +57,16 @@ def interpreted(kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequenc
 
 
 def both(
-    kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], *, twice: bool = True
+    kernel: Kernel,
+    blocks: tuple[int, int, int],
+    arguments: Sequence[Any],
+    arrays: Sequence[Any],
+    *,
+    twice: bool = True,
 ) -> tuple[list[Any], list[Any]]:
-    """The arrays after the interpreter, and after the model. With `twice` warps and blocks run in the opposite order, too, and all
-    that is written must be the same, bit for bit."""
+    """The arrays after the interpreter, and after the model. With `twice` warps and blocks run in the
+    opposite order, too, and all that is written must be the same, bit for bit.
+    """
 
     first = interpreted(kernel, blocks, arguments, arrays, False)
     if twice:
@@ -57,10 +74,16 @@ def both(
         for i, (one, other) in enumerate(zip(first, again, strict=True)):
             same = one is other if isinstance(one, Table) else one.tobytes() == other.tobytes()
             assert same, f"array {i} depends on the order in which warps run"
-    return first, _after(lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values), arguments, arrays)
+    return first, _after(
+        lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values),
+        arguments,
+        arrays,
+    )
 
 
-def _after(execute: Callable[[Memory, list[Any]], None], arguments: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+def _after(
+    execute: Callable[[Memory, list[Any]], None], arguments: Sequence[Any], arrays: Sequence[Any]
+) -> list[Any]:
     copies = [np.zeros(len(a.entries), np.int64) if isinstance(a, Table) else aligned(a) for a in arrays]
     addresses = [copy.ctypes.data for copy in copies]
     for copy, array in zip(copies, arrays, strict=True):

@@ -112,7 +112,10 @@ def results() -> dict[int, str]:
 
 def _compiled(macros: str, body: str) -> str:
     """What a C program prints that has `body` in its main function."""
-    source = f"#include <stdio.h>\n#include <stddef.h>\n#include <cuda.h>\n{macros}\nint main(void) {{\n{body}\nreturn 0;\n}}\n"
+    source = (
+        f"#include <stdio.h>\n#include <stddef.h>\n#include <cuda.h>\n{macros}\nint main(void) "
+        f"{{\n{body}\nreturn 0;\n}}\n"
+    )
     with tempfile.TemporaryDirectory() as folder:
         file, program = Path(folder) / "main.c", Path(folder) / "main"
         file.write_text(source, "utf-8")

@@ -1,7 +1,9 @@
-"""A GPU that is none: launches wait in a queue until somebody waits for them, and are then run by NumPy, or by the interpreter.
+"""A GPU that is none: launches wait in a queue until somebody waits for them, and are then run by NumPy, or
+by the interpreter.
 
-What a kernel does is said a second time in NumPy, in `tests/simt/models`: the interpreter's tests hold each kernel's body against that, and
-whole passes run on it at a bearable speed. Because nothing runs before it must, a host that changes memory too early is found out.
+What a kernel does is said a second time in NumPy, in `tests/simt/models`: the interpreter's tests hold each
+kernel's body against that, and whole passes run on it at a bearable speed. Because nothing runs before it
+must, a host that changes memory too early is found out.
 """
 
 from __future__ import annotations
@@ -53,18 +55,31 @@ class FakeMark:
 
 
 class FakeDevice:
-    """See `engine.backends.cuda.runtime.device.Device`; `interpret` runs the kernels' own bodies, which is slow."""
+    """See `engine.backends.cuda.runtime.device.Device`; `interpret` runs the kernels' own bodies, which is
+    slow.
+    """
 
     def __init__(
-        self, total_memory: int = 1 << 34, capability: int = 90, processors: int = 4, index: int = 0, interpret: bool = False
+        self,
+        total_memory: int = 1 << 34,
+        capability: int = 90,
+        processors: int = 4,
+        index: int = 0,
+        interpret: bool = False,
     ) -> None:
-        self.name, self.index, self.capability, self.processors = f"fake {index}", index, capability, processors
+        self.name, self.index, self.capability, self.processors = (
+            f"fake {index}",
+            index,
+            capability,
+            processors,
+        )
         self.total_memory, self.taken, self.interpret = total_memory, 0, interpret
         self.kept = 0  # freed bytes that are not given back to the driver
         self.records = 0
         self.identity = ""
         self.refused = ""  # the beginning of the names of kernels that do not run
-        self.broken: dict[str, Callable[[Work], None]] = {}  # by the beginning of a kernel's name: what becomes of its work
+        # by the beginning of a kernel's name: what becomes of its work
+        self.broken: dict[str, Callable[[Work], None]] = {}
         self.memory = Memory()
         self.done = self._given = self.graph_launches = 0
         self._queue: list[Work] = []
@@ -80,7 +95,9 @@ class FakeDevice:
         return self.total_memory - self.taken
 
     def _place(self, size: int, on_device: bool = True) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
-        """Aligned memory, as NumPy and as torch see it; with its last tensor it is free again, and no kernel may touch it."""
+        """Aligned memory, as NumPy and as torch see it; with its last tensor it is free again, and no
+        kernel may touch it.
+        """
         if on_device and size > self.free_memory():
             raise NotEnoughMemory(f"{self.name} has no room for {size} bytes.")
         room = np.empty(size + 256, np.uint8)
@@ -126,7 +143,9 @@ class FakeDevice:
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         assert source.nbytes == target.nbytes
-        self.later(lambda: (target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)), None)[1])
+        self.later(
+            lambda: (target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)), None)[1]
+        )
 
     def read(self, source: torch.Tensor) -> Any:
         self.synchronize()
@@ -140,7 +159,9 @@ class FakeDevice:
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         assert kernel in self.prepared, f"{kernel.name} was not prepared"
         if self.refused and kernel.name.startswith(self.refused):
-            raise EngineError("The GPU reported: invalid device function (CUDA_ERROR_INVALID_DEVICE_FUNCTION).")
+            raise EngineError(
+                "The GPU reported: invalid device function (CUDA_ERROR_INVALID_DEVICE_FUNCTION)."
+            )
         assert self.capability >= kernel.least
         assert len(arguments) == len(kernel.parameters), kernel.name
         if 0 in blocks:
@@ -148,7 +169,10 @@ class FakeDevice:
         assert not (reason := against(kernel, blocks, (kernel.threads, 1, 1), 0, self.capability, False)), (
             reason
         )
-        fixed = tuple(float(a) if letter == "f" else int(a) for a, letter in zip(arguments, kernel.parameters, strict=True))
+        fixed = tuple(
+            float(a) if letter == "f" else int(a)
+            for a, letter in zip(arguments, kernel.parameters, strict=True)
+        )
         model = MODELS[kernel.model]
 
         def work() -> None:
@@ -161,7 +185,9 @@ class FakeDevice:
         self.later(work if instead is None else partial(instead, work))
 
     def check(self) -> None:
-        """Raise `DeviceLost` if somebody said that the device is `lost`, as a driver's every call does then."""
+        """Raise `DeviceLost` if somebody said that the device is `lost`, as a driver's every call does
+        then.
+        """
         if self.lost:
             self.done += len(self._queue)
             self._queue.clear()

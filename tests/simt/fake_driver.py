@@ -1,6 +1,8 @@
-"""NVIDIA's driver, said in Python: real C function pointers, so that every argument passes through ctypes as on a GPU.
+"""NVIDIA's driver, said in Python: real C function pointers, so that every argument passes through ctypes as
+on a GPU.
 
-Kernels "run" at once, by their models in NumPy. Contexts, modules, functions and streams are numbers; misuse is an error code, as there.
+Kernels "run" at once, by their models in NumPy. Contexts, modules, functions and streams are numbers; misuse
+is an error code, as there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ _NAMES = {
     700: ("an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"),
     701: ("too many resources requested for launch", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
     900: ("operation not permitted when stream is capturing", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
-    803: ("system has unsupported display driver / cuda driver combination", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+    803: (
+        "system has unsupported display driver / cuda driver combination",
+        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+    ),
     999: ("unknown error", "CUDA_ERROR_UNKNOWN"),
 }
 H200 = {13: 1980000, 16: 132, 20: 0, 36: 3201000, 37: 6144, 38: 62914560, 75: 9, 76: 0}
@@ -40,14 +45,22 @@ class RawMemory:
 
     def view(self, address: int, kind: Any, count: int) -> Any:
         size = int(count) * np.dtype(kind).itemsize
-        return np.frombuffer((ctypes.c_char * size).from_address(int(address)), dtype=kind) if size else np.zeros(0, kind)
+        return (
+            np.frombuffer((ctypes.c_char * size).from_address(int(address)), dtype=kind)
+            if size
+            else np.zeros(0, kind)
+        )
 
 
 class FakeCuda:
     """What ctypes would load. `kernels` are those whose images are known: b"image of NAME"."""
 
     def __init__(
-        self, devices: int = 1, version: int = 13000, attributes: Mapping[int, int] = H200, kernels: tuple[Kernel, ...] = ()
+        self,
+        devices: int = 1,
+        version: int = 13000,
+        attributes: Mapping[int, int] = H200,
+        kernels: tuple[Kernel, ...] = (),
     ) -> None:
         self.devices, self.version, self.attributes = devices, version, dict(attributes)
         self.init_code = self.launch_code = 0
@@ -163,7 +176,17 @@ class FakeCuda:
         self.loaded.add(function)
         return 0
 
-    def _run(self, function: int, grid: Any, block: Any, shared: int, stream: int, pointers: Any, extra: Any, early: bool) -> int:
+    def _run(
+        self,
+        function: int,
+        grid: Any,
+        block: Any,
+        shared: int,
+        stream: int,
+        pointers: Any,
+        extra: Any,
+        early: bool,
+    ) -> int:
         if self.launch_code:
             return self.launch_code
         if not self._stack():
@@ -178,8 +201,8 @@ class FakeCuda:
         values = [kinds[letter].from_address(pointers[i]).value for i, letter in enumerate(kernel.parameters)]
         context = self._stack()[-1]
         self.launches.append({
-            "kernel": kernel.name, "grid": grid, "block": tuple(block), "shared": shared, "stream": stream, "early": early,
-            "context": context, "values": values,
+            "kernel": kernel.name, "grid": grid, "block": tuple(block), "shared": shared, "stream": stream,
+            "early": early, "context": context, "values": values,
         })  # fmt: skip
         self.now(stream, lambda: MODELS[kernel.model](self.memory, grid, dict(kernel.constants), *values))  # type: ignore[arg-type]
         return 0
@@ -195,7 +218,9 @@ class FakeCuda:
     def _cuLaunchKernelEx(self, config: int, function: int, pointers: Any, extra: Any) -> int:
         given = LaunchConfig.from_address(config)
         early = given.attribute_count == 1 and given.attributes[0].id == 6 and given.attributes[0].value == 1
-        return self._run(function, given.grid, given.block, given.shared_bytes, given.stream, pointers, extra, early)
+        return self._run(
+            function, given.grid, given.block, given.shared_bytes, given.stream, pointers, extra, early
+        )
 
     def _cuMemcpyAsync(self, target: int, source: int, size: int, stream: int) -> int:
         if not self._stack():
@@ -206,7 +231,9 @@ class FakeCuda:
     def _cuMemcpyPeerAsync(
         self, target: int, target_context: int, source: int, source_context: int, size: int, stream: int
     ) -> int:
-        if not self._stack() or not {target_context, source_context} <= {1040 + i for i in range(self.devices)}:
+        if not self._stack() or not {target_context, source_context} <= {
+            1040 + i for i in range(self.devices)
+        }:
             return INVALID_CONTEXT
         self.peer_copies.append((target_context, source_context, size))
         self.now(stream, lambda: ctypes.memmove(target, source, size) and None)

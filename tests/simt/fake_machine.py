@@ -24,7 +24,10 @@ class FakeMachine:
 
     def usable(self) -> Usable:
         """As the driver sees it: to it, what torch keeps is taken."""
-        gpus = (Gpu(each.index, each.name, each.total_memory, each.free_memory() - each.kept) for each in self.devices)
+        gpus = (
+            Gpu(each.index, each.name, each.total_memory, each.free_memory() - each.kept)
+            for each in self.devices
+        )
         return Usable(tuple(gpus))
 
     def backend_on(self, target: Target, settings: LoadSettings) -> Backend:

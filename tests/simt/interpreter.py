@@ -1,8 +1,9 @@
 """Runs a kernel thread by thread: one greenlet a thread, switched only where threads meet. Slow, and strict.
 
-It refuses what a GPU would let pass or turn into rubbish: reads and writes outside of the memory that a test gave, misaligned ones,
-warps whose lanes do not come to an exchange together, blocks of which some threads miss a barrier, shared memory that is read before
-it was written, and two warps of a block touching the same shared word with no barrier between (one of them writing).
+It refuses what a GPU would let pass or turn into rubbish: reads and writes outside of the memory that a test
+gave, misaligned ones, warps whose lanes do not come to an exchange together, blocks of which some threads
+miss a barrier, shared memory that is read before it was written, and two warps of a block touching the same
+shared word with no barrier between (one of them writing).
 """
 
 from __future__ import annotations
@@ -41,8 +42,12 @@ class Memory:
             self.add(array)
 
     def add(self, array: Any) -> int:
-        """The address of a contiguous NumPy array (or of a torch tensor's memory), which may be touched from now on."""
-        flat = array if isinstance(array, np.ndarray) else array.detach().view(-1).view(_torch().uint8).numpy()
+        """The address of a contiguous NumPy array (or of a torch tensor's memory), which may be touched
+        from now on.
+        """
+        flat = (
+            array if isinstance(array, np.ndarray) else array.detach().view(-1).view(_torch().uint8).numpy()
+        )
         assert flat.flags.c_contiguous
         flat = flat.reshape(-1).view(np.uint8)
         address = int(flat.ctypes.data)
@@ -57,7 +62,11 @@ class Memory:
     def add_room(self, array: Any) -> int:
         """The address of a NumPy array that may be touched until `remove`; it is not kept alive."""
         address, size = int(array.ctypes.data), int(array.nbytes)
-        room = np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.zeros(0, np.uint8)
+        room = (
+            np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+            if size
+            else np.zeros(0, np.uint8)
+        )
         at = bisect_right(self._starts, address)
         self._starts.insert(at, address)
         self._arrays.insert(at, room)
@@ -78,7 +87,11 @@ class Memory:
         """Which array holds `size` bytes from an address, and where in it. Raises `KernelFault`."""
         which = bisect_right(self._starts, address) - 1
         if which < 0 or address + size > self._starts[which] + len(self._bytes[which]):
-            near = f": {address - self._starts[which]} bytes into one of {len(self._arrays[which])}" if which >= 0 else ""
+            near = (
+                f": {address - self._starts[which]} bytes into one of {len(self._arrays[which])}"
+                if which >= 0
+                else ""
+            )
             raise KernelFault(f"{size} bytes at {address:#x} are in no array{near}")
         return which, address - self._starts[which]
 
@@ -111,16 +124,21 @@ def _torch() -> Any:
 
 
 class _Block:
-    """One block while it runs, and what its threads ask of it (`engine.backends.cuda.codegen.ptx.Machine`)."""
+    """One block while it runs, and what its threads ask of it
+    (`engine.backends.cuda.codegen.ptx.Machine`).
+    """
 
-    def __init__(self, memory: Memory, block: tuple[int, int, int], blocks: tuple[int, int, int], threads: int) -> None:
+    def __init__(
+        self, memory: Memory, block: tuple[int, int, int], blocks: tuple[int, int, int], threads: int
+    ) -> None:
         self.memory, self.block, self.blocks, self.threads = memory, block, blocks, threads
         self.thread = 0  # the one that runs now
         self._hub = getcurrent()
         self._shared: dict[Any, int] = {}
         self._bytes = bytearray()
         self._written = bytearray()  # 1 for each byte of shared memory that was
-        self._touched: dict[int, int] = {}  # shared word: twice the warp that touched it since the barrier (several: -2), + 1 if written
+        # shared word: twice the warp that touched it since the barrier (several: -2), + 1 if written
+        self._touched: dict[int, int] = {}
         self._values: list[Any] = [None] * threads
         self._lanes: list[Any] = []  # what the warp that runs now exchanged last
 
@@ -151,7 +169,9 @@ class _Block:
             self.memory.write(address, data)
             return
         if not 0 <= address <= len(self._bytes) - size:
-            raise KernelFault(f"{size} bytes of shared memory at {address} are written, beyond its {len(self._bytes)}")
+            raise KernelFault(
+                f"{size} bytes of shared memory at {address} are written, beyond its {len(self._bytes)}"
+            )
         self._touch(address, size, True)
         self._bytes[address : address + size] = data
         self._written[address : address + size] = b"\1" * size
@@ -167,7 +187,10 @@ class _Block:
             if before & ~1 != mine:
                 if writes or before & 1:
                     warps = "several" if before < 0 else before // 2
-                    raise KernelFault(f"warps {warps} and {mine // 2} touch shared memory at {4 * word} with no barrier between")
+                    raise KernelFault(
+                        f"warps {warps} and {mine // 2} touch shared memory at {4 * word} with no barrier "
+                        "between"
+                    )
                 touched[word] = -2
             else:
                 touched[word] = before | writes
@@ -210,7 +233,9 @@ class _Block:
             self._touched.clear()
 
     def _run_warp(self, threads: list[Any], state: list[str], warp: int) -> None:
-        """The lanes of a warp that have not ended, to the next barrier or their end; all of them together at each exchange."""
+        """The lanes of a warp that have not ended, to the next barrier or their end; all of them together
+        at each exchange.
+        """
         lanes = range(warp * WARP, min(self.threads, (warp + 1) * WARP))
         while True:
             for i in lanes:
@@ -227,13 +252,30 @@ class _Block:
             self._lanes = self._values[lanes.start : lanes.stop]
 
 
-def run(kernel: Kernel, blocks: tuple[int, int, int] | int, arguments: Sequence[Any], memory: Memory, *, reverse: bool = False) -> None:
-    """Run a kernel over a grid of blocks; `reverse` lets warps and blocks run in the opposite order. Raises `KernelFault`."""
+def run(
+    kernel: Kernel,
+    blocks: tuple[int, int, int] | int,
+    arguments: Sequence[Any],
+    memory: Memory,
+    *,
+    reverse: bool = False,
+) -> None:
+    """Run a kernel over a grid of blocks; `reverse` lets warps and blocks run in the opposite order.
+
+    Raises `KernelFault`.
+    """
     grid = (blocks, 1, 1) if isinstance(blocks, int) else blocks
-    assert len(arguments) == len(kernel.parameters), f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}"
-    values = [np.float32(v) if letter == "f" else int(v) for v, letter in zip(arguments, kernel.parameters, strict=True)]
+    assert len(arguments) == len(kernel.parameters), (
+        f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}"
+    )
+    values = [
+        np.float32(v) if letter == "f" else int(v)
+        for v, letter in zip(arguments, kernel.parameters, strict=True)
+    ]
     present: list[_Block] = []
-    function = specialised(kernel.body, kernel.constants, lambda name, value: _leaf(value, present), write_out=False)
+    function = specialised(
+        kernel.body, kernel.constants, lambda name, value: _leaf(value, present), write_out=False
+    )
     order = list(range(-(-kernel.threads // WARP)))
     places = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
     for place in reversed(places) if reverse else places:
@@ -262,5 +304,9 @@ def _int32(value: Any) -> int:
     return ((int(value) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-_CASTS: dict[Cast, Callable[[Any], Any]] = {float32: np.float32, int32: _int32, uint32: lambda value: int(value) & 0xFFFFFFFF}
+_CASTS: dict[Cast, Callable[[Any], Any]] = {
+    float32: np.float32,
+    int32: _int32,
+    uint32: lambda value: int(value) & 0xFFFFFFFF,
+}
 """The commonest casts, as their own `__call__` makes them, without looking at their names."""

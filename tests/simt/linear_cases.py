@@ -16,7 +16,8 @@ Array = np.ndarray[Any, Any]
 BLOCKS_OF_32 = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4")
 BLOCKS_OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0")
 GROUPED = tuple(
-    f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("", "_F32")
+    f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("",
+    "_F32")
 )  # fmt: skip
 
 
@@ -65,7 +66,9 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
         raw = rng.integers(0, 256, (rows * columns // 32, 18)).astype(np.uint8)
         raw[:, :2] = (rng.standard_normal((len(raw), 1)) * 1e-2).astype(np.float16).view(np.uint8)
     else:
-        raw = np.ascontiguousarray(quantise(rng.standard_normal((rows, columns)).astype(np.float32), type_name)).view(np.uint8)
+        raw = np.ascontiguousarray(
+            quantise(rng.standard_normal((rows, columns)).astype(np.float32), type_name)
+        ).view(np.uint8)
     assert find_format(type_name) is not None
     return FileTensor("test.weight", type_name, (rows, columns), raw.reshape(-1))
 
@@ -83,6 +86,15 @@ def records(x: Array) -> Array:
 def recorded(x: Array) -> Array:
     """What the records of rows hold, float64 (T, K)."""
     raw, columns = records(x), -(-x.shape[1] // 64) * 64
-    halves = np.ascontiguousarray(raw[:, : 2 * columns]).view(np.float16).astype(np.float64).reshape(len(x), -1, 64)
-    scales = np.ascontiguousarray(raw[:, 2 * columns : 2 * columns + columns // 16]).view(np.float32).astype(np.float64)
+    halves = (
+        np.ascontiguousarray(raw[:, : 2 * columns])
+        .view(np.float16)
+        .astype(np.float64)
+        .reshape(len(x), -1, 64)
+    )
+    scales = (
+        np.ascontiguousarray(raw[:, 2 * columns : 2 * columns + columns // 16])
+        .view(np.float32)
+        .astype(np.float64)
+    )
     return (halves * scales[..., None]).reshape(len(x), -1)[:, : x.shape[1]]

@@ -27,10 +27,14 @@ def empty(buffer: Buffer, rows: int) -> Any:
     return np.full((rows, buffer.stride // 4), np.float32(-77.0))
 
 
-def played(call: Call, arrays: Mapping[Any, Any], rows: int, *, twice: bool = True) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """`arrays` has one for each buffer, for each of `TABLES`, and for `Given.POSITION`; a number for another `Given`.
+def played(
+    call: Call, arrays: Mapping[Any, Any], rows: int, *, twice: bool = True
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """`arrays` has one for each buffer, for each of `TABLES`, and for `Given.POSITION`; a number for another
+    `Given`.
 
-    Gives the arrays as the interpreter and as the model leave them. `rows` counts the rows of the call's grid.
+    Gives the arrays as the interpreter and as the model leave them. `rows` counts the rows of the call's
+    grid.
     """
     keys = [key for key, value in arrays.items() if isinstance(value, np.ndarray)]
 
@@ -42,5 +46,7 @@ def played(call: Call, arrays: Mapping[Any, Any], rows: int, *, twice: bool = Tr
         return arrays[value] if isinstance(value, Buffer | Given) else value
 
     arguments = [argument(value) for value in call.arguments]
-    found, expected = both(call.kernel, call.blocks(rows), arguments, [arrays[key] for key in keys], twice=twice)
+    found, expected = both(
+        call.kernel, call.blocks(rows), arguments, [arrays[key] for key in keys], twice=twice
+    )
     return dict(zip(keys, found, strict=True)), dict(zip(keys, expected, strict=True))

@@ -1,4 +1,6 @@
-"""Which kernels the proof of a large model's kernels runs, and what it costs: counted on a device that carries nothing out."""
+"""Which kernels the proof of a large model's kernels runs, and what it costs: counted on a device that
+carries nothing out.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ RUN = ("route", "sample")
 
 @dataclass(frozen=True)
 class Large:
-    """A model as people have it, on a GPU; `adapted` are words in the names of matrices that have an adapter, `config` changes."""
+    """A model as people have it, on a GPU; `adapted` are words in the names of matrices that have an
+    adapter, `config` changes.
+    """
 
     name: str
     type_of: TypeOf
@@ -47,8 +51,9 @@ class Large:
 
 @dataclass(frozen=True)
 class Reach:
-    """What a proof came to: kernels that no case ran, kernels that the model itself would not run, and of all launches and of the
-    reference's multiplications how many."""
+    """What a proof came to: kernels that no case ran, kernels that the model itself would not run, and of all
+    launches and of the reference's multiplications how many.
+    """
 
     left: frozenset[str]
     besides: frozenset[str]
@@ -94,7 +99,9 @@ class _Opened:
 
     def _pair(self, linear: Linear) -> Any:
         rows, columns = linear.weight.shape
-        return tuple(self.backend.outline(Header("adapter", "F32", shape)) for shape in ((24, columns), (rows, 24)))
+        return tuple(
+            self.backend.outline(Header("adapter", "F32", shape)) for shape in ((24, columns), (rows, 24))
+        )
 
 
 def needed(large: Large) -> set[Kernel]:
@@ -106,7 +113,9 @@ def needed(large: Large) -> set[Kernel]:
 
 
 def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:
-    """Prove a large model's kernels on a device that takes every launch for done, and says that all is right."""
+    """Prove a large model's kernels on a device that takes every launch for done, and says that all is
+    right.
+    """
     launches, multiplications = 0, 0
     run: Callable[..., Any] = cases.run_case
 

@@ -1,4 +1,6 @@
-"""Models of the sizes that people use, as their headers alone: every architecture, and matrices of any type."""
+"""Models of the sizes that people use, as their headers alone: every architecture, and matrices of any
+type.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,24 @@ from engine.weights.checkpoint import Checkpoint
 TypeOf = Callable[[str], str]
 """The type of a matrix by its name."""
 _USUAL: Mapping[str, Any] = {
-    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "max_position_embeddings": 8192, "hidden_act": "silu", "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "max_position_embeddings": 8192, "hidden_act": "silu",
+    "tie_word_embeddings": False,
 }  # fmt: skip
 
 
-def _usual(name: str, width: int, heads: int, kv_heads: int, ffn: int, layers: int, vocabulary: int, **more: Any) -> dict[str, Any]:
+def _usual(
+    name: str, width: int, heads: int, kv_heads: int, ffn: int, layers: int, vocabulary: int, **more: Any
+) -> dict[str, Any]:
     return {
-        **_USUAL, "architectures": [name], "hidden_size": width, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
-        "intermediate_size": ffn, "num_hidden_layers": layers, "vocab_size": vocabulary, **more,
+        **_USUAL, "architectures": [name], "hidden_size": width, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": ffn, "num_hidden_layers": layers,
+        "vocab_size": vocabulary, **more,
     }  # fmt: skip
 
 
 _GEMMA: Mapping[str, Any] = {
-    "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256,
+    "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
 }  # fmt: skip
 
 REAL: Mapping[str, dict[str, Any]] = {
@@ -42,43 +49,56 @@ REAL: Mapping[str, dict[str, Any]] = {
     "Llama 3.1 8B": _usual("LlamaForCausalLM", 4096, 32, 8, 14336, 8, 128256),
     "Llama 3.3 70B": _usual("LlamaForCausalLM", 8192, 64, 8, 28672, 8, 128256),
     "Mistral 7B": _usual("MistralForCausalLM", 4096, 32, 8, 14336, 8, 32000, sliding_window=4096),
-    "Mixtral 8x7B": _usual("MixtralForCausalLM", 4096, 32, 8, 14336, 8, 32000, num_local_experts=8, num_experts_per_tok=2),
+    "Mixtral 8x7B": _usual("MixtralForCausalLM", 4096, 32, 8, 14336, 8, 32000, num_local_experts=8,
+    num_experts_per_tok=2),
     "Qwen 2.5 0.5B": _usual("Qwen2ForCausalLM", 896, 14, 2, 4864, 8, 151936, tie_word_embeddings=True),
     "Qwen 3 8B": _usual("Qwen3ForCausalLM", 4096, 32, 8, 12288, 8, 151936, head_dim=128),
     "Qwen 3 30B A3B": _usual(
-        "Qwen3MoeForCausalLM", 2048, 32, 4, 6144, 8, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8,
+        "Qwen3MoeForCausalLM", 2048, 32, 4, 6144, 8, 151936, head_dim=128, num_experts=128,
+        num_experts_per_tok=8,
         moe_intermediate_size=768, norm_topk_prob=True,
     ),
     "Gemma 2B": _usual("GemmaForCausalLM", 2048, 8, 1, 16384, 8, 256000, **_GEMMA),
     "Gemma 2 9B": _usual("Gemma2ForCausalLM", 3584, 16, 8, 14336, 8, 256000, **_GEMMA, sliding_window=4096),
     "Gemma 3 4B": _usual(
-        "Gemma3ForCausalLM", 2560, 8, 4, 10240, 8, 262208, **_GEMMA, sliding_window=1024, sliding_window_pattern=6,
+        "Gemma3ForCausalLM", 2560, 8, 4, 10240, 8, 262208, **_GEMMA, sliding_window=1024,
+        sliding_window_pattern=6,
         rope_local_base_freq=10000.0,
     ),
-    "GPT-OSS 20B": _usual("GptOssForCausalLM", 2880, 64, 8, 2880, 8, 201088, head_dim=64, num_local_experts=32, sliding_window=128),
+    "GPT-OSS 20B": _usual("GptOssForCausalLM", 2880, 64, 8, 2880, 8, 201088, head_dim=64,
+    num_local_experts=32, sliding_window=128),
     "Phi 3.5 mini": _usual("Phi3ForCausalLM", 3072, 32, 32, 8192, 8, 32064, sliding_window=2047),
     "SmolLM3 3B": _usual("SmolLM3ForCausalLM", 2048, 16, 4, 11008, 8, 128256, no_rope_layer_interval=4),
     "OLMo 2 7B": _usual("Olmo2ForCausalLM", 4096, 32, 32, 11008, 8, 100352),
-    "Granite 3.3 8B": _usual("GraniteForCausalLM", 4096, 32, 8, 12800, 8, 49159, embedding_multiplier=12.0, residual_multiplier=0.22),
-    "GLM-4 9B": _usual("Glm4ForCausalLM", 4096, 32, 2, 13696, 8, 151552, head_dim=128, partial_rotary_factor=0.5),
+    "Granite 3.3 8B": _usual("GraniteForCausalLM", 4096, 32, 8, 12800, 8, 49159, embedding_multiplier=12.0,
+    residual_multiplier=0.22),
+    "GLM-4 9B": _usual("Glm4ForCausalLM", 4096, 32, 2, 13696, 8, 151552, head_dim=128,
+    partial_rotary_factor=0.5),
     "Command-R 35B": _usual("CohereForCausalLM", 8192, 64, 64, 22528, 8, 256000),
     "Command-R+ 104B": _usual("CohereForCausalLM", 12288, 96, 8, 33792, 8, 256000, use_qk_norm=True),
-    "Command-R7B": _usual("Cohere2ForCausalLM", 4096, 32, 8, 14336, 8, 256000, sliding_window=4096, sliding_window_pattern=4),
+    "Command-R7B": _usual("Cohere2ForCausalLM", 4096, 32, 8, 14336, 8, 256000, sliding_window=4096,
+    sliding_window_pattern=4),
     "StarCoder2 3B": _usual(
-        "Starcoder2ForCausalLM", 3072, 24, 2, 12288, 8, 49152, hidden_act="gelu_pytorch_tanh", sliding_window=4096
+        "Starcoder2ForCausalLM", 3072, 24, 2, 12288, 8, 49152, hidden_act="gelu_pytorch_tanh",
+        sliding_window=4096
     ),
     "GPT-2": {
         "architectures": ["GPT2LMHeadModel"], "n_embd": 768, "n_head": 12, "n_layer": 8, "vocab_size": 50257,
         "activation_function": "gelu_new",
     },
     "InternLM 2 7B": _usual("InternLM2ForCausalLM", 4096, 32, 8, 14336, 8, 92544, bias=False),
-    "StableLM 2 1.6B": _usual("StableLmForCausalLM", 2048, 32, 32, 5632, 8, 100352, partial_rotary_factor=0.25, use_qkv_bias=True),
+    "StableLM 2 1.6B": _usual("StableLmForCausalLM", 2048, 32, 32, 5632, 8, 100352,
+    partial_rotary_factor=0.25, use_qkv_bias=True),
     "StableLM 2 12B": _usual(
-        "StableLmForCausalLM", 5120, 32, 8, 13824, 8, 100352, partial_rotary_factor=0.25, qk_layernorm=True, use_parallel_residual=True
+        "StableLmForCausalLM", 5120, 32, 8, 13824, 8, 100352, partial_rotary_factor=0.25, qk_layernorm=True,
+        use_parallel_residual=True
     ),
-    "MiniCPM 2B": _usual("MiniCPMForCausalLM", 2304, 36, 36, 5760, 8, 122753, scale_emb=12, scale_depth=1.4, dim_model_base=256),
+    "MiniCPM 2B": _usual("MiniCPMForCausalLM", 2304, 36, 36, 5760, 8, 122753, scale_emb=12, scale_depth=1.4,
+    dim_model_base=256),
 }  # fmt: skip
-"""config.json by what people call the model, as far as it matters here; of eight layers, which are as different as more."""
+"""config.json by what people call the model, as far as it matters here; of eight layers, which are as
+different as more.
+"""
 
 
 @dataclass(frozen=True)
@@ -169,7 +189,9 @@ def checkpoint(config: dict[str, Any], type_of: TypeOf) -> Checkpoint:
         for _ in weight_layout.build(source, parsed, weight_layout.names("safetensors", tensors)):
             pass
         tensors = source.tensors
-    found = SimpleNamespace(format="safetensors", metadata={"config": config}, tensors=tensors, path=Path(name))
+    found = SimpleNamespace(
+        format="safetensors", metadata={"config": config}, tensors=tensors, path=Path(name)
+    )
     return cast(Checkpoint, found)
 
 

@@ -18,7 +18,9 @@ from tests.simt.fake import FakeDevice
 
 
 class StoreSteps:
-    """One layer's store and the sequence in it; `engine.backends.cuda.lowering.call.Bound` for the operation of a step."""
+    """One layer's store and the sequence in it; `engine.backends.cuda.lowering.call.Bound` for the
+    operation of a step.
+    """
 
     def __init__(self, kind: str, shape: AttentionShape, pages: list[int]) -> None:
         self.device = FakeDevice()
@@ -34,7 +36,9 @@ class StoreSteps:
         self.launches = 0
 
     def write(self, position: int, rows: tuple[Any, Any, Any], *, many: bool | None = None) -> None:
-        """q, k, v (T, width) at positions from `position` on; the way of steps of many rows where `many`, else by their number."""
+        """q, k, v (T, width) at positions from `position` on; the way of steps of many rows where `many`,
+        else by their number.
+        """
         self.rows, self.position = len(rows[0]), position
         for buffer, x in zip(self._buffers, rows, strict=True):
             padded = np.full((self.rows, buffer.stride // 4), np.nan, np.float32)
@@ -42,7 +46,9 @@ class StoreSteps:
             self._rows[buffer] = self.device.upload(padded)
         self.device.copy(self.device.upload(np.array([position], np.int32)), self._place)
         operation = append_calls(self.kind, self.cache.addresses(0), *self._buffers, self.shape)
-        for call in operation.few if operation.many is None or not (many or self.rows > FEW_ROWS) else operation.many:
+        for call in (
+            operation.few if operation.many is None or not (many or self.rows > FEW_ROWS) else operation.many
+        ):
             if isinstance(call, TorchCall):
                 list(self.device.prepare(call.kernels))
                 call.run(self)
@@ -61,7 +67,9 @@ class StoreSteps:
 
     def launch(self, call: Call) -> None:
         self.launches += 1
-        self.device.launch(call.kernel, call.blocks(self.rows), [self.address(argument) for argument in call.arguments])
+        self.device.launch(
+            call.kernel, call.blocks(self.rows), [self.address(argument) for argument in call.arguments]
+        )
 
     def tensor(self, buffer: Buffer) -> torch.Tensor:
         return self._rows[buffer].view(torch.float32).reshape(self.rows, -1)
@@ -72,7 +80,9 @@ class StoreSteps:
     def read(self, first: int, count: int) -> tuple[Any, Any]:
         """Keys and values (count, G, D) float32."""
         out = []
-        for side, name, address in zip((KEYS, VALUES), (self.kind.keys, self.kind.values), self.cache.addresses(0), strict=True):
+        for side, name, address in zip(
+            (KEYS, VALUES), (self.kind.keys, self.kind.values), self.cache.addresses(0), strict=True
+        ):
             target = self.device.empty(4 * count * self.shape.kv_heads * self.shape.head_dim)
             call = gather_call(side, name, address, target.data_ptr(), self.shape, first, count, halves=False)
             list(self.device.prepare([call.kernel]))
@@ -87,9 +97,14 @@ class StoreSteps:
 
 
 def sequence(seed: int, length: int, shape: AttentionShape) -> tuple[Any, Any, Any]:
-    """q, k, v (T, width): keys around a mean with a few dimensions of large numbers, queries with much in common."""
+    """q, k, v (T, width): keys around a mean with a few dimensions of large numbers, queries with much in
+    common.
+    """
     rng = np.random.default_rng(seed)
-    q, k, v = (rng.standard_normal((length, heads, shape.head_dim)) for heads in (shape.heads, shape.kv_heads, shape.kv_heads))
+    q, k, v = (
+        rng.standard_normal((length, heads, shape.head_dim))
+        for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+    )
     q += rng.standard_normal((1, shape.heads, shape.head_dim))
     k += 2 * rng.standard_normal((1, shape.kv_heads, shape.head_dim))
     k[..., :: max(1, shape.head_dim // 3)] *= 5

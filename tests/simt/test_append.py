@@ -31,7 +31,22 @@ def step(rng: Any, rows: int, heads: int, ratio: int, dim: int) -> list[Any]:
 def launch_arguments(arrays: list[Any], ratio: int, dim: int) -> list[Any]:
     q, k, v = arrays[:3]
     strides = [x.strides[0] for x in (q, k, v)]
-    return [At(0), strides[0], At(1), strides[1], At(2), strides[2], At(3), At(4), At(5), At(6), ratio, -(-dim // 32), 0, 1]
+    return [
+        At(0),
+        strides[0],
+        At(1),
+        strides[1],
+        At(2),
+        strides[2],
+        At(3),
+        At(4),
+        At(5),
+        At(6),
+        ratio,
+        -(-dim // 32),
+        0,
+        1,
+    ]
 
 
 def stores(rng: Any, kinds: tuple[str, str], heads: int, dim: int, pages: int) -> list[Any]:
@@ -42,10 +57,16 @@ def stores(rng: Any, kinds: tuple[str, str], heads: int, dim: int, pages: int) -
     ]
 
 
-CASES = [(("fp32", "fp16"), 40, 255), (("fp16", "fp8"), 9, 0), (("q8", "q8"), 40, 255), (("q8", "q4"), 8, 0), (("q4", "fp16"), 8, 15)]
+CASES = [
+    (("fp32", "fp16"), 40, 255),
+    (("fp16", "fp8"), 9, 0),
+    (("q8", "q8"), 40, 255),
+    (("q8", "q4"), 8, 0),
+    (("q4", "fp16"), 8, 15),
+]
 REGISTERED = [
-    (("fp16", "fp16"), 64, 255), (("fp16", "fp16"), 128, 255), (("fp8", "fp8"), 128, 0), (("q8", "q8"), 128, 255),
-    (("q8", "q4"), 128, 255), (("q4", "q4"), 128, 255),
+    (("fp16", "fp16"), 64, 255), (("fp16", "fp16"), 128, 255), (("fp8", "fp8"), 128, 0),
+    (("q8", "q8"), 128, 255), (("q8", "q4"), 128, 255), (("q4", "q4"), 128, 255),
 ]  # fmt: skip
 MORE = [
     *REGISTERED,
@@ -54,7 +75,9 @@ MORE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kinds", "dim", "position"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)])
+@pytest.mark.parametrize(
+    ("kinds", "dim", "position"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
+)
 def test_body_and_twin_write_the_same_bytes(kinds: tuple[str, str], dim: int, position: int) -> None:
     rng = np.random.default_rng(dim)
     rows, heads, ratio = 2, 1 if kinds[0] == "q4" else 2, 3

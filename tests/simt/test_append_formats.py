@@ -1,4 +1,6 @@
-"""What the twins of the store's kernels keep, against the reference backend's store and the definition of the formats."""
+"""What the twins of the store's kernels keep, against the reference backend's store and the definition of
+the formats.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ def both_stores(kind: str, shape: AttentionShape, rows: tuple[Any, ...]) -> tupl
     for start, stop in zip([0, *cuts(length)], [*cuts(length), length], strict=True):
         part = tuple(x[start:stop] for x in rows)
         steps.write(start, part)  # type: ignore[arg-type]
-        step = Step(np.zeros(stop - start, np.int32), np.arange(start, stop, dtype=np.int32), np.array(PAGES, np.int32))
+        step = Step(
+            np.zeros(stop - start, np.int32),
+            np.arange(start, stop, dtype=np.int32),
+            np.array(PAGES, np.int32),
+        )
         q, k, v = (torch.from_numpy(x) for x in part)
         ReferenceOps(step, reference).attention(0, q, k, v, shape)
     order = PAGES[: -(-length // 256)]
@@ -65,27 +71,46 @@ def test_plain_formats_are_those_of_the_reference(kind: str, dim: int) -> None:
 
 
 CASES = [("q8", 40, 20), ("q8/q4", 64, 20), ("q4", 32, 20)]
-MORE = [("q8", 32, 20), ("q8", 80, 280), ("q8/q4", 128, 20), ("q4", 40, 262), ("q4", 64, 520), ("q4", 80, 300), ("q4", 128, 40)]
+MORE = [
+    ("q8", 32, 20),
+    ("q8", 80, 280),
+    ("q8/q4", 128, 20),
+    ("q4", 40, 262),
+    ("q4", 64, 520),
+    ("q4", 80, 300),
+    ("q4", 128, 40),
+]
 
 
-@pytest.mark.parametrize(("kind", "dim", "length"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)])
+@pytest.mark.parametrize(
+    ("kind", "dim", "length"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
+)
 def test_quantised_formats_are_as_good_as_the_reference(kind: str, dim: int, length: int) -> None:
     shape = AttentionShape(4, 2, dim, 1.0)
     rows = sequence(dim, length, shape)
     (keys, values), (expected_keys, expected_values) = both_stores(kind, shape, rows)
-    # Whole groups are rounded, padding included: their cost is what rounding keeps low, and not that of the first `dim` alone. Of
-    # whole groups are the store's means, too, so a store of padded heads holds the same, and the reference has to be asked for one.
+    # Whole groups are rounded, padding included: their cost is what rounding keeps low, and not that of the
+    # first `dim` alone. Of whole groups are the store's means, too, so a store of padded heads holds the
+    # same, and the reference has to be asked for one.
     whole = AttentionShape(4, 2, dim + -dim % GROUP, 1.0)
     padded = tuple(widened(x, heads, dim) for x, heads in zip(rows, (4, 2, 2), strict=True))
     (padded_keys, padded_values), (padded_expected, padded_expected_values) = both_stores(kind, whole, padded)
     np.testing.assert_array_equal(padded_keys[..., :dim], keys)
-    found, expected = (cost(kept, padded[1], padded[0], whole).double() for kept in (padded_keys, padded_expected))
+    found, expected = (
+        cost(kept, padded[1], padded[0], whole).double() for kept in (padded_keys, padded_expected)
+    )
     assert float(found.sum() / expected.sum()) == pytest.approx(1, abs=0.005)
     wide = rows[2].reshape(values.shape)
-    assert float(((values - wide) ** 2).sum() / ((expected_values - wide) ** 2).sum()) == pytest.approx(1, abs=1e-3)
-    # A key's code on a border, decided otherwise, changes those behind it and the means; all else is the same.
+    assert float(((values - wide) ** 2).sum() / ((expected_values - wide) ** 2).sum()) == pytest.approx(
+        1, abs=1e-3
+    )
+    # A key's code on a border, decided otherwise, changes those behind it and the means; all else is the
+    # same.
     same = np.isclose(keys, expected_keys, rtol=0, atol=1e-4).all(axis=2)
     assert same[:16].mean() > 0.8
-    # Values' codes stand alone. Their borders are kept to 0.0007 of the way between two, on either side; a group has 32 codes.
-    codes, expected_codes = (turned(torch.from_numpy(x)).numpy() for x in (padded_values, padded_expected_values))
+    # Values' codes stand alone. Their borders are kept to 0.0007 of the way between two, on either side; a
+    # group has 32 codes.
+    codes, expected_codes = (
+        turned(torch.from_numpy(x)).numpy() for x in (padded_values, padded_expected_values)
+    )
     assert np.isclose(codes, expected_codes, rtol=0, atol=1e-4).all(axis=3).mean() > 1 - GROUP * 2 * 0.0007

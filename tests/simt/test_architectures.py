@@ -1,4 +1,6 @@
-"""Whole models on the CUDA backend, whose device is the fake one: every architecture, in steps of few rows and of many, in any cut."""
+"""Whole models on the CUDA backend, whose device is the fake one: every architecture, in steps of few rows
+and of many, in any cut.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ def near(found: Floats, expected: Floats, share: float) -> None:
     assert np.abs(found - expected).max() <= share * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", [pytest.param(c.name, marks=[] if c.name in IN_EVERY_RUN else [pytest.mark.slow]) for c in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(c.name, marks=[] if c.name in IN_EVERY_RUN else [pytest.mark.slow]) for c in CASES]
+)
 def test_model(folder: Folder, name: str) -> None:
-    """fp32 weights and cache: what is left is the order of sums, and fp16 where prompts go through torch's products."""
+    """fp32 weights and cache: what is left is the order of sums, and fp16 where prompts go through torch's
+    products.
+    """
     case = BY_NAME[name]
     model = load(folder(case), CudaBackend([FakeDevice()]))
     found = logits(model, ids(case.length), [1, 7, 8, 21, 22], context=case.length)

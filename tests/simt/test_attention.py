@@ -1,4 +1,6 @@
-"""Attention of few rows: the kernels' bodies against their models, and these against the reference backend."""
+"""Attention of few rows: the kernels' bodies against their models, and these against the reference
+backend.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import torch
 
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels.attention.attention import attention_calls, combine_kernel, kernel_for, splits_for
+from engine.backends.cuda.kernels.attention.attention import (
+    attention_calls,
+    combine_kernel,
+    kernel_for,
+    splits_for,
+)
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.kv_formats import QUANTISED, CacheType
@@ -43,12 +50,20 @@ class Case:
         order = rng.permutation(pages)
         window = self.shape.window
         self.table = np.array(
-            [p if not window or 256 * (j + 1) > self.start - window + 1 else 1 << 24 for j, p in enumerate(order)], np.int32
+            [
+                p if not window or 256 * (j + 1) > self.start - window + 1 else 1 << 24
+                for j, p in enumerate(order)
+            ],
+            np.int32,
         )
-        self.sides = [Layout(side, name, self.shape.head_dim) for side, name in ((KEYS, self.kind.keys), (VALUES, self.kind.values))]
+        self.sides = [
+            Layout(side, name, self.shape.head_dim)
+            for side, name in ((KEYS, self.kind.keys), (VALUES, self.kind.values))
+        ]
         self.stores = []
         for layout in self.sides:
-            store = np.full((pages, self.shape.kv_heads, layout.block), 0xFF, np.uint8)  # not a number, where nothing is written
+            # not a number, where nothing is written
+            store = np.full((pages, self.shape.kv_heads, layout.block), 0xFF, np.uint8)
             for j, page in enumerate(order):
                 for head in range(self.shape.kv_heads):
                     fill(store[page, head], layout, min(256, self.length - 256 * j), rng)
@@ -64,11 +79,16 @@ class Case:
         memory, parts = Memory(store), []
         for j, page in enumerate(self.order):
             count = min(256, self.length - 256 * j)
-            heads = [page_numbers(memory, layout, store[page, g].ctypes.data, j, count) for g in range(self.shape.kv_heads)]
+            heads = [
+                page_numbers(memory, layout, store[page, g].ctypes.data, j, count)
+                for g in range(self.shape.kv_heads)
+            ]
             parts.append(np.stack(heads, 1))
         out = np.concatenate(parts)
         if layout.name in QUANTISED:
-            out = turned_back(torch.from_numpy(out).reshape(*out.shape[:2], -1, 32), self.shape.head_dim).numpy()
+            out = turned_back(
+                torch.from_numpy(out).reshape(*out.shape[:2], -1, 32), self.shape.head_dim
+            ).numpy()
         return np.ascontiguousarray(out)
 
     def expected(self) -> Any:
@@ -89,11 +109,22 @@ class Case:
         shape = self.shape
         kernel = kernel_for(self.kind, shape.head_dim)
         size = shape.heads * self.splits * (kernel.constants["DP"] + 4)
-        arrays = [*self.stores, self.q, np.array([self.start], np.int32), self.table, np.zeros((self.rows, size), np.float32)]
+        arrays = [
+            *self.stores,
+            self.q,
+            np.array([self.start], np.int32),
+            self.table,
+            np.zeros((self.rows, size), np.float32),
+        ]
         ratio = shape.heads // shape.kv_heads
         blocks = (self.splits, shape.kv_heads, -(-self.rows * ratio // kernel.constants["COLUMNS"]))
         scalars = [self.rows, ratio, shape.scale, shape.soft_cap, shape.window]
-        return kernel, blocks, [At(0), At(1), At(2), 4 * self.q.shape[1], At(5), 4 * size, At(3), At(4), *scalars], arrays
+        return (
+            kernel,
+            blocks,
+            [At(0), At(1), At(2), 4 * self.q.shape[1], At(5), 4 * size, At(3), At(4), *scalars],
+            arrays,
+        )
 
     def combine(
         self, partial: Any, record: str = "", floats: bool = True
@@ -105,7 +136,17 @@ class Case:
         arrays = [partial, y, room, self.sink, np.array([self.start], np.int32)]
         sinks = At(3) if self.sinks else 0
         scalars = [shape.heads, self.splits, shape.window]
-        arguments = [At(0), partial.strides[0], At(1), 4 * width, At(2), room.strides[0], sinks, At(4), *scalars]
+        arguments = [
+            At(0),
+            partial.strides[0],
+            At(1),
+            4 * width,
+            At(2),
+            room.strides[0],
+            sinks,
+            At(4),
+            *scalars,
+        ]
         return kernel, (-(-shape.heads // kernel.constants["HEADS"]), self.rows, 1), arguments, arrays
 
     def attended(self) -> Any:
@@ -117,7 +158,9 @@ class Case:
         return by_model(*self.combine(self.attended()))[1][:, : self.shape.heads * self.shape.head_dim]
 
 
-def by_model(kernel: Kernel, blocks: tuple[int, int, int], arguments: list[Any], arrays: list[Any]) -> list[Any]:
+def by_model(
+    kernel: Kernel, blocks: tuple[int, int, int], arguments: list[Any], arrays: list[Any]
+) -> list[Any]:
     """The arrays afterwards."""
     copies = [aligned(array) for array in arrays]
     values = [copies[a.array].ctypes.data + a.offset if isinstance(a, At) else a for a in arguments]
@@ -133,7 +176,9 @@ def fill(block: Any, layout: Layout, count: int, rng: np.random.Generator) -> No
         block[: count * d * kind.itemsize] = rng.standard_normal(count * d).astype(kind).view(np.uint8)
         return
     if layout.name == "fp8":
-        block[: count * d] = rng.integers(0x00, 0x48, count * d, np.uint8) | rng.integers(0, 2, count * d, np.uint8) << 7
+        block[: count * d] = (
+            rng.integers(0x00, 0x48, count * d, np.uint8) | rng.integers(0, 2, count * d, np.uint8) << 7
+        )
         return
     block[: count * layout.row] = rng.integers(0, 256, count * layout.row, np.uint8)
     scales = rng.uniform(0.5, 1.5, count * n) * (0.01 if layout.name == "q8" else 0.12)
@@ -165,15 +210,20 @@ BODIES = [
 REGISTERED = [
     pytest.param(kind, shape_of(4, 1, dim), 70, 2, 2, False, marks=pytest.mark.slow)
     for kind, dim in (
-        (("fp16", "fp16"), 128), (("fp16", "fp16"), 256), (("q8", "q8"), 128), (("q8", "q4"), 128), (("q4", "q4"), 128),
+        (("fp16", "fp16"), 128), (("fp16", "fp16"), 256), (("q8", "q8"), 128), (("q8", "q4"), 128),
+        (("q4", "q4"), 128),
         (("fp8", "fp8"), 80), (("fp32", "fp32"), 128),
     )
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "shape", "start", "rows", "splits", "sinks"), [*BODIES, *REGISTERED])
-def test_bodies(kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, splits: int, sinks: bool) -> None:
-    """Weights are rounded to fp16, and quantised values to fp16 with their scales: about 2^-11 of what they are."""
+def test_bodies(
+    kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, splits: int, sinks: bool
+) -> None:
+    """Weights are rounded to fp16, and quantised values to fp16 with their scales: about 2^-11 of what
+    they are.
+    """
     case = Case(CacheType(*kind), shape, start, rows, splits, sinks)
     (*_, found), (*_, expected) = both(*case.attend(), twice=False)
     y, wanted = (by_model(*case.combine(partial))[1] for partial in (found, expected))
@@ -193,7 +243,9 @@ def test_bodies(kind: tuple[str, str], shape: AttentionShape, start: int, rows: 
     ],
 )
 def test_joining(shape: AttentionShape, values: str, record: str) -> None:
-    """Partial results of the model, with nonsense where the row has no position, joined by body and model: rows and records."""
+    """Partial results of the model, with nonsense where the row has no position, joined by body and model:
+    rows and records.
+    """
     case = Case(CacheType("fp16", values), shape, 130, 2, 4, record != "pairs")
     _, _, arguments, arrays = case.attend()
     arrays[5][...] = np.nan
@@ -218,11 +270,25 @@ def test_joining_to_a_record_alone() -> None:
     assert alone.tobytes() == kept.tobytes()
 
 
-SHAPES = [shape_of(1, 2, 64), shape_of(4, 1, 40, window=100), shape_of(7, 1, 16, cap=5.0), shape_of(2, 2, 80, window=300, cap=20.0)]
+SHAPES = [
+    shape_of(1, 2, 64),
+    shape_of(4, 1, 40, window=100),
+    shape_of(7, 1, 16, cap=5.0),
+    shape_of(2, 2, 80, window=300, cap=20.0),
+]
 
 
 @pytest.mark.parametrize(
-    "kind", [("fp32", "fp32"), ("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q4", "q4"), ("q8", "q4"), ("q4", "fp16")]
+    "kind",
+    [
+        ("fp32", "fp32"),
+        ("fp16", "fp16"),
+        ("fp8", "fp8"),
+        ("q8", "q8"),
+        ("q4", "q4"),
+        ("q8", "q4"),
+        ("q4", "fp16"),
+    ],
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_models(kind: tuple[str, str], shape: AttentionShape) -> None:
@@ -232,7 +298,9 @@ def test_models(kind: tuple[str, str], shape: AttentionShape) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "dim", "start"), [(("q4", "q4"), 16, 0), (("fp16", "q8"), 40, 61), (("fp32", "fp32"), 16, 61)])
+@pytest.mark.parametrize(
+    ("kind", "dim", "start"), [(("q4", "q4"), 16, 0), (("fp16", "q8"), 40, 61), (("fp32", "fp32"), 16, 61)]
+)
 def test_rows_do_not_depend_on_others(kind: tuple[str, str], dim: int, start: int) -> None:
     """Each of the rows of a step, alone: the same bits, in the bodies and in the models."""
     case = Case(CacheType(*kind), shape_of(3, 1, dim, window=40 if start else 0), start, 4, 2)
@@ -264,7 +332,11 @@ def test_splits() -> None:
 
 
 def test_every_form_has_a_name_of_its_own() -> None:
-    kinds = [CacheType(keys, values) for keys in ("fp32", "fp16", "fp8", "q8", "q4") for values in ("fp32", "fp16", "fp8", "q8", "q4")]
+    kinds = [
+        CacheType(keys, values)
+        for keys in ("fp32", "fp16", "fp8", "q8", "q4")
+        for values in ("fp32", "fp16", "fp8", "q8", "q4")
+    ]
     kernels = [kernel_for(kind, dim) for kind in kinds for dim in (8, 33, 64, 80, 128, 256, 512)]
     assert len({kernel.name for kernel in kernels}) == len(kernels)
 

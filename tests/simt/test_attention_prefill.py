@@ -24,7 +24,13 @@ class Step:
     """One operation of a step; see `engine.backends.cuda.lowering.call.Bound`."""
 
     def __init__(self, device: FakeDevice, case: Case, tensors: dict[Buffer, torch.Tensor]) -> None:
-        self._device, self.rows, self.position, self.pages, self._tensors = device, case.rows, case.start, case.table, tensors
+        self._device, self.rows, self.position, self.pages, self._tensors = (
+            device,
+            case.rows,
+            case.start,
+            case.table,
+            tensors,
+        )
         self._table = device.upload(case.table)
         self._scratch: dict[int, torch.Tensor] = {}
         self.scratch_bytes: dict[int, int] = {}
@@ -46,7 +52,9 @@ class Step:
         return argument
 
     def launch(self, call: Call) -> None:
-        self._device.launch(call.kernel, call.blocks(self.rows), [self.address(argument) for argument in call.arguments])
+        self._device.launch(
+            call.kernel, call.blocks(self.rows), [self.address(argument) for argument in call.arguments]
+        )
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
         assert size <= self.rooms[place].bytes(self.rows, self.position + self.rows)

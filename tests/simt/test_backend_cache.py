@@ -1,4 +1,6 @@
-"""Every cache type in whole models on the CUDA backend: logits, and pages that are copied, saved and taken up again."""
+"""Every cache type in whole models on the CUDA backend: logits, and pages that are copied, saved and taken
+up again.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ CUTS = (250, 254, 255, 260, 265, 508, 512, 513, 520)
 """Steps that end before, at and after the borders of pages, of few rows and of many."""
 TYPES = ("fp32", "fp16", "fp8", "q8", "q6", "q4", "q8/q4", "fp16/q8", "q4/fp8")
 LONG_STEPS, BORDERS = 2e-3, 0.3
-"""How far logits may be from the reference's with a cache of the same type, as `whole.share`: by the fp16 in which long steps multiply
-queries, keys and values; and, of what the type's own rounding does, by numbers near its borders that fall to the other side."""
+"""How far logits may be from the reference's with a cache of the same type, as `whole.share`: by the fp16 in
+which long steps multiply queries, keys and values; and, of what the type's own rounding does, by numbers near
+its borders that fall to the other side.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +54,16 @@ def test_types(path: Path, dtype: str) -> None:
 
 
 START = 264
-"""Tokens that all texts begin with, run in one step; behind them steps have at most eight rows, whose results are theirs alone."""
+"""Tokens that all texts begin with, run in one step; behind them steps have at most eight rows, whose
+results are theirs alone.
+"""
 
 
 def new_cache(model: Model, dtype: str) -> PagedCache:
     keys, _, values = dtype.partition("/")
-    return PagedCache(model, CacheSettings(context_length=600, dtype=keys, value_dtype=values or "same", memory=1))
+    return PagedCache(
+        model, CacheSettings(context_length=600, dtype=keys, value_dtype=values or "same", memory=1)
+    )
 
 
 def read(cache: PagedCache, lease: Lease, ids: list[int], rows: int) -> Floats:
@@ -76,18 +84,26 @@ def alone(cache: PagedCache, ids: list[int]) -> Floats:
 @pytest.mark.parametrize("dtype", some(("fp32", "fp16", "fp8", "q8", "q6", "q4"), "q4"))
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_everything_equals_the_text_alone(path: Path, tmp_path: Path, dtype: str, devices: int) -> None:
-    """Bit for bit: a page that two texts begin alike, drafts that are taken back, and pages that come from the disk."""
+    """Bit for bit: a page that two texts begin alike, drafts that are taken back, and pages that come from
+    the disk.
+    """
     if devices > 1:
         path = write_gguf(tmp_path / "two.gguf", TINY, "F32")
     model = on_gpu(path, [FakeDevice(index=index) for index in range(devices)])
     cache, fresh, texts = new_cache(model, dtype), new_cache(model, dtype), {}
-    for name, tail in (("first", IDS[300:330]), ("edited", IDS[300:310] + IDS[330:350]), ("further", IDS[300:352])):
+    for name, tail in (
+        ("first", IDS[300:330]),
+        ("edited", IDS[300:310] + IDS[330:350]),
+        ("further", IDS[300:352]),
+    ):
         texts[name] = ids = IDS[:START] + tail
         with cache.open(ids) as lease:
             assert lease.length == {"first": 0, "edited": START + 10, "further": START + 30}[name]
             np.testing.assert_array_equal(read(cache, lease, ids, 8), alone(fresh, ids))
             drafts = IDS[400:407]
-            np.testing.assert_array_equal(cache.run(lease, drafts, logit_rows=7)[6], alone(fresh, ids + drafts))
+            np.testing.assert_array_equal(
+                cache.run(lease, drafts, logit_rows=7)[6], alone(fresh, ids + drafts)
+            )
             lease.truncate(len(ids))
             np.testing.assert_array_equal(read(cache, lease, [*ids, 11], 8), alone(fresh, [*ids, 11]))
         cache.table.check()

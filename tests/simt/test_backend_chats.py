@@ -1,4 +1,6 @@
-"""Chats on the CUDA backend from loading to closing: drafting, conversations, a full context, several GPUs, and what goes wrong."""
+"""Chats on the CUDA backend from loading to closing: drafting, conversations, a full context, several
+GPUs, and what goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,24 @@ from typing import Any
 import pytest
 
 from engine.chat import LocalChat, finished, open_chat
-from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Config, ExLlamaV2Tokenizer
+from engine.compat.exllamav2 import (
+    ExLlamaV2,
+    ExLlamaV2Cache,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Config,
+    ExLlamaV2Tokenizer,
+)
 from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 from engine.core import ChatRequest, Done, Loading, Message, Text, Trimmed
 from engine.errors import DeviceLost, NotEnoughMemory
-from engine.settings import AdapterSettings, CacheSettings, LoadSettings, OutputSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    AdapterSettings,
+    CacheSettings,
+    LoadSettings,
+    OutputSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from tests.engine.models.test_lora import write_adapter
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
@@ -47,14 +62,21 @@ def draft_of(path: Path) -> Path:
 
 
 def test_drafting_changes_nothing(machine: FakeMachine, path: Path) -> None:
-    """Whoever drafts, and however many, the tokens are those of one step after the other, and so are their probabilities."""
+    """Whoever drafts, and however many, the tokens are those of one step after the other, and so are their
+    probabilities.
+    """
     chat = opened(path)
     assert (chat.info.backend, chat.info.where) == ("cuda", "fake 0")
     plain = Reply(chat, tokens=30, constraint=FEW)
-    for speculation in (NGRAMS, SpeculationSettings("model", str(draft_of(path)), draft_tokens=4, adaptive=False)):
+    for speculation in (
+        NGRAMS,
+        SpeculationSettings("model", str(draft_of(path)), draft_tokens=4, adaptive=False),
+    ):
         drafted = Reply(chat, tokens=30, constraint=FEW, speculation=speculation)
         assert drafted.told == plain.told
-        assert [token.raw_probability for token in drafted.tokens] == pytest.approx([token.raw_probability for token in plain.tokens])
+        assert [token.raw_probability for token in drafted.tokens] == pytest.approx(
+            [token.raw_probability for token in plain.tokens]
+        )
         assert drafted.stats.drafted_tokens > 0
         if speculation.method == "model":
             assert drafted.stats.accepted_tokens > 3
@@ -66,10 +88,15 @@ def test_drafting_changes_nothing(machine: FakeMachine, path: Path) -> None:
     assert machine.taken == [0]
 
 
-def test_drawn_on_the_device_and_by_the_host(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_on_the_device_and_by_the_host(
+    machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same seed gives the same reply, wherever it is drawn."""
     chat = opened(path)
-    walked = [Reply(chat, sampler=settings, tokens=20) for settings in (DRAWN, GREEDY, replace(DRAWN, repetition_penalty=1.3))]
+    walked = [
+        Reply(chat, sampler=settings, tokens=20)
+        for settings in (DRAWN, GREEDY, replace(DRAWN, repetition_penalty=1.3))
+    ]
     launches = machine.devices[0].graph_launches
     assert Reply(chat, sampler=DRAWN, tokens=20).told == walked[0].told
     assert machine.devices[0].graph_launches - launches >= 20
@@ -77,13 +104,17 @@ def test_drawn_on_the_device_and_by_the_host(machine: FakeMachine, path: Path, m
     for settings, reply in zip((DRAWN, GREEDY, replace(DRAWN, repetition_penalty=1.3)), walked, strict=True):
         told = Reply(chat, sampler=settings, tokens=20)
         assert told.told == reply.told
-        assert [token.probability for token in told.tokens] == pytest.approx([token.probability for token in reply.tokens], rel=1e-4)
+        assert [token.probability for token in told.tokens] == pytest.approx(
+            [token.probability for token in reply.tokens], rel=1e-4
+        )
     chat.close()
 
 
 @pytest.mark.slow
 def test_two_conversations_and_a_full_context(machine: FakeMachine, path: Path) -> None:
-    """What is cached is read again only where texts differ; the oldest turns go when there is no room for them."""
+    """What is cached is read again only where texts differ; the oldest turns go when there is no room for
+    them.
+    """
     chat = opened(path, cache=CacheSettings(context_length=256, memory=1))
     one: Asked = (Message("user", "the quick brown fox " * 6),)
     other: Asked = (Message("user", "jumps over the lazy dog " * 6),)
@@ -91,7 +122,10 @@ def test_two_conversations_and_a_full_context(machine: FakeMachine, path: Path) 
     for turn in range(4):
         replies = [Reply(chat, messages, tokens=12) for messages in (one, other)]
         if turn:
-            assert all(reply.stats.cached_tokens > 0 or any(isinstance(e, Trimmed) for e in reply.events) for reply in replies)
+            assert all(
+                reply.stats.cached_tokens > 0 or any(isinstance(e, Trimmed) for e in reply.events)
+                for reply in replies
+            )
         dropped += sum(isinstance(event, Trimmed) for reply in replies for event in reply.events)
         again = Reply(chat, one, tokens=12)
         assert again.told == replies[0].told
@@ -108,7 +142,9 @@ def test_a_reply_that_is_stopped(machine: FakeMachine, path: Path) -> None:
     chat, stop = opened(path), threading.Event()
     plain = Reply(chat, tokens=30)
     events = []
-    for event in chat.stream(ChatRequest(ASK, GREEDY, StopSettings(max_tokens=200), output=OutputSettings(stream_interval=1)), stop):
+    for event in chat.stream(
+        ChatRequest(ASK, GREEDY, StopSettings(max_tokens=200), output=OutputSettings(stream_interval=1)), stop
+    ):
         events.append(event)
         if sum(isinstance(each, Text) for each in events) == 4:
             stop.set()

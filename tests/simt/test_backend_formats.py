@@ -1,4 +1,6 @@
-"""Every weight format in whole models on the CUDA backend: logits against the reference, in short steps and in long ones."""
+"""Every weight format in whole models on the CUDA backend: logits against the reference, in short steps
+and in long ones.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,13 @@ def test_gguf_types(tmp_path: Path, type_name: str) -> None:
 
 @pytest.mark.slow
 def test_mixed_types_untied(tmp_path: Path) -> None:
-    check(write_gguf(tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0", "output": "BF16", "attn_v": "F16"}), IDS, "mixed")
+    check(
+        write_gguf(
+            tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0", "output": "BF16", "attn_v": "F16"}
+        ),
+        IDS,
+        "mixed",
+    )
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
@@ -79,22 +87,38 @@ def test_fp8_folders(tmp_path: Path, rows: int) -> None:
     for name, values in list(tensors.items()):
         if "_proj.weight" in name:
             n, k = values.shape
-            scales = (values.abs().amax() / 448 * torch.linspace(0.5, 1.0, -(-n // rows))[:, None]).expand(-1, -(-k // 128)).contiguous()
+            scales = (
+                (values.abs().amax() / 448 * torch.linspace(0.5, 1.0, -(-n // rows))[:, None])
+                .expand(-1, -(-k // 128))
+                .contiguous()
+            )
             wide = scales.repeat_interleave(rows, 0)[:n].repeat_interleave(128, 1)[:, :k]
-            tensors[name], tensors[f"{name}_scale_inv"] = (values / wide).clamp(-448, 448).to(torch.float8_e4m3fn), scales
+            tensors[name], tensors[f"{name}_scale_inv"] = (
+                (values / wide).clamp(-448, 448).to(torch.float8_e4m3fn),
+                scales,
+            )
     save_file(tensors, folder / "model.safetensors")
     settings = {"quant_method": "fp8", "weight_block_size": [rows, 128]}
-    (folder / "config.json").write_text(json.dumps(tiny_config(TINY.but(layers=1)) | {"quantization_config": settings}))
+    (folder / "config.json").write_text(
+        json.dumps(tiny_config(TINY.but(layers=1)) | {"quantization_config": settings})
+    )
     check(folder, IDS, "halves")
 
 
 @pytest.mark.parametrize(
-    ("body", "head"), [("q4", "q8"), pytest.param("q8", "same", marks=pytest.mark.slow), pytest.param("q6", "none", marks=pytest.mark.slow)]
+    ("body", "head"),
+    [
+        ("q4", "q8"),
+        pytest.param("q8", "same", marks=pytest.mark.slow),
+        pytest.param("q6", "none", marks=pytest.mark.slow),
+    ],
 )
 def test_quantised_while_loading(tmp_path: Path, body: str, head: str) -> None:
     folder = write_folder(tmp_path / "m", TINY)
     prepare = preparation(open_checkpoint(folder), LoadSettings(quantise=body, quantise_head=head))
-    exact = logits(finish(read_model(open_checkpoint(folder), ReferenceBackend(), prepare=prepare)), IDS[:LENGTH])
+    exact = logits(
+        finish(read_model(open_checkpoint(folder), ReferenceBackend(), prepare=prepare)), IDS[:LENGTH]
+    )
     check(folder, IDS, "halves", exact, prepare=prepare)
 
 
@@ -114,7 +138,9 @@ def test_experts_of_several_layouts(tmp_path: Path) -> None:
         seen.add(made.type)
         return made
 
-    exact = logits(finish(read_model(open_checkpoint(folder), ReferenceBackend(), prepare=prepare)), IDS[:LENGTH])
+    exact = logits(
+        finish(read_model(open_checkpoint(folder), ReferenceBackend(), prepare=prepare)), IDS[:LENGTH]
+    )
     assert len(seen) > 2
     check(folder, IDS, "halves", exact, prepare=prepare)
 
@@ -129,7 +155,10 @@ def test_adapters(tmp_path: Path, devices: int) -> None:
     gpus = [FakeDevice(index=index) for index in range(devices)]
     model = on_gpu(path, gpus)
     plain, before = logits(model, IDS[:LENGTH], CUTS), [gpu.taken for gpu in gpus]
-    first, second = open_adapter(write_adapter(tmp_path / "a")), open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True))
+    first, second = (
+        open_adapter(write_adapter(tmp_path / "a")),
+        open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True)),
+    )
     put_on(model, [(first, 1.0), (second, -0.5)])
     assert_near(logits(model, IDS[:LENGTH], CUTS), logits(load(merged), IDS[:LENGTH]), "floats")
     put_on(model, [])

@@ -1,4 +1,6 @@
-"""Whole replies on the CUDA backend: the generator, its sampler and its filters, drafting and guidance, as on the reference."""
+"""Whole replies on the CUDA backend: the generator, its sampler and its filters, drafting and guidance, as
+on the reference.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def machine() -> Iterator[FakeMachine]:
 @pytest.fixture(scope="module")
 def chats(machine: FakeMachine, path: Path) -> Iterator[tuple[LocalChat, LocalChat]]:
     """On the device, and on the reference."""
-    both = tuple(finished(open_chat(path, LoadSettings(backend=name), CACHE)) for name in ("cuda", "reference"))
+    both = tuple(
+        finished(open_chat(path, LoadSettings(backend=name), CACHE)) for name in ("cuda", "reference")
+    )
     yield both[0], both[1]
     for chat in both:
         chat.close()
@@ -61,7 +65,9 @@ def chats(machine: FakeMachine, path: Path) -> Iterator[tuple[LocalChat, LocalCh
 class Reply:
     """All that a reply tells, but for times."""
 
-    def __init__(self, chat: LocalChat, messages: tuple[Message, ...] = ASK, tokens: int = 16, **settings: Any) -> None:
+    def __init__(
+        self, chat: LocalChat, messages: tuple[Message, ...] = ASK, tokens: int = 16, **settings: Any
+    ) -> None:
         stops = settings.pop("stops", StopSettings(max_tokens=tokens))
         request = ChatRequest(messages, settings.pop("sampler", GREEDY), stops, **settings)
         self.events = list(chat.stream(request, threading.Event()))
@@ -82,11 +88,13 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "drawn": {"sampler": DRAWN},
     "drawn from all": {"sampler": replace(DRAWN, top_k=0, top_p=1.0, min_p=0.0)},
-    "penalties": {"sampler": replace(DRAWN, repetition_penalty=1.3, repetition_range=20, frequency_penalty=0.4, presence_penalty=0.2)},
+    "penalties": {"sampler": replace(DRAWN, repetition_penalty=1.3, repetition_range=20,
+    frequency_penalty=0.4, presence_penalty=0.2)},
     "dry": {"sampler": replace(DRAWN, dry_multiplier=1.0)},
     "xtc": {"sampler": replace(DRAWN, xtc_probability=0.7)},
     "mirostat": {"sampler": replace(DRAWN, mirostat=True)},
-    "curves": {"sampler": replace(DRAWN, smoothing_factor=0.3, typical=0.9, tail_free=0.95, top_a=0.1, top_n_sigma=2.0)},
+    "curves": {"sampler": replace(DRAWN, smoothing_factor=0.3, typical=0.9, tail_free=0.95, top_a=0.1,
+    top_n_sigma=2.0)},
     "schema": {
         "constraint": ConstraintSettings(format="json_schema", pattern=json.dumps(SCHEMA)),
         "sampler": DRAWN,
@@ -101,7 +109,8 @@ CASES: dict[str, dict[str, Any]] = {
     "alternatives": {"output": OutputSettings(alternatives=5)},
     "alternatives, drawn": {"output": OutputSettings(alternatives=5), "sampler": DRAWN},
     "healing": {
-        "messages": (*ASK, Message("assistant", "The quick bro")), "continue_last": True, "constraint": ConstraintSettings(heal=True),
+        "messages": (*ASK, Message("assistant", "The quick bro")), "continue_last": True,
+        "constraint": ConstraintSettings(heal=True),
     },
     "n-grams": {"speculation": NGRAMS, "constraint": FEW, "tokens": 24},
     "n-grams, drawn": {"speculation": NGRAMS, "constraint": FEW, "sampler": DRAWN, "tokens": 24},

@@ -19,12 +19,18 @@ pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(900)
 
 RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "starter.json").read_text())
 PROMPTS, TOKENS, TEXT = (0, 8), 12, 64
-"""Prompts by number, the tokens that each is gone on with, and the length of the text whose perplexity is told."""
+"""Prompts by number, the tokens that each is gone on with, and the length of the text whose perplexity is
+told.
+"""
 Array = np.ndarray[Any, Any]
 
 
-def rows_of(path: Path, backend: Backend, jobs: list[tuple[list[int], list[int]]], text: list[int]) -> tuple[list[Array], Array]:
-    """Log-probabilities after each prompt and each token that follows it, one step a token; and of a text that is read in one."""
+def rows_of(
+    path: Path, backend: Backend, jobs: list[tuple[list[int], list[int]]], text: list[int]
+) -> tuple[list[Array], Array]:
+    """Log-probabilities after each prompt and each token that follows it, one step a token; and of a text
+    that is read in one.
+    """
     model = load(path, backend)
     cache = model.new_cache(512, "auto")
     program = model.record(cache, 256)
@@ -48,7 +54,9 @@ def rows_of(path: Path, backend: Backend, jobs: list[tuple[list[int], list[int]]
 
 
 def test_the_starter_model(starter_path: Path) -> None:
-    """The same choices where the CPU's own are clear, nearly the same log-probabilities, and the same perplexity."""
+    """The same choices where the CPU's own are clear, nearly the same log-probabilities, and the same
+    perplexity.
+    """
     prompts = [RECORDED["prompts"][number] for number in PROMPTS]
     jobs = [(prompt["ids"], prompt["greedy"][:TOKENS]) for prompt in prompts]
     text = [token for prompt in RECORDED["prompts"] for token in prompt["ids"] + prompt["greedy"]][:TEXT]

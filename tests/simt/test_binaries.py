@@ -26,7 +26,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def forms(count: int) -> list[Kernel]:
-    return [Kernel(f"add_{i}", _add, "llllllif", 256, 24, {"THREADS": 256, "i": i}, model="add") for i in range(count)]
+    return [
+        Kernel(f"add_{i}", _add, "llllllif", 256, 24, {"THREADS": 256, "i": i}, model="add")
+        for i in range(count)
+    ]
 
 
 class Compiler:
@@ -38,14 +41,18 @@ class Compiler:
         monkeypatch.setattr(workers, "compiled", self.compiled)
         monkeypatch.setattr(cubin_cache, "prebuilt", lambda: None)
 
-    def compiled(self, kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None) -> Iterator[Any]:
+    def compiled(
+        self, kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None
+    ) -> Iterator[Any]:
         try:
             for kernel in reversed(kernels):
                 self.did.append(kernel.name)
                 bad = kernel.body is doubling().body
                 yield (
                     kernel,
-                    BuildError("bad") if bad else {c: Built(f"{kernel.name} {c}".encode(), "ptx", 9, 0, 0, 0) for c in capabilities},
+                    BuildError("bad")
+                    if bad
+                    else {c: Built(f"{kernel.name} {c}".encode(), "ptx", 9, 0, 0, 0) for c in capabilities},
                 )
         finally:
             self.closed += 1
@@ -63,7 +70,9 @@ def test_progress_then_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert store.cubin(forms(3)[1], 130) == b"ptx\0"
 
 
-def test_it_stops_between_two_kernels_and_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stops_between_two_kernels_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiler = Compiler(monkeypatch)
     working = Binaries(tmp_path).ready(forms(4), 90)
     for event in working:
@@ -86,14 +95,22 @@ def test_damaged_files_are_made_again(tmp_path: Path, monkeypatch: pytest.Monkey
     again = Binaries(tmp_path)
     list(again.ready(kernels, 90))
     assert sorted(compiler.did) == ["add_0", "add_1"]
-    assert [Binaries(tmp_path).cubin(kernel, 90) for kernel in kernels] == [b"add_0 90", b"add_1 90", b"add_2 90"]
+    assert [Binaries(tmp_path).cubin(kernel, 90) for kernel in kernels] == [
+        b"add_0 90",
+        b"add_1 90",
+        b"add_2 90",
+    ]
     assert list(tmp_path.rglob("*.part")) == []
 
 
-def test_other_constants_sources_or_compilers_are_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_constants_sources_or_compilers_are_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = (Kernel("same", _add, "llllllif", 256, 24, {"THREADS": threads}) for threads in (128, 256))
     assert cubin_cache.file_name(one) != cubin_cache.file_name(other)
-    assert cubin_cache.file_name(one) != cubin_cache.file_name(Kernel("same", _add, "llllllif", 256, 24, {"THREADS": 128}, blocks=2))
+    assert cubin_cache.file_name(one) != cubin_cache.file_name(
+        Kernel("same", _add, "llllllif", 256, 24, {"THREADS": 128}, blocks=2)
+    )
     with_function = {"THREADS": 128, "form": _add, "load": ptx.ld_f32}
     assert "0x" not in repr(cubin_cache._told(_add)) + repr(cubin_cache._told(ptx.ld_f32))
     named = cubin_cache.file_name
@@ -116,7 +133,13 @@ def test_only_the_latest_versions_stay(tmp_path: Path, monkeypatch: pytest.Monke
     store = Binaries(tmp_path)
     list(store.ready(forms(1), 90))
     assert store.folder is not None
-    assert {each.name for each in tmp_path.iterdir()} == {"kernels-of-the-cpu", "cuda-3", "cuda-4", "cuda-5", store.folder.name}
+    assert {each.name for each in tmp_path.iterdir()} == {
+        "kernels-of-the-cpu",
+        "cuda-3",
+        "cuda-4",
+        "cuda-5",
+        store.folder.name,
+    }
 
 
 def test_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +166,8 @@ def test_kernels_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_was_built_beforehand_is_taken_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
     kernels = forms(2)
-    assert prebuild.prebuild(tmp_path / "cubins", kernels) == 2 * (len(CAPABILITIES) + 3)  # PTX of 86, 100 and 120
+    # PTX of 86, 100 and 120
+    assert prebuild.prebuild(tmp_path / "cubins", kernels) == 2 * (len(CAPABILITIES) + 3)
     assert (tmp_path / "cubins" / "compute_120" / cubin_cache.file_name(kernels[0])).is_file()
     monkeypatch.undo()
     compiler = Compiler(monkeypatch)
@@ -152,10 +176,14 @@ def test_what_was_built_beforehand_is_taken_first(tmp_path: Path, monkeypatch: p
     for capability in (75, 86, 87, 90, 110, 121, 130):
         assert list(store.ready(kernels, capability)) == []
     assert compiler.did == []
-    assert list(store.ready([*kernels, add_kernel()], 90)) == [Loading(cubin_cache.STAGE, i, 1) for i in range(2)]
+    assert list(store.ready([*kernels, add_kernel()], 90)) == [
+        Loading(cubin_cache.STAGE, i, 1) for i in range(2)
+    ]
 
 
-def test_what_was_built_from_other_sources_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_built_from_other_sources_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import resources
 
     monkeypatch.setattr(resources, "__path__", [str(tmp_path)])
@@ -182,7 +210,9 @@ def test_prebuild_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_workers_compile_and_the_next_process_needs_no_compiler(tmp_path: Path) -> None:
-    """For real: one worker, float64 refused by it, and code from disk in a process that imports no numba and no torch."""
+    """For real: one worker, float64 refused by it, and code from disk in a process that imports no numba
+    and no torch.
+    """
     outcomes = dict(workers.compiled([add_kernel(), doubling()], [90], 1))
     built, refused = outcomes[add_kernel()], outcomes[doubling()]
     assert isinstance(refused, BuildError)
@@ -200,7 +230,9 @@ store = Binaries(Path({str(tmp_path)!r}))
 heavy = [name for name in ("numba", "llvmlite", "torch") if name in sys.modules]
 print(list(store.ready([add_kernel()], 90)), store.cubin(add_kernel(), 90)[:4], heavy)
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert answer.stdout.strip() == r"[] b'\x7fELF' []"
 
 
@@ -208,7 +240,9 @@ def test_workers_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it happens here."""
     monkeypatch.setattr(workers, "_START", "raise SystemExit(3)")
     monkeypatch.setattr(workers, "outcome_of", lambda kernel, capabilities: {90: kernel.name})
-    assert sorted(kernel.name for kernel, _ in workers.compiled(forms(5), [90], 2)) == [f"add_{i}" for i in range(5)]
+    assert sorted(kernel.name for kernel, _ in workers.compiled(forms(5), [90], 2)) == [
+        f"add_{i}" for i in range(5)
+    ]
 
 
 def test_kernels_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +253,9 @@ def test_kernels_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_closing_ends_workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever they are doing."""
-    script = "import sys, time, pickle; pickle.dump({}, sys.stdout.buffer); sys.stdout.flush(); time.sleep(1000)"
+    script = (
+        "import sys, time, pickle; pickle.dump({}, sys.stdout.buffer); sys.stdout.flush(); time.sleep(1000)"
+    )
     monkeypatch.setattr(workers, "_START", script)
     outcomes: Any = workers.compiled(forms(4), [90], 2)
     assert next(outcomes)[1] == {}

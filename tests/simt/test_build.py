@@ -30,7 +30,9 @@ MANY = 64
 
 
 def _wasteful(source: int, target: int, stride: int) -> None:
-    """Holds MANY numbers at once: more than fit where 1024 threads share a multiprocessor's registers twice."""
+    """Holds MANY numbers at once: more than fit where 1024 threads share a multiprocessor's registers
+    twice.
+    """
     at = 4 * int64(int32(block_x() * 1024 + thread()))
     kept = registers(float32(0.0), MANY)
     for i in static(range(MANY)):
@@ -109,14 +111,18 @@ def test_an_image_is_code_of_its_device() -> None:
 
 
 def test_what_depends_on_the_device() -> None:
-    """The compiler's front end runs once, NVVM once for several devices; each gets the instructions of its own, with their operands."""
+    """The compiler's front end runs once, NVVM once for several devices; each gets the instructions of its
+    own, with their operands.
+    """
     built = build(changing())
     texts = {c: b.ptx for c, b in built.items()}
     assert [c for c in CAPABILITIES if "griddepcontrol.wait" in texts[c]] == [90, 100, 120]
     assert [c for c in CAPABILITIES if "L2::128B" in texts[c]] == [80, 86, 89, 90, 100, 120]
     for c, text in texts.items():
         assert f".target sm_{c}\n" in text
-        products = re.findall(r"m16n8k(8|16)\S+ \{(\S+, \S+, \S+, \S+)\}, \{(.*?)\}, \{(.*?)\}, \{(.*?)\};", text)
+        products = re.findall(
+            r"m16n8k(8|16)\S+ \{(\S+, \S+, \S+, \S+)\}, \{(.*?)\}, \{(.*?)\}, \{(.*?)\};", text
+        )
         assert [p[0] for p in products] == (["8", "8"] if c == 75 else ["16"])
         assert len({r for p in products for r in ", ".join(p[1:4]).split(", ")}) == 4 + 4 + 2
         assert "{@" not in text
@@ -140,7 +146,9 @@ def test_nvvm_makes_one_text_of_a_generation() -> None:
     """As `build` takes it to, which translates once for several devices."""
     function, _ = build_module._numba_function(changing())
     library = build_module._front_end(changing(), function)
-    texts = {c: build_module._translated(changing(), library, c).replace(f"sm_{c}", "sm_") for c in CAPABILITIES}
+    texts = {
+        c: build_module._translated(changing(), library, c).replace(f"sm_{c}", "sm_") for c in CAPABILITIES
+    }
     assert [c for c in CAPABILITIES if texts[c] != texts[build_module._first(c)]] == []
     assert {build_module._first(c) for c in CAPABILITIES} == {75, 100}
 

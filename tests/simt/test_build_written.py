@@ -67,7 +67,9 @@ def _expected(source: Any, scale: float) -> Any:
     rounds = source.reshape(threads, 2, 2, many) * scales
     sums = (rounds[:, :, 0] * rounds[:, :, 1]).sum(1)
     own = scale * (3 + np.arange(threads))
-    return np.column_stack([sums, rounds[:, 1, 0, -1], rounds[:, 1, 1, -1], own, np.full(threads, 7)]).astype(np.float32)
+    return np.column_stack([sums, rounds[:, 1, 0, -1], rounds[:, 1, 1, -1], own, np.full(threads, 7)]).astype(
+        np.float32
+    )
 
 
 @pytest.mark.parametrize("many", [1, 3])
@@ -83,8 +85,9 @@ def test_written_out_or_not_it_is_the_same(many: int) -> None:
     written: dict[int, Any] = {}
     for i in range(32):
         leaves: dict[str, Any] = {
-            "thread": lambda i=i: i, "int32": int, "int64": int, "float32": np.float32, "fma": lambda a, b, c: np.float32(a * b + c),
-            "ld_f32": lambda at: source.ravel()[at // 4], "st_f32": written.__setitem__,
+            "thread": lambda i=i: i, "int32": int, "int64": int, "float32": np.float32, "fma": lambda a, b,
+            c: np.float32(a * b + c), "ld_f32": lambda at: source.ravel()[at // 4],
+            "st_f32": written.__setitem__,
         }  # fmt: skip
         assert set(values) == set(leaves)
         FunctionType(code, leaves)(0, 0, np.float32(2.0))

@@ -69,7 +69,8 @@ def test_the_comparison_bites() -> None:
             launcher.LaunchConfig,
             "CUlaunchConfig",
             {
-                "grid": "gridDimX", "block": "blockDimX", "shared_bytes": "sharedMemBytes", "stream": "hStream",
+                "grid": "gridDimX", "block": "blockDimX", "shared_bytes": "sharedMemBytes",
+                "stream": "hStream",
                 "attributes": "attrs", "attribute_count": "numAttrs",
             },
         ),
@@ -115,8 +116,9 @@ def test_results_after_which_a_device_is_gone() -> None:
     assert names.keys() >= driver.LOST | driver._DISAGREES
     refused = {
         "INVALID_VALUE", "OUT_OF_MEMORY", "NOT_INITIALIZED", "NO_DEVICE", "INVALID_IMAGE", "INVALID_CONTEXT",
-        "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_HANDLE", "NOT_FOUND", "NOT_READY", "LAUNCH_OUT_OF_RESOURCES",
-        "NOT_PERMITTED", "NOT_SUPPORTED", "STREAM_CAPTURE_UNSUPPORTED", "STREAM_CAPTURE_INVALIDATED",
+        "NO_BINARY_FOR_GPU", "INVALID_PTX", "INVALID_HANDLE", "NOT_FOUND", "NOT_READY",
+        "LAUNCH_OUT_OF_RESOURCES", "NOT_PERMITTED", "NOT_SUPPORTED", "STREAM_CAPTURE_UNSUPPORTED",
+        "STREAM_CAPTURE_INVALIDATED",
     }  # fmt: skip
     lost = {names[code].removeprefix("CUDA_ERROR_") for code in driver.LOST}
     assert not lost & refused

@@ -35,12 +35,18 @@ def test_as_the_file_says(name: str, capability: int) -> None:
             found = dequantised(weight, tiles_of(weight)[first : first + count]).numpy()
             assert found.dtype == np.float32
             wanted = expected[16 * first : 16 * (first + count)]
-            np.testing.assert_allclose(found[: len(wanted)], wanted, rtol=2**-10, atol=2**-11 * np.abs(expected).max())
+            np.testing.assert_allclose(
+                found[: len(wanted)], wanted, rtol=2**-10, atol=2**-11 * np.abs(expected).max()
+            )
 
 
 def test_no_layout_is_left_out() -> None:
     """Of grouped codes, whose layouts differ by numbers alone, some; e4m3 has its own test."""
-    assert {weight_layout.name for weight_layout in WEIGHT_LAYOUTS if not weight_layout.name.startswith(("grouped", "fp8"))} <= SEEN
+    assert {
+        weight_layout.name
+        for weight_layout in WEIGHT_LAYOUTS
+        if not weight_layout.name.startswith(("grouped", "fp8"))
+    } <= SEEN
     assert len([name for name in SEEN if name.startswith("grouped")]) >= 6
 
 

@@ -1,4 +1,6 @@
-"""What is found of GPUs, against a driver said in Python; and that our ctypes are those of NVIDIA's own header."""
+"""What is found of GPUs, against a driver said in Python; and that our ctypes are those of NVIDIA's own
+header.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,22 @@ def found(monkeypatch: pytest.MonkeyPatch, fake: Any) -> driver.Gpus:
 def test_a_gpu_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = found(monkeypatch, FakeCuda(devices=2))
     assert (gpus.reason, gpus.refused) == ("", ())
-    expected = {"capability": 90, "total_memory": 141 * 10**9, "processors": 132, "clock": 1980, "memory_clock": 3201, "bus": 6144}
+    expected = {
+        "capability": 90,
+        "total_memory": 141 * 10**9,
+        "processors": 132,
+        "clock": 1980,
+        "memory_clock": 3201,
+        "bus": 6144,
+    }
     for index, gpu in enumerate(gpus.gpus):
         assert gpu == driver.GpuInfo(index, f"NVIDIA Fake {index}", **expected, l2_cache=62914560)
 
 
 def test_attributes_that_a_driver_no_longer_knows_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    (gpu,) = found(monkeypatch, FakeCuda(attributes={k: v for k, v in H200.items() if k not in (13, 36)})).gpus
+    (gpu,) = found(
+        monkeypatch, FakeCuda(attributes={k: v for k, v in H200.items() if k not in (13, 36)})
+    ).gpus
     assert (gpu.clock, gpu.memory_clock, gpu.processors) == (0, 0, 132)
 
 
@@ -56,7 +67,10 @@ def test_attributes_that_a_driver_no_longer_knows_are_0(monkeypatch: pytest.Monk
         ({"devices": 0}, "found no GPU"),
         ({"init_code": 803}, "different versions: system has .*MISMATCH.*restart"),
         ({"init_code": 999}, "does not start: unknown error"),
-        ({"attributes": {**H200, 75: 6, 76: 1}}, r"NVIDIA Fake 0 is too old: its compute capability is 6\.1, and at least 7\.5"),
+        (
+            {"attributes": {**H200, 75: 6, 76: 1}},
+            r"NVIDIA Fake 0 is too old: its compute capability is 6\.1, and at least 7\.5",
+        ),
         ({"attributes": {**H200, 20: 2}}, "accepts no programs"),
     ],
 )
@@ -87,7 +101,9 @@ def test_hidden_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_driver_that_lacks_a_function_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCuda()
-    monkeypatch.setattr(FakeCuda, "__getattr__", lambda self, name: (_ for _ in ()).throw(AttributeError(name)))
+    monkeypatch.setattr(
+        FakeCuda, "__getattr__", lambda self, name: (_ for _ in ()).throw(AttributeError(name))
+    )
     assert "has no cuDriverGetVersion: it is older than R580" in found(monkeypatch, fake).reason
 
 
@@ -171,7 +187,8 @@ def test_errors_become_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("cuda: Optional[str] = None", ""), ("cuda: Optional[str] = '13.0'", "13.0"), ("hip = 1", "")]
+    ("text", "expected"),
+    [("cuda: Optional[str] = None", ""), ("cuda: Optional[str] = '13.0'", "13.0"), ("hip = 1", "")],
 )
 def test_torch_is_not_imported_to_be_asked(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "torch").mkdir()
@@ -179,7 +196,13 @@ def test_torch_is_not_imported_to_be_asked(tmp_path: Path, text: str, expected: 
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2'\n{text}\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
     code += "; from engine.backends.cuda.runtime.driver import torch_build; print(repr(torch_build()))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert answer.stdout.strip() == repr(expected)
 
 
@@ -192,7 +215,13 @@ found = find_gpus()
 assert bool(found.gpus) != bool(found.reason), found
 print([name for name in ("torch", "numba", "numba_cuda", "llvmlite") if name in sys.modules])
 """
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert answer.stdout.strip() == "[]"
 
 
@@ -216,12 +245,24 @@ def kind_of(argument: str) -> str:
     handles = {"CUmodule", "CUfunction", "CUstream", "CUcontext", "CUgraphExec", "CUgraph"}
     if "*" in words or words[0] in handles:
         return "pointer"
-    sizes = {"unsigned": "4", "int": "4", "CUdevice": "4", "CUresult": "4", "CUdevice_attribute": "4", "size_t": "8", "CUdeviceptr": "8"}
+    sizes = {
+        "unsigned": "4",
+        "int": "4",
+        "CUdevice": "4",
+        "CUresult": "4",
+        "CUdevice_attribute": "4",
+        "size_t": "8",
+        "CUdeviceptr": "8",
+    }
     return sizes.get(words[0], words[0])
 
 
 def kind_of_ctype(kind: Any) -> str:
-    return "pointer" if kind in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(kind, "contents") else str(ctypes.sizeof(kind))
+    return (
+        "pointer"
+        if kind in (ctypes.c_void_p, ctypes.c_char_p) or hasattr(kind, "contents")
+        else str(ctypes.sizeof(kind))
+    )
 
 
 def test_signatures_are_those_of_the_header() -> None:
@@ -234,16 +275,19 @@ def test_numbers_are_those_of_the_header() -> None:
     from cuda.bindings import driver as real
 
     wanted = {
-        "clock": "CLOCK_RATE", "processors": "MULTIPROCESSOR_COUNT", "mode": "COMPUTE_MODE", "memory_clock": "MEMORY_CLOCK_RATE",
-        "bus": "GLOBAL_MEMORY_BUS_WIDTH", "l2_cache": "L2_CACHE_SIZE", "major": "COMPUTE_CAPABILITY_MAJOR",
-        "minor": "COMPUTE_CAPABILITY_MINOR",
+        "clock": "CLOCK_RATE", "processors": "MULTIPROCESSOR_COUNT", "mode": "COMPUTE_MODE",
+        "memory_clock": "MEMORY_CLOCK_RATE", "bus": "GLOBAL_MEMORY_BUS_WIDTH", "l2_cache": "L2_CACHE_SIZE",
+        "major": "COMPUTE_CAPABILITY_MAJOR", "minor": "COMPUTE_CAPABILITY_MINOR",
     }  # fmt: skip
-    assert {k: int(getattr(real.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")) for k, name in wanted.items()} == driver._ATTRIBUTES
+    assert {
+        k: int(getattr(real.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")) for k, name in wanted.items()
+    } == driver._ATTRIBUTES
     assert int(real.CUcomputemode.CU_COMPUTEMODE_PROHIBITED) == driver._PROHIBITED
     lost = {
-        "ECC_UNCORRECTABLE", "NVLINK_UNCORRECTABLE", "CONTAINED", "ILLEGAL_ADDRESS", "LAUNCH_TIMEOUT", "CONTEXT_IS_DESTROYED", "ASSERT",
-        "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC", "LAUNCH_FAILED",
-        "TENSOR_MEMORY_LEAK", "MPS_CLIENT_TERMINATED", "UNKNOWN",
+        "ECC_UNCORRECTABLE", "NVLINK_UNCORRECTABLE", "CONTAINED", "ILLEGAL_ADDRESS", "LAUNCH_TIMEOUT",
+        "CONTEXT_IS_DESTROYED", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE", "INVALID_PC", "LAUNCH_FAILED", "TENSOR_MEMORY_LEAK", "MPS_CLIENT_TERMINATED",
+        "UNKNOWN",
     }  # fmt: skip
     assert {int(getattr(real.CUresult, f"CUDA_ERROR_{name}")) for name in lost} == driver.LOST
     assert int(real.CUresult.CUDA_ERROR_OUT_OF_MEMORY) == driver.OUT_OF_MEMORY
@@ -268,7 +312,12 @@ def real_config() -> Iterator[tuple[Any, int]]:
 def test_structures_are_those_of_the_header() -> None:
     with real_config() as (_, address):
         ours = launcher.LaunchConfig.from_address(address)
-        assert (list(ours.grid), list(ours.block), ours.shared_bytes, ours.stream) == ([11, 12, 13], [14, 15, 16], 17, 18)
+        assert (list(ours.grid), list(ours.block), ours.shared_bytes, ours.stream) == (
+            [11, 12, 13],
+            [14, 15, 16],
+            17,
+            18,
+        )
         assert ours.attribute_count == 1
         attribute = ours.attributes[0]
         assert (attribute.id, attribute.value) == (launcher._PROGRAMMATIC_STREAM_SERIALIZATION, 1)
@@ -284,7 +333,8 @@ def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bool(gpus.gpus) is usable
         if not usable:
             assert gpus.reason == (
-                "A GPU was found, but PyTorch 2.12 is too old for it: 2.13 or later is needed; update PyTorch."
+                "A GPU was found, but PyTorch 2.12 is too old for it: 2.13 or later is needed; update "
+                "PyTorch."
             )
 
 
@@ -295,8 +345,18 @@ def test_torch_tells_its_version(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('not to be imported')")
     code = "from engine.backends.cuda.runtime.driver import torch_version; print(torch_version())"
-    for text, version in (("__version__ = '2.9.1+cu130'", (2, 9)), ("x = 1", (0, 0)), ("__version__: str = '2.13.0a0'", (2, 13))):
+    for text, version in (
+        ("__version__ = '2.9.1+cu130'", (2, 9)),
+        ("x = 1", (0, 0)),
+        ("__version__: str = '2.13.0a0'", (2, 13)),
+    ):
         (tmp_path / "torch" / "version.py").write_text(text + "\n")
         program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+        )
         assert done.stdout.strip() == str(version)

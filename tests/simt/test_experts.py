@@ -65,7 +65,9 @@ def test_spread(width: int) -> None:
     x = numbers(3, width)
     a, y = Buffer(width), Buffer(width, copies=3)
     for out in played(moe.spread_call(a, y), {a: laid_out(x), y: empty(y, 9)}, 3):
-        np.testing.assert_array_equal(out[y][:, :width], OPS.spread(torch.from_numpy(x), (torch.zeros(3, 3), None)).numpy())
+        np.testing.assert_array_equal(
+            out[y][:, :width], OPS.spread(torch.from_numpy(x), (torch.zeros(3, 3), None)).numpy()
+        )
         assert (out[y][:, width:] == -77).all()
 
 
@@ -82,7 +84,9 @@ def test_gather(width: int, used: int) -> None:
     x, weights, residual = numbers(2 * used, width), np.abs(numbers(2, used)), numbers(2, width, spread=2.0)
     a, w, r, y = Buffer(width, copies=used), Buffer(used), Buffer(width), Buffer(width)
     arrays = {a: laid_out(x), w: laid_out(weights), r: laid_out(residual), y: empty(y, 2)}
-    expected = OPS.gather(torch.from_numpy(x), (None, torch.from_numpy(weights)), torch.from_numpy(residual)).numpy()
+    expected = OPS.gather(
+        torch.from_numpy(x), (None, torch.from_numpy(weights)), torch.from_numpy(residual)
+    ).numpy()
     for out in played(moe.gather_call(a, w, r, y), arrays, 2):
         np.testing.assert_allclose(out[y][:, :width], expected, rtol=2e-6, atol=2e-6)
         assert (out[y][:, width:] == -77).all()

@@ -26,7 +26,8 @@ def numbers(seed: int, *shape: int) -> Any:
 @pytest.mark.parametrize(
     ("kind", "width", "record", "floats"),
     [
-        ("rms", 70, "none", True), ("layer", 131, "halves", True), ("rms", 260, "pairs", False), ("rms", 1030, "halves", False),
+        ("rms", 70, "none", True), ("layer", 131, "halves", True), ("rms", 260, "pairs", False),
+        ("rms", 1030, "halves", False),
         *(
             pytest.param("rms", width, record, record == "none", marks=pytest.mark.slow)
             for width in (4001, 8100)
@@ -35,18 +36,32 @@ def numbers(seed: int, *shape: int) -> Any:
     ],
 )  # fmt: skip
 def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool, post: bool) -> None:
-    z, x, first, weight, bias = numbers(1, 2, width), numbers(2, 2, width), *(numbers(i, width) for i in (3, 4, 5))
+    z, x, first, weight, bias = (
+        numbers(1, 2, width),
+        numbers(2, 2, width),
+        *(numbers(i, width) for i in (3, 4, 5)),
+    )
     a, b, total, y = Buffer(width), Buffer(width), Buffer(width), Buffer(width) if floats else None
     to = record_buffer(record, a) if record != "none" else None
     norm = RowNorm(kind, EPS, TABLES[1], TABLES[2] if kind == "layer" else 0)
-    call = sum_norm_call(a, RowNorm("rms", EPS, TABLES[0]) if post else None, b, 0.5, total, norm, y, record, to)
-    arrays: dict[Any, Any] = {a: laid_out(z), b: laid_out(x), TABLES[0]: first, TABLES[1]: weight, TABLES[2]: bias}
+    call = sum_norm_call(
+        a, RowNorm("rms", EPS, TABLES[0]) if post else None, b, 0.5, total, norm, y, record, to
+    )
+    arrays: dict[Any, Any] = {
+        a: laid_out(z),
+        b: laid_out(x),
+        TABLES[0]: first,
+        TABLES[1]: weight,
+        TABLES[2]: bias,
+    }
     arrays |= {out: empty(out, 2) for out in (total, y, to) if out is not None}
 
     added = torch.from_numpy(z)
     added = OPS.rms_norm(added, first, EPS) if post else added
     whole = OPS.add(torch.from_numpy(x), added, 0.5)
-    expected = (OPS.rms_norm(whole, weight, EPS) if kind == "rms" else OPS.layer_norm(whole, weight, bias, EPS)).numpy()
+    expected = (
+        OPS.rms_norm(whole, weight, EPS) if kind == "rms" else OPS.layer_norm(whole, weight, bias, EPS)
+    ).numpy()
     for out in played(call, arrays, 2, twice=width < 1000):
         np.testing.assert_allclose(out[total][:, :width], whole.numpy(), rtol=3e-6, atol=2e-6)
         assert (out[total][:, width:] == -77).all()
@@ -54,4 +69,6 @@ def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool,
             np.testing.assert_allclose(out[y][:, :width], expected, rtol=4e-6, atol=4e-6)
         if to is not None:
             for row, wanted in zip(out[to].view(np.uint8), expected, strict=True):
-                np.testing.assert_allclose(decoded(record, row, width), wanted, rtol=6e-4 if record == "halves" else 2e-5, atol=5e-6)
+                np.testing.assert_allclose(
+                    decoded(record, row, width), wanted, rtol=6e-4 if record == "halves" else 2e-5, atol=5e-6
+                )

@@ -1,4 +1,6 @@
-"""Every kernel becomes machine code for every device, keeps its values in registers, and takes no more of them than it says."""
+"""Every kernel becomes machine code for every device, keeps its values in registers, and takes no more of
+them than it says.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def complaints(kernel: Kernel, outcome: Outcome) -> list[str]:
     return (
         wrong
         + [
-            f"{kernel.name} sm_{c}: {b.registers} registers of {kernel.registers}, stack {b.stack}, spilled {b.spilled}"
+            f"{kernel.name} sm_{c}: {b.registers} registers of {kernel.registers}, stack {b.stack}, spilled "
+            f"{b.spilled}"
             for c, b in outcome.items()
             if b.registers > kernel.registers or b.stack or b.spilled
         ]
@@ -63,7 +66,9 @@ def line(kernel: Kernel, outcome: Outcome) -> str:
     if isinstance(outcome, BuildError):
         return f"{kernel.name:40} failed"
     shared = max((b.shared for b in outcome.values()), default=0)
-    return f"{kernel.name:40} {kernel.registers:4} {shared:6}  " + "  ".join(f"{c}:{b.registers:3}" for c, b in outcome.items())
+    return f"{kernel.name:40} {kernel.registers:4} {shared:6}  " + "  ".join(
+        f"{c}:{b.registers:3}" for c, b in outcome.items()
+    )
 
 
 def gate(kernels: Iterable[Kernel]) -> tuple[list[str], list[str]]:
@@ -84,7 +89,9 @@ def test_names_are_unique_and_symbols() -> None:
 
 
 def test_parameters_lie_where_machine_code_takes_them_from() -> None:
-    """Of a kernel with parameters of all kinds, on each generation; the slow test below does it for all kernels."""
+    """Of a kernel with parameters of all kinds, on each generation; the slow test below does it for all
+    kernels.
+    """
     kernel = add_kernel()
     assert set(kernel.parameters) == {"l", "i", "f"}
     for capability, built in build(kernel, [75, 90, 120]).items():
@@ -112,9 +119,13 @@ def test_no_kernel_spills() -> None:
 
 @pytest.mark.slow
 def test_the_gate_bites() -> None:
-    """A kernel that spills and one that computes in float64 are found; so is one that takes more registers than it says."""
+    """A kernel that spills and one that computes in float64 are found; so is one that takes more registers
+    than it says.
+    """
     modest = next(iter(all_kernels()))
-    greedy = Kernel("greedy", modest.body, modest.parameters, modest.threads, 4, modest.constants, model=modest.model)
+    greedy = Kernel(
+        "greedy", modest.body, modest.parameters, modest.threads, 4, modest.constants, model=modest.model
+    )
     wrong, table = gate([spilling(), doubling(), greedy])
     text = "\n".join(wrong)
     assert all(f"wasteful sm_{c}:" in text for c in CAPABILITIES), text

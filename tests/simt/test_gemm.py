@@ -12,7 +12,12 @@ import torch
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.linear import gemm
 from engine.backends.cuda.kernels.linear.gemm import expert_product_call, product_call, product_scratch
-from engine.backends.cuda.kernels.linear.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel
+from engine.backends.cuda.kernels.linear.gemm_rows import (
+    after_kernel,
+    before_kernel,
+    expert_biases_kernel,
+    halves_kernel,
+)
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.lowering.call import Call, Given, Room, TorchCall
@@ -63,7 +68,9 @@ class Step:
         self.device.synchronize()
 
     def put(self, buffer: Buffer, values: Any) -> None:
-        self.tensor(buffer).view(torch.int32 if values.dtype == np.int32 else torch.float32)[:] = torch.from_numpy(values)
+        self.tensor(buffer).view(torch.int32 if values.dtype == np.int32 else torch.float32)[:] = (
+            torch.from_numpy(values)
+        )
 
 
 def tensor(kind: str, rows: int, columns: int, seed: int) -> FileTensor:
@@ -99,7 +106,9 @@ def near(found: Any, x: Any, w: Any, plus: Any, kind: str) -> None:
     ("kind", "rows"), [("BF16", 11), ("F16", 11), ("F32", 11), ("Q8_0", 11), ("Q8_0", 67)]
 )
 def test_products_of_many_rows(kind: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two matrices, one with bias and residual, rows of very different sizes; an unpacked one goes in pieces."""
+    """Two matrices, one with bias and residual, rows of very different sizes; an unpacked one goes in
+    pieces.
+    """
     monkeypatch.setattr(gemm, "UNPACKED_BYTES", 2 * 16 * 128)
     device, columns, rng = FakeDevice(), 96 if kind == "Q8_0" else 70, np.random.default_rng(1)
     step, x = Step(device, rows), Buffer(columns)
@@ -107,7 +116,10 @@ def test_products_of_many_rows(kind: str, rows: int, monkeypatch: pytest.MonkeyP
     values = rng.standard_normal((rows, columns)).astype(np.float32) * sizes
     files = [make(kind, 37, columns, 2), make(kind, 16, columns, 3)]
     weights = [CudaWeight(device, file) for file in files]
-    bias, residual = rng.standard_normal(37).astype(np.float32), rng.standard_normal((rows, 37)).astype(np.float32) * sizes
+    bias, residual = (
+        rng.standard_normal(37).astype(np.float32),
+        rng.standard_normal((rows, 37)).astype(np.float32) * sizes,
+    )
     kept, r = device.upload(bias), Buffer(37)
     parts = [Part(weights[0], Buffer(37), kept.data_ptr(), r), Part(weights[1], Buffer(16))]
     step.put(x, values)
@@ -127,7 +139,8 @@ def test_experts_of_several_families(tokens: int) -> None:
     ).astype(np.float32)
     kinds = ["F16", "BF16", "F32", "Q8_0", "F16"]
     files = [make(kind, 19, columns, e) for e, kind in enumerate(kinds)]
-    chosen = np.stack([rng.choice(4, 2, replace=False) for _ in range(tokens)]).astype(np.int32)  # nobody takes the last
+    # nobody takes the last
+    chosen = np.stack([rng.choice(4, 2, replace=False) for _ in range(tokens)]).astype(np.int32)
     biases = rng.standard_normal((5, 32)).astype(np.float32)
     kept = device.upload(biases)
     step.put(x, values)
@@ -139,7 +152,9 @@ def test_experts_of_several_families(tokens: int) -> None:
     found = step.tensor(y).numpy()
     for row, expert in enumerate(chosen.reshape(-1)):
         file = files[expert].dequantise()
-        near(found[row : row + 1], values[row : row + 1], file, biases[expert : expert + 1, :19], kinds[expert])
+        near(
+            found[row : row + 1], values[row : row + 1], file, biases[expert : expert + 1, :19], kinds[expert]
+        )
 
 
 class Traffic:
@@ -202,7 +217,9 @@ def test_passes_add_bias_and_residual_and_may_write_over_it() -> None:
 
 def test_kernels_around_products() -> None:
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((6, 80)).astype(np.float32) * np.float32([[1], [1e-9], [1e30], [0], [1e6], [2.0**-10]])
+    x = rng.standard_normal((6, 80)).astype(np.float32) * np.float32(
+        [[1], [1e-9], [1e30], [0], [1e6], [2.0**-10]]
+    )
     x[:, 70:] = np.nan
     halves, factors = np.full((6, 128), 5, np.float16), np.zeros(6, np.float32)
     arrays = [x, halves, factors]
@@ -213,7 +230,10 @@ def test_kernels_around_products() -> None:
     back = found[1][:, :70].astype(np.float64) * found[2][:, None]
     assert (np.abs(back - x[:, :70]) <= 2.0**-11 * np.abs(x[:, :70]).max(axis=1, keepdims=True)).all()
     factors = found[2]
-    residual, bias = rng.standard_normal((6, 40)).astype(np.float32), rng.standard_normal(33).astype(np.float32)
+    residual, bias = (
+        rng.standard_normal((6, 40)).astype(np.float32),
+        rng.standard_normal(33).astype(np.float32),
+    )
     y = np.zeros((6, 48), np.float32)
     arguments = [At(0), 192, At(1), 160, At(2), At(3), 33]
     (found_y, *_), (want, *_) = both(before_kernel(), (6, 1, 1), arguments, [y, residual, bias, factors])
@@ -222,7 +242,9 @@ def test_kernels_around_products() -> None:
     np.testing.assert_allclose(found_y[:, :33], residual[:, :33] + bias, rtol=1e-6)
     ids, biases = np.array([[1, 0, 7], [2, 1, 7]], np.int32), rng.standard_normal((3, 40)).astype(np.float32)
     arguments = [At(0), 192, At(1), 12, 2, At(2), 160, 33, At(3)]
-    (found_y, *_), (want, *_) = both(expert_biases_kernel(), (4, 1, 1), arguments, [y, ids, biases, np.array([5, 6, 0])])
+    (found_y, *_), (want, *_) = both(
+        expert_biases_kernel(), (4, 1, 1), arguments, [y, ids, biases, np.array([5, 6, 0])]
+    )
     assert found_y.tobytes() == want.tobytes()
     np.testing.assert_array_equal(want[[0, 1, 3], :33], biases[[1, 0, 1], :33])
     assert (want[2] == 0).all()

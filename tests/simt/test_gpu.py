@@ -1,4 +1,6 @@
-"""`TorchDevice` over a driver and a torch.cuda said in Python, and the fake device, both held to what GPUs are held to in `tests/gpu`."""
+"""`TorchDevice` over a driver and a torch.cuda said in Python, and the fake device, both held to what GPUs
+are held to in `tests/gpu`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ TOTAL = 1 << 30
 KERNEL_TESTS = [
     f"tests/simt/test_{name}.py"
     for name in (
-        "append", "append_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows", "norms", "plain",
+        "append", "append_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
+        "norms", "plain",
         "pointwise", "records", "rope", "rows", "sampling",
     )
 ]  # fmt: skip
@@ -40,13 +43,17 @@ KERNEL_TESTS = [
 
 
 class FakeTorchCuda:
-    """What `gpu` asks of torch.cuda, over a `FakeCuda`: streams are numbers, and all work is done at once or recorded."""
+    """What `gpu` asks of torch.cuda, over a `FakeCuda`: streams are numbers, and all work is done at once
+    or recorded.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fake: FakeCuda) -> None:
         self.fake, self.current, self.streams, self.handles = fake, [0], 0x5000, 0x9000
         self.failing: Exception | None = None
         self.events = 0
-        properties = SimpleNamespace(name="NVIDIA Fake", major=9, minor=0, multi_processor_count=132, total_memory=TOTAL)
+        properties = SimpleNamespace(
+            name="NVIDIA Fake", major=9, minor=0, multi_processor_count=132, total_memory=TOTAL
+        )
         cuda = {
             "Stream": lambda device: self.stream(),
             "Event": lambda blocking: self.event(blocking),
@@ -87,12 +94,16 @@ class FakeTorchCuda:
 
     def stream(self) -> Any:
         self.streams += 1
-        return SimpleNamespace(cuda_stream=self.streams, synchronize=self.check, wait_event=lambda event: self.check())
+        return SimpleNamespace(
+            cuda_stream=self.streams, synchronize=self.check, wait_event=lambda event: self.check()
+        )
 
     def event(self, blocking: bool) -> Any:
         assert blocking, "waiting must not take a processor"
         self.events += 1
-        return SimpleNamespace(record=lambda stream: self.check(), synchronize=self.check, query=lambda: self.check() or True)
+        return SimpleNamespace(
+            record=lambda stream: self.check(), synchronize=self.check, query=lambda: self.check() or True
+        )
 
     def graph(self) -> Any:
         self.handles += 1
@@ -194,12 +205,26 @@ def test_errors_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
             out.error_code = code
         return out
 
-    made.torch.failing = error("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...", 700)
-    for call in (device.synchronize, mark.wait, mark.reached, device.mark, lambda: device.empty(3), lambda: device.wait_for(mark)):
-        with pytest.raises(DeviceLost, match=r"stopped working: an illegal memory access was encountered\. .* load the model again"):
+    made.torch.failing = error(
+        "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...", 700
+    )
+    for call in (
+        device.synchronize,
+        mark.wait,
+        mark.reached,
+        device.mark,
+        lambda: device.empty(3),
+        lambda: device.wait_for(mark),
+    ):
+        with pytest.raises(
+            DeviceLost,
+            match=r"stopped working: an illegal memory access was encountered\. .* load the model again",
+        ):
             call()
     made.torch.failing = error("CUDA error: operation not permitted when stream is capturing", 900)
-    with pytest.raises(EngineError, match=r"^The GPU reported: operation not permitted when stream is capturing\.$"):
+    with pytest.raises(
+        EngineError, match=r"^The GPU reported: operation not permitted when stream is capturing\.$"
+    ):
         device.synchronize()
     made.torch.failing = error("CUDA error: out of memory", 2)
     with pytest.raises(NotEnoughMemory, match=r"0\.54 GB of 1\.07 GB free; 2\.00 GB more were needed; close"):
@@ -207,8 +232,16 @@ def test_errors_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     made.torch.failing = None
     for failure, kind, words in (
         (torch.OutOfMemoryError("CUDA out of memory"), NotEnoughMemory, "free; close"),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), NotEnoughMemory, "free; close"),
-        (RuntimeError("CUDA driver error: invalid argument"), EngineError, "^The GPU reported: invalid argument"),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            NotEnoughMemory,
+            "free; close",
+        ),
+        (
+            RuntimeError("CUDA driver error: invalid argument"),
+            EngineError,
+            "^The GPU reported: invalid argument",
+        ),
         (error("CUDA error: device-side assert triggered", None), DeviceLost, "device-side assert"),
         (RuntimeError("shapes cannot be multiplied"), RuntimeError, "shapes"),
     ):
@@ -288,13 +321,17 @@ def test_trim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_interpreters_tests_run_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin's part, with the fake device in the GPU's place: same arrays, same answer; what did not run is told."""
+    """The plugin's part, with the fake device in the GPU's place: same arrays, same answer; what did not
+    run is told.
+    """
     runner = OnDevice(FakeDevice())
     monkeypatch.setattr(agree, "interpreted", runner.interpreted)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((checks.ROWS, checks.STRIDE // 4)).astype(np.float32) for _ in range(2)]
     arrays.append(np.zeros_like(arrays[0]))
-    arguments = [agree.At(checks.BUFFERS.index(v)) if isinstance(v, Buffer) else v for v in checks.CALL.arguments]
+    arguments = [
+        agree.At(checks.BUFFERS.index(v)) if isinstance(v, Buffer) else v for v in checks.CALL.arguments
+    ]
     found, expected = agree.both(add_kernel(), checks.GRID, arguments, arrays)
     np.testing.assert_array_equal(found[2], expected[2])
     assert found[2][:, : checks.WIDTH].any()
@@ -328,7 +365,13 @@ def test_without_a_gpu_all_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
     options = ["-q", "-rs", "-p", "no:cacheprovider", "-m", "gpu", "tests/gpu"]
     for extra, status in ([], 0), (["-p", "tests.gpu.on_device"], 5):
-        done = subprocess.run([sys.executable, "-m", "pytest", *extra, *options], cwd=root, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *extra, *options],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == status, done.stdout + done.stderr
         assert reason in done.stdout
     assert sanitize.main([]) == 2

@@ -1,4 +1,6 @@
-"""The interpreter refuses what it promises to: races, memory that was not written or given, and threads that diverge."""
+"""The interpreter refuses what it promises to: races, memory that was not written or given, and threads
+that diverge.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ import numpy as np
 import pytest
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.codegen.ptx import barrier, ld_u32_now, lds_u32, shared, st_u32, sts_u32, thread, xor_i
+from engine.backends.cuda.codegen.ptx import (
+    barrier,
+    ld_u32_now,
+    lds_u32,
+    shared,
+    st_u32,
+    sts_u32,
+    thread,
+    xor_i,
+)
 from engine.backends.cuda.codegen.words import int64, uint32
 from tests.simt.interpreter import KernelFault, Memory, run
 

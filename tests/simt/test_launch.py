@@ -52,15 +52,18 @@ def arrays() -> tuple[Any, Any, Any, list[int | float]]:
     return x, o, y, values_of(x.ctypes.data, o.ctypes.data, y.ctypes.data)
 
 
-@pytest.mark.parametrize(("capability", "early", "expected"), [(90, False, False), (90, True, True), (89, True, False), (120, True, True)])
+@pytest.mark.parametrize(
+    ("capability", "early", "expected"),
+    [(90, False, False), (90, True, True), (89, True, False), (120, True, True)],
+)
 def test_a_launch_reaches_the_driver_as_it_was_meant(capability: int, early: bool, expected: bool) -> None:
     fake = FakeCuda(kernels=(add_kernel(),))
     x, o, y, values = arrays()
     launcher(fake, capability=capability, early=early).launch(add_kernel(), GRID, values, STREAM)
     (launch,) = fake.launches
     assert launch == {
-        "kernel": "add", "grid": GRID, "block": (add_kernel().threads, 1, 1), "shared": 0, "stream": STREAM, "early": expected,
-        "context": 1040, "values": values,
+        "kernel": "add", "grid": GRID, "block": (add_kernel().threads, 1, 1), "shared": 0, "stream": STREAM,
+        "early": expected, "context": 1040, "values": values,
     }  # fmt: skip
     np.testing.assert_array_equal(y[:, :WIDTH], (x + np.float32(0.5) * o)[:, :WIDTH])
     assert (y[:, WIDTH:] == 0).all()
@@ -111,7 +114,9 @@ def test_an_image_that_the_driver_refuses() -> None:
 def test_arguments_lie_as_c_lays_them(letters: str) -> None:
     """Each at the address that the driver is given, and at a multiple of its size."""
     kinds = {"l": ctypes.c_int64, "i": ctypes.c_int32, "f": ctypes.c_float}
-    values: list[int | float] = [{"l": -(2**62) + i, "i": -(2**31) + i, "f": i + 0.5}[letter] for i, letter in enumerate(letters)]
+    values: list[int | float] = [
+        {"l": -(2**62) + i, "i": -(2**31) + i, "f": i + 0.5}[letter] for i, letter in enumerate(letters)
+    ]
     arguments = Arguments(letters)
     arguments.set(values)
     for letter, value, address in zip(letters, values, arguments.pointers, strict=True):
@@ -130,7 +135,9 @@ def test_letters_are_the_parameters_of_the_machine_code() -> None:
     assert entry is not None
     letters = {"u64": "l", "b64": "l", "u32": "i", "b32": "i", "f32": "f"}
     assert entry[1] == "add"
-    assert "".join(letters[kind] for kind in re.findall(r"\.param \.(\w+)", entry[2])) == add_kernel().parameters
+    assert (
+        "".join(letters[kind] for kind in re.findall(r"\.param \.(\w+)", entry[2])) == add_kernel().parameters
+    )
     assert f".maxntid {add_kernel().threads}, 1, 1" in ptx
 
 

@@ -1,4 +1,6 @@
-"""Packed codes: every type's numbers, products of one to eight rows, experts, unpacking; kernels' bodies and their twins."""
+"""Packed codes: every type's numbers, products of one to eight rows, experts, unpacking; kernels' bodies
+and their twins.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from engine.backends.cuda.layouts.table import weight_layout_of
 from engine.backends.cuda.weight import CudaWeight
 from tests.simt.agree import At, Table, both
 from tests.simt.fake import FakeDevice
-from tests.simt.linear_cases import BLOCKS_OF_32, BLOCKS_OF_256, GROUPED, columns_of, recorded, records, tensor
+from tests.simt.linear_cases import (
+    BLOCKS_OF_32,
+    BLOCKS_OF_256,
+    GROUPED,
+    columns_of,
+    recorded,
+    records,
+    tensor,
+)
 
 ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, *GROUPED)
 QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", "GROUPED3_64"}
@@ -33,14 +43,16 @@ def packed(type_name: str, rows: int, columns: int, seed: int = 0) -> tuple[Any,
 
 @pytest.mark.parametrize("type_name", EVERY)
 def test_products(type_name: str) -> None:
-    """Three rows, 35 outputs in two kinds of tiles: the body is its twin but for sums in float32, and both are the matrix's product."""
+    """Three rows, 35 outputs in two kinds of tiles: the body is its twin but for sums in float32, and both
+    are the matrix's product.
+    """
     weight_layout: Any = weight_layout_of(type_name)
     products(type_name, 2, max(2, weight_layout.span))
 
 
 REGISTERED = {
-    "Q4_0": ((1, 8), (1, 12), (2, 4)), "Q4_K": ((1, 8), (1, 12)), "Q2_K": ((1, 8),), "Q6_K": ((1, 8),), "Q8_0": ((1, 8),),
-    "MXFP4": ((1, 8),), "GROUPED4_128": ((1, 8),), "GROUPED8_32_F32": ((1, 8),),
+    "Q4_0": ((1, 8), (1, 12), (2, 4)), "Q4_K": ((1, 8), (1, 12)), "Q2_K": ((1, 8),), "Q6_K": ((1, 8),),
+    "Q8_0": ((1, 8),), "MXFP4": ((1, 8),), "GROUPED4_128": ((1, 8),), "GROUPED8_32_F32": ((1, 8),),
 }  # fmt: skip
 
 
@@ -59,18 +71,36 @@ def products(type_name: str, each: int, warps: int) -> None:
     x = np.random.default_rng(5).standard_normal((rows, columns)).astype(np.float32)
     x[:, ::7] *= 100
     record = records(x)
-    y, bias = np.zeros((rows, 48), np.float32), np.random.default_rng(6).standard_normal(outputs).astype(np.float32)
+    y, bias = (
+        np.zeros((rows, 48), np.float32),
+        np.random.default_rng(6).standard_normal(outputs).astype(np.float32),
+    )
     residual = np.random.default_rng(7).standard_normal((rows, 48)).astype(np.float32)
     kernel = codes.kernel(weight_layout, each, warps)
     none = [0] * 7
-    arguments = [At(0), At(2), 192, At(3), At(4), 192, outputs, *none, *none, At(1), record.shape[1], rows, columns]
+    arguments = [
+        At(0),
+        At(2),
+        192,
+        At(3),
+        At(4),
+        192,
+        outputs,
+        *none,
+        *none,
+        At(1),
+        record.shape[1],
+        rows,
+        columns,
+    ]
     blocks = -(-outputs // (16 * each))
     found, expected = both(kernel, (blocks, 1, 1), arguments, [tiles, record, y, bias, residual], twice=False)
     exact = recorded(x) @ values.T.astype(np.float64)
     bound = np.abs(recorded(x)) @ np.abs(values).T
     wanted = exact + bias + residual[:, :outputs]
     assert (np.abs(expected[2][:, :outputs] - wanted) <= 1e-6 * bound + 1e-5).all()
-    # Codes and sums of x are exact, but a zero is taken off their sums: float32's rounding of what is there before.
+    # Codes and sums of x are exact, but a zero is taken off their sums: float32's rounding of what is there
+    # before.
     many = np.abs(recorded(x)).sum(1)[:, None] * np.abs(values).max(1) * 8
     assert (np.abs(found[2][:, :outputs] - wanted) <= 3e-7 * (bound + many) + 1e-6).all()
     assert (found[2][:, outputs:] == 0).all()
@@ -108,18 +138,30 @@ def test_experts(type_name: str, warps: int) -> None:
 
 @pytest.mark.parametrize("type_name", EVERY)
 def test_unpacking(type_name: str) -> None:
-    """fp16 rows are the tensor's numbers rounded once, and zero in the padding; single rows are them in float32."""
+    """fp16 rows are the tensor's numbers rounded once, and zero in the padding; single rows are them in
+    float32.
+    """
     outputs, columns = 21, columns_of(type_name)
     values, tiles, weight_layout = packed(type_name, outputs, columns, 1)
     wide = -(-columns // 64) * 64
     target = np.full((16, wide + PAD), 7, np.float16)
     grid = (-(-wide // UNPACK_COLUMNS), 1, 1)
-    found, expected = both(weight_layout.unpack(), grid, [At(0), 1, At(1), target.strides[0], columns], [tiles, target], twice=False)
+    found, expected = both(
+        weight_layout.unpack(),
+        grid,
+        [At(0), 1, At(1), target.strides[0], columns],
+        [tiles, target],
+        twice=False,
+    )
     for out in (found[1], expected[1]):
         assert (out[:, wide:] == 7).all()
         assert (out[5:, :wide] == 0).all()
         assert (out[:5, columns:wide] == 0).all()
-        near = np.spacing(np.abs(values[16:]).astype(np.float16)) if weight_layout.lows in ("half", "sub") else np.float16(0)
+        near = (
+            np.spacing(np.abs(values[16:]).astype(np.float16))
+            if weight_layout.lows in ("half", "sub")
+            else np.float16(0)
+        )
         assert (np.abs(out[:5, :columns] - values[16:].astype(np.float16)) <= near).all()
     stride = -(-columns // 16) * 16
     y = np.zeros((3, stride), np.float32)
@@ -127,5 +169,7 @@ def test_unpacking(type_name: str) -> None:
     arguments = [At(0), At(1), At(2), 4 * stride, 2.0, columns]
     found, expected = both(weight_layout.embed(), (1, 3, 1), arguments, [tiles, tokens, y], twice=False)
     for out in (found[2], expected[2]):
-        np.testing.assert_allclose(out[:, :columns], 2 * values[tokens], rtol=3e-7, atol=1e-7 * np.abs(values).max())
+        np.testing.assert_allclose(
+            out[:, :columns], 2 * values[tokens], rtol=3e-7, atol=1e-7 * np.abs(values).max()
+        )
         assert (out[:, columns:] == 0).all()

@@ -1,4 +1,6 @@
-"""Products with packed codes as recorded calls: rows alike beside others, several matrices in one launch, experts, the device's memory."""
+"""Products with packed codes as recorded calls: rows alike beside others, several matrices in one launch,
+experts, the device's memory.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,28 @@ class Step:
         self.memory[id(buffer)] = self.device.upload(rows)
 
     def read(self, buffer: Buffer) -> Any:
-        return self.device.read(self.memory[id(buffer)]).view(np.float32).reshape(-1, buffer.stride // 4)[:, : buffer.width]
+        return (
+            self.device.read(self.memory[id(buffer)])
+            .view(np.float32)
+            .reshape(-1, buffer.stride // 4)[:, : buffer.width]
+        )
 
     def value(self, argument: Any) -> Any:
         if isinstance(argument, Buffer):
             if id(argument) not in self.memory:
                 self.memory[id(argument)] = self.device.zeros(self.rows * argument.row_bytes)
             return self.memory[id(argument)].data_ptr()
-        return {Given.ROWS: self.rows, Given.TOKENS: self.tokens}[argument] if isinstance(argument, Given) else argument
+        return (
+            {Given.ROWS: self.rows, Given.TOKENS: self.tokens}[argument]
+            if isinstance(argument, Given)
+            else argument
+        )
 
     def run(self, call: Call) -> None:
         list(self.device.prepare([call.kernel]) or [])
-        self.device.launch(call.kernel, call.blocks(self.rows * call.copies), [self.value(a) for a in call.arguments])
+        self.device.launch(
+            call.kernel, call.blocks(self.rows * call.copies), [self.value(a) for a in call.arguments]
+        )
         self.device.synchronize()
 
 
@@ -76,7 +88,9 @@ def test_the_tail_of_k_never_meets_what_lies_behind() -> None:
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
-    (_, _, found), _ = both(codes.kernel(weight_layout, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y])
+    (_, _, found), _ = both(
+        codes.kernel(weight_layout, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y]
+    )
     exact = recorded(x) @ source.dequantise().T.astype(np.float64)
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
@@ -93,10 +107,16 @@ def test_three_matrices_in_one_launch() -> None:
     residual = np.random.default_rng(1).standard_normal((rows, 33)).astype(np.float32)
     step.fill(ys[2], residual)
     bias = device.upload(np.arange(40, dtype=np.float32))
-    parts = [Part(weights[0], ys[0], bias.data_ptr()), Part(weights[1], ys[1]), Part(weights[2], ys[2], residual=ys[2])]
+    parts = [
+        Part(weights[0], ys[0], bias.data_ptr()),
+        Part(weights[1], ys[1]),
+        Part(weights[2], ys[2], residual=ys[2]),
+    ]
     step.run(linear_call(parts, record, device.processors))
     for y, source, more in zip(ys, sources, (np.arange(40), 0, residual), strict=True):
-        np.testing.assert_allclose(step.read(y), recorded(x) @ source.dequantise().T.astype(np.float64) + more, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(
+            step.read(y), recorded(x) @ source.dequantise().T.astype(np.float64) + more, rtol=1e-5, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("interpret", [False, True])
@@ -136,18 +156,24 @@ def test_every_power_of_mxfp4() -> None:
     source: Any = tensor("MXFP4", 16, 64, 3)
     raw = source.data.reshape(-1, 17).copy()
     raw[:, 0] = np.linspace(0, 250, len(raw)).astype(np.uint8)
-    tiles = CudaWeight(FakeDevice(), type(source)("w", "MXFP4", (16, 64), raw.reshape(-1))).data.numpy().copy()
+    tiles = (
+        CudaWeight(FakeDevice(), type(source)("w", "MXFP4", (16, 64), raw.reshape(-1))).data.numpy().copy()
+    )
     values = type(source)("w", "MXFP4", (16, 64), raw.reshape(-1)).dequantise().astype(np.float64)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
     weight_layout: Any = weight_layout_of("MXFP4")
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
-    (_, _, found), _ = both(codes.kernel(weight_layout, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False)
+    (_, _, found), _ = both(
+        codes.kernel(weight_layout, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False
+    )
     np.testing.assert_allclose(found, recorded(x) @ values.T, rtol=1e-5)
 
 
 def test_outlines_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A matrix sent in pieces is that sent at once; its bytes are known from the header, and near the file's."""
+    """A matrix sent in pieces is that sent at once; its bytes are known from the header, and near the
+    file's.
+    """
     source = tensor("Q4_0", 70, 160)
     whole = CudaWeight(FakeDevice(), source).data.numpy().copy()
     monkeypatch.setattr("engine.backends.cuda.weight._VALUES_AT_ONCE", 160 * 32)

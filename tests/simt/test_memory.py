@@ -1,4 +1,6 @@
-"""A GPU's memory on the CUDA backend: given back when a model goes or does not come, foretold, and one word for what is free."""
+"""A GPU's memory on the CUDA backend: given back when a model goes or does not come, foretold, and one
+word for what is free.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
 
 
 def test_a_model_that_goes_gives_its_memory_back(machine: FakeMachine, path: Path) -> None:
-    """What torch keeps of it is taken to the driver: the next look would find too little, and take the processor without a word."""
+    """What torch keeps of it is taken to the driver: the next look would find too little, and take the
+    processor without a word.
+    """
     chat = opened(path)
     Reply(chat, tokens=2)
     chat.close()
@@ -66,7 +70,9 @@ def test_a_draft_model_that_goes(machine: FakeMachine, path: Path) -> None:
     chat.close()
 
 
-def test_a_draft_model_that_does_not_come(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_model_that_does_not_come(
+    machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chat, device = opened(path), machine.devices[0]
     taken, draft = device.taken, draft_of(path)
     request = ChatRequest(ASK, speculation=SpeculationSettings("model", str(draft), draft_tokens=2))
@@ -87,7 +93,9 @@ def test_a_load_that_fails_gives_its_memory_back(machine: FakeMachine, path: Pat
     loading = open_chat(path, GPU, CACHE, stop)
     while device.taken == 0:
         next(loading)
-    wanted: type[Exception] = {"stopped": Cancelled, "no memory": NotEnoughMemory, "lost": DeviceLost}.get(how, ZeroDivisionError)
+    wanted: type[Exception] = {"stopped": Cancelled, "no memory": NotEnoughMemory, "lost": DeviceLost}.get(
+        how, ZeroDivisionError
+    )
     if how == "closed":
         loading.close()
     else:
@@ -127,9 +135,16 @@ def test_exllamav2_gives_memory_back(machine: FakeMachine, path: Path) -> None:
 
 def test_one_word_for_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVML's free counts as taken what torch keeps in this process: the look at the GPUs counts it back."""
-    gpus = (GpuInfo(0, "NVIDIA Fake", 90, 1 << 34, 132, free_memory=5000), GpuInfo(1, "Other", 90, 1 << 34, 132, free_memory=None))
+    gpus = (
+        GpuInfo(0, "NVIDIA Fake", 90, 1 << 34, 132, free_memory=5000),
+        GpuInfo(1, "Other", 90, 1 << 34, 132, free_memory=None),
+    )
     monkeypatch.setattr(choice, "find_gpus", lambda: Gpus(gpus))
-    for name, value in {"is_initialized": lambda: True, "memory_reserved": lambda i: 3000, "memory_allocated": lambda i: 1000}.items():
+    for name, value in {
+        "is_initialized": lambda: True,
+        "memory_reserved": lambda i: 3000,
+        "memory_allocated": lambda i: 1000,
+    }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     assert [gpu.free for gpu in choice.usable_gpus().gpus] == [7000, 1 << 34]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
@@ -151,7 +166,9 @@ def test_headers_tell_what_a_gpu_needs(path: Path) -> None:
     assert info.gpu_bytes == seen.bytes
     assert work_bytes(info, 512, "cuda") == info.gpu_work.bytes(512) != work_bytes(info, 512, "cpu")
     judged = fit(info, CACHE, 1 << 34, backend="cuda", where="NVIDIA Fake")
-    assert judged.total == info.gpu_bytes + cache_bytes(info, CACHE, "cuda", free=1 << 34).context_bytes + info.gpu_work.bytes(512)
+    assert judged.total == info.gpu_bytes + cache_bytes(
+        info, CACHE, "cuda", free=1 << 34
+    ).context_bytes + info.gpu_work.bytes(512)
     checkpoint.close()
 
 
@@ -196,7 +213,9 @@ def test_pages_that_were_too_many_after_all(path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("where", ["new_cache", "record", "prepare"])
-def test_the_next_device_is_taken(path: Path, monkeypatch: pytest.MonkeyPatch, where: str, caplog: Any) -> None:
+def test_the_next_device_is_taken(
+    path: Path, monkeypatch: pytest.MonkeyPatch, where: str, caplog: Any
+) -> None:
     """Whether weights, cache or pass find no room: the processor, with a sentence that says so."""
     machine = install(monkeypatch, FakeDevice())
 
@@ -207,7 +226,9 @@ def test_the_next_device_is_taken(path: Path, monkeypatch: pytest.MonkeyPatch, w
     with caplog.at_level(logging.WARNING):
         chat = opened(path, AUTO)
     assert (chat.info.backend, machine.taken, machine.devices[0].kept) == ("cpu", [0], 0)
-    wanted = "m.gguf runs on the processor (CPU), because fake 0 could not be used: fake 0 has too little free."
+    wanted = (
+        "m.gguf runs on the processor (CPU), because fake 0 could not be used: fake 0 has too little free."
+    )
     assert chat.info.notice == wanted
     assert "fake 0 is not used for m.gguf: fake 0 has too little free." in caplog.text
     assert Reply(chat, tokens=2).ids
@@ -234,7 +255,9 @@ def test_a_model_that_is_too_large_for_the_gpu(path: Path, monkeypatch: pytest.M
     install(monkeypatch, FakeDevice(total_memory=10_000_000))
     chat = opened(path, AUTO)
     assert chat.info.backend == "cpu"
-    assert chat.info.notice.startswith("m.gguf runs on the processor (CPU), because fake 0 could not be used: It takes ")
+    assert chat.info.notice.startswith(
+        "m.gguf runs on the processor (CPU), because fake 0 could not be used: It takes "
+    )
     chat.close()
     install(monkeypatch, FakeDevice())
     chat = opened(path, AUTO)

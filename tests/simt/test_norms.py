@@ -20,7 +20,9 @@ OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.ze
 
 def expected_of(kind: str, x: Any, weight: Any, bias: Any, eps: float, heads: int = 1) -> Any:
     x = torch.from_numpy(x)
-    return (OPS.rms_norm(x, weight, eps, heads) if kind == "rms" else OPS.layer_norm(x, weight, bias, eps, heads)).numpy()
+    return (
+        OPS.rms_norm(x, weight, eps, heads) if kind == "rms" else OPS.layer_norm(x, weight, bias, eps, heads)
+    ).numpy()
 
 
 def numbers(*shape: int, spread: float = 1.0, centre: float = 0.0) -> Any:
@@ -35,7 +37,8 @@ WIDE += [(8100, "halves", True), (8100, "pairs", False), (8195, "halves", True)]
 @pytest.mark.parametrize(
     ("width", "record", "floats"),
     [
-        (1, "none", True), (70, "halves", True), (515, "pairs", False), (1030, "halves", False), (1344, "pairs", True),
+        (1, "none", True), (70, "halves", True), (515, "pairs", False), (1030, "halves", False),
+        (1344, "pairs", True),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in WIDE),
     ],
 )  # fmt: skip
@@ -56,7 +59,9 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
         if to is not None:
             for row, wanted in zip(out[to].view(np.uint8), expected, strict=True):
                 found = decoded(record, row, width)
-                np.testing.assert_allclose(found, wanted, rtol=6e-4 if record == "halves" else 2e-5, atol=4e-6)
+                np.testing.assert_allclose(
+                    found, wanted, rtol=6e-4 if record == "halves" else 2e-5, atol=4e-6
+                )
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -68,7 +73,9 @@ def test_long_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         width = 519
         x, weight, bias = numbers(2, width, centre=-2.0), numbers(width), numbers(width)
         a, y, record = Buffer(width), Buffer(width), record_buffer("halves", Buffer(width))
-        call = norm.norm_call((kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "halves", record)
+        call = norm.norm_call(
+            (kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "halves", record
+        )
     finally:
         norm.norm_kernel.cache_clear()
     assert call.kernel.name == f"{kind}_norm_long_halves"
@@ -103,7 +110,10 @@ def test_large_and_small_rows() -> None:
     weight = np.ones(128, np.float32)
     a, y = Buffer(128), Buffer(128)
     found, modelled = played(
-        norm.norm_call(("rms", 1e-6), a, TABLES[0], 0, y), {a: laid_out(x), y: empty(y, 3), TABLES[0]: weight}, 3, twice=False
+        norm.norm_call(("rms", 1e-6), a, TABLES[0], 0, y),
+        {a: laid_out(x), y: empty(y, 3), TABLES[0]: weight},
+        3,
+        twice=False,
     )
     for out in (found, modelled):
         np.testing.assert_allclose(out[y][:, :128], expected_of("rms", x, weight, None, 1e-6), rtol=3e-6)
@@ -117,7 +127,9 @@ def test_rows_do_not_know_of_each_other() -> None:
     together, _ = played(call, {a: laid_out(x), record: empty(record, 3), TABLES[0]: weight}, 3, twice=False)
     for row in range(3):
         part = slice(row, row + 1)
-        alone, _ = played(call, {a: laid_out(x[part]), record: empty(record, 1), TABLES[0]: weight}, 1, twice=False)
+        alone, _ = played(
+            call, {a: laid_out(x[part]), record: empty(record, 1), TABLES[0]: weight}, 1, twice=False
+        )
         np.testing.assert_array_equal(alone[record].view(np.uint32), together[record][part].view(np.uint32))
 
 

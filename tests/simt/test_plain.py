@@ -1,4 +1,6 @@
-"""Products with plain matrices: kernels' bodies against their models, and those against torch's exact numbers."""
+"""Products with plain matrices: kernels' bodies against their models, and those against torch's exact
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from tests.simt.agree import At, Table, both
 from tests.simt.models.plain import bf16_floats
 
 KINDS: dict[str, tuple[WeightLayout, int]] = {
-    "bf16": (BF16, 0), "fp16": (FP16, 0), "fp32": (FP32, 0), "fp8_128": (Fp8(128), 128), "fp8_32": (Fp8(32), 32),
+    "bf16": (BF16, 0), "fp16": (FP16, 0), "fp32": (FP32, 0), "fp8_128": (Fp8(128), 128),
+    "fp8_32": (Fp8(32), 32),
 }  # fmt: skip
-# What x loses in its record, against the row's largest number: 11 bits of a half, 16 of a pair, 24 of a float32 (and its sums).
+# What x loses in its record, against the row's largest number: 11 bits of a half, 16 of a pair, 24 of a
+# float32 (and its sums).
 LOST = {"halves": 2.0**-11, "pairs": 2.0**-16, "floats": 2.0**-22}
 
 
@@ -37,7 +41,9 @@ def matrix(kind: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]
     if not unit:
         raw: Any = {"bf16": bf16_bits(values), "fp16": values.astype(np.float16), "fp32": values}[kind]
         exact = bf16_floats(raw) if kind == "bf16" else raw.astype(np.float64)
-        return weight_layout.pack(kind.upper(), np.ascontiguousarray(raw).reshape(-1).view(np.uint8), full, width), exact[:rows, :columns]
+        return weight_layout.pack(
+            kind.upper(), np.ascontiguousarray(raw).reshape(-1).view(np.uint8), full, width
+        ), exact[:rows, :columns]
     from engine.weights.plain import E4M3_VALUES
 
     codes = rng.integers(0, 256, (rows, columns), np.uint8)
@@ -63,7 +69,9 @@ def record(kind: str, x: Any) -> Any:
         return out.view(np.uint8)
     if kind == "pairs":
         first = bf16_bits(wide)
-        return np.ascontiguousarray(np.concatenate([first, bf16_bits(wide - bf16_floats(first))], axis=1)).view(np.uint8)
+        return np.ascontiguousarray(
+            np.concatenate([first, bf16_bits(wide - bf16_floats(first))], axis=1)
+        ).view(np.uint8)
     blocks = wide.reshape(rows, -1, 64)
     top = np.abs(blocks).max(axis=2, keepdims=True)
     scales = np.where(top > 0, np.exp2(np.floor(np.log2(np.maximum(top, 1e-30))) - 14), 0).astype(np.float32)
@@ -73,7 +81,9 @@ def record(kind: str, x: Any) -> Any:
     return np.pad(out, ((0, 0), (0, -out.shape[1] % 64)))
 
 
-def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int = 1, extra: bool = True) -> tuple[list[Any], list[Any]]:
+def linear(
+    kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int = 1, extra: bool = True
+) -> tuple[list[Any], list[Any]]:
     """Results of the body and of the model, for matrices of so many features; and the exact ones."""
     weight_layout, unit = KINDS[kind]
     rng = np.random.default_rng(5)
@@ -83,7 +93,10 @@ def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int 
     exact, places = [], []
     for part, features in enumerate(shapes):
         packed, values = matrix(kind, features, columns, part)
-        bias, residual = rng.standard_normal(features).astype(np.float32), rng.standard_normal((rows, features + 3)).astype(np.float32)
+        bias, residual = (
+            rng.standard_normal(features).astype(np.float32),
+            rng.standard_normal((rows, features + 3)).astype(np.float32),
+        )
         arrays += [packed, np.zeros((rows, features), np.float32), bias, residual]
         at = len(arrays) - 4
         places.append(at + 1)
@@ -99,7 +112,9 @@ def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int 
         bound = LOST[weight_layout.record] * scale * np.sqrt(columns) * 4 * (1 + np.abs(want))
         assert (np.abs(modelled[p] - want) <= bound).all(), np.abs(modelled[p] - want).max()
         # Sums in another order: float32's 2^-24 of each of so many products.
-        np.testing.assert_allclose(found[p], modelled[p], rtol=0, atol=2.0**-24 * 8 * np.sqrt(columns) * float(scale.max()) * 4)
+        np.testing.assert_allclose(
+            found[p], modelled[p], rtol=0, atol=2.0**-24 * 8 * np.sqrt(columns) * float(scale.max()) * 4
+        )
     return [found[p] for p in places], [modelled[p] for p in places]
 
 
@@ -107,8 +122,10 @@ def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int 
     ("kind", "features", "columns", "rows", "tiles"),
     [
         ("bf16", 1, 31, 1, 1), ("fp16", 17, 64, 3, 1), ("fp32", 17, 1, 2, 1), ("fp8_32", 1, 32, 2, 1),
-        pytest.param("bf16", 40, 200, 8, 2, marks=pytest.mark.slow), pytest.param("fp16", 40, 200, 8, 2, marks=pytest.mark.slow),
-        pytest.param("fp32", 20, 299, 8, 1, marks=pytest.mark.slow), pytest.param("fp8_128", 17, 128, 8, 1, marks=pytest.mark.slow),
+        pytest.param("bf16", 40, 200, 8, 2, marks=pytest.mark.slow),
+        pytest.param("fp16", 40, 200, 8, 2, marks=pytest.mark.slow),
+        pytest.param("fp32", 20, 299, 8, 1, marks=pytest.mark.slow),
+        pytest.param("fp8_128", 17, 128, 8, 1, marks=pytest.mark.slow),
         pytest.param("fp8_128", 40, 128, 3, 2, marks=pytest.mark.slow),
         pytest.param("fp8_32", 33, 96, 2, 2, marks=pytest.mark.slow),
     ],
@@ -136,7 +153,9 @@ def test_more_columns_than_warps_take_at_once(kind: str) -> None:
 def test_rows_do_not_meet(kind: str) -> None:
     """Each row alone, and beside others, gives the same to the last bit."""
     columns = 96 if kind == "fp8_32" else 128
-    x = np.random.default_rng(3).standard_normal((5, columns)).astype(np.float32) * np.float32([[1], [30], [0.01], [1000], [1]])
+    x = np.random.default_rng(3).standard_normal((5, columns)).astype(np.float32) * np.float32(
+        [[1], [30], [0.01], [1000], [1]]
+    )
     (together,), _ = linear(kind, (9,), columns, x, extra=False)
     for r in (0, 2, 4):
         (alone,), _ = linear(kind, (9,), columns, x[r : r + 1], extra=False)
@@ -174,7 +193,10 @@ def test_experts(kind: str) -> None:
     for row, expert in ((0, 1), (2, 0), (3, 1)):
         want = x[row].astype(np.float64) @ matrices[expert][1].T + biases[expert, :features]
         np.testing.assert_allclose(
-            modelled[row, :features], want, rtol=0, atol=LOST[weight_layout.record] * 4 * 10 * np.abs(x[row]).max()
+            modelled[row, :features],
+            want,
+            rtol=0,
+            atol=LOST[weight_layout.record] * 4 * 10 * np.abs(x[row]).max(),
         )
 
 
@@ -185,21 +207,27 @@ def test_unpacked_fp8(unit: int) -> None:
     whole = padded(columns)
     target = np.full((32, whole + 8), 9, np.float16)
     arguments = [At(0), 1, At(1), 2 * (whole + 8), columns]
-    (_, found), (_, modelled) = both(unpack_kernel(unit), (-(-whole // 512), 2, 1), arguments, [packed, target])
+    (_, found), (_, modelled) = both(
+        unpack_kernel(unit), (-(-whole // 512), 2, 1), arguments, [packed, target]
+    )
     assert found.tobytes() == modelled.tobytes()
     np.testing.assert_allclose(modelled[:21, :columns], exact[16:], rtol=2.0**-11, atol=2.0**-25)
     assert (modelled[21:, :columns] == 0).all()
     assert (modelled[:, whole:] == 9).all()
 
 
-@pytest.mark.parametrize(("kind", "columns"), [("bf16", 31), ("fp16", 70), ("fp32", 1), ("fp8_128", 128), ("fp8_32", 96)])
+@pytest.mark.parametrize(
+    ("kind", "columns"), [("bf16", 31), ("fp16", 70), ("fp32", 1), ("fp8_128", 128), ("fp8_32", 96)]
+)
 def test_rows_by_number(kind: str, columns: int) -> None:
     packed, exact = matrix(kind, 37, columns)
     ids = np.array([0, 36, 9, 17], np.int32)
     y = np.full((4, (columns + 15) // 16 * 16), 9, np.float32)
     unit = KINDS[kind][1]
     arguments = [At(0), At(1), At(2), y.strides[0], 0.5, columns]
-    (*_, found), (*_, modelled) = both(embed_kernel("fp8" if unit else kind, unit), (1, 4, 1), arguments, [packed, ids, y])
+    (*_, found), (*_, modelled) = both(
+        embed_kernel("fp8" if unit else kind, unit), (1, 4, 1), arguments, [packed, ids, y]
+    )
     np.testing.assert_allclose(found[:, :columns], modelled[:, :columns], rtol=2.0**-22)
     np.testing.assert_allclose(modelled[:, :columns], exact[ids] / 2, rtol=2.0**-22)
 

@@ -38,12 +38,15 @@ def product(device: FakeDevice, weight: CudaWeight, x: Any) -> Any:
 def fp8(rows: int, columns: int, scale: Any) -> Any:
     numbers = np.random.default_rng(1).integers(0, 0x7F, rows * columns).astype(np.uint8)
     files = {"w.weight": FileTensor("w.weight", "F8_E4M3", (rows, columns), numbers)}
-    files["w.weight_scale"] = FileTensor("w.weight_scale", "F32", scale.shape, scale.reshape(-1).view(np.uint8))
+    files["w.weight_scale"] = FileTensor(
+        "w.weight_scale", "F32", scale.shape, scale.reshape(-1).view(np.uint8)
+    )
     return wrap_fp8(files, {})["w.weight"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "capability", "weight_layout"), [("BF16", 90, "bf16"), ("BF16", 75, "fp16"), ("F16", 75, "fp16"), ("F32", 75, "fp32")]
+    ("kind", "capability", "weight_layout"),
+    [("BF16", 90, "bf16"), ("BF16", 75, "fp16"), ("F16", 75, "fp16"), ("F32", 75, "fp32")],
 )
 def test_what_plain_types_become(kind: str, capability: int, weight_layout: str) -> None:
     device, source = FakeDevice(capability=capability), tensor(kind, 20, 70, 1)
@@ -63,7 +66,9 @@ def test_8_bit_floats_of_a_folder(columns: int, weight_layout: str) -> None:
     assert weight.weight_layout.name == weight_layout == WeightOutline(source).weight_layout.name
     x = np.random.default_rng(2).standard_normal((2, columns)).astype(np.float32)
     exact = source.dequantise()
-    np.testing.assert_allclose(product(device, weight, x), x @ exact.T, atol=2.0**-10 * np.abs(exact).sum(axis=1).max() * 4)
+    np.testing.assert_allclose(
+        product(device, weight, x), x @ exact.T, atol=2.0**-10 * np.abs(exact).sum(axis=1).max() * 4
+    )
 
 
 def test_rows_by_number_on_a_device() -> None:
@@ -92,7 +97,6 @@ class Permuted:
         return [FileTensor(self.name, "F16", each.shape, each.reshape(-1).view(np.uint8)) for each in parts]
 
 
-
 def test_permuted_matrices_are_the_sums_of_their_parts() -> None:
     rng = np.random.default_rng(3)
     values, order = rng.standard_normal((20, 75)).astype(np.float32), rng.permutation(75)
@@ -100,7 +104,11 @@ def test_permuted_matrices_are_the_sums_of_their_parts() -> None:
     device = FakeDevice()
     weight = Composite(source, lambda piece: CudaWeight(device, piece))
     outline = Composite(source, lambda piece: WeightOutline(piece, device.capability))
-    assert [part.shape for part in weight.parts] == [(20, 64), (20, 11)] == [part.shape for part in outline.parts]
+    assert (
+        [part.shape for part in weight.parts]
+        == [(20, 64), (20, 11)]
+        == [part.shape for part in outline.parts]
+    )
     assert weight.nbytes == outline.nbytes
     x = rng.standard_normal((2, 75)).astype(np.float32)
     total = np.zeros((2, 20))

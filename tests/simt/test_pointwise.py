@@ -25,7 +25,9 @@ def numbers(*shape: int, spread: float = 1.0) -> Any:
 
 def expected_of(activation: str, gate: Any, up: Any) -> Any:
     gate = torch.from_numpy(gate)
-    return (OPS.activate(gate, activation) if up is None else OPS.gated(gate, torch.from_numpy(up), activation)).numpy()
+    return (
+        OPS.activate(gate, activation) if up is None else OPS.gated(gate, torch.from_numpy(up), activation)
+    ).numpy()
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -38,7 +40,9 @@ def test_activations(activation: str, gated: bool, kind: str, floats: bool) -> N
     a, b, y = Buffer(71), Buffer(71), Buffer(71) if floats else None
     record = record_buffer(kind, a) if kind != "none" else None
     call = (
-        pointwise.gated_call(activation, a, b, y, kind, record) if gated else pointwise.activate_call(activation, a, y, kind, record)
+        pointwise.gated_call(activation, a, b, y, kind, record)
+        if gated
+        else pointwise.activate_call(activation, a, y, kind, record)
     )
     arrays = {a: laid_out(gate), **({b: laid_out(up)} if gated else {})}
     arrays |= {out: empty(out, 2) for out in (y, record) if out is not None}
@@ -51,15 +55,23 @@ def test_activations(activation: str, gated: bool, kind: str, floats: bool) -> N
     if record is not None:
         for out in (found, modelled):
             for row, wanted in zip(out[record].view(np.uint8), expected, strict=True):
-                np.testing.assert_allclose(decoded(kind, row, 71), wanted, rtol=6e-4 if kind == "halves" else 2e-5, atol=1e-5)
+                np.testing.assert_allclose(
+                    decoded(kind, row, 71), wanted, rtol=6e-4 if kind == "halves" else 2e-5, atol=1e-5
+                )
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations_of_large_numbers(activation: str) -> None:
     x = np.array([[1e4, -1e4, 3e9, -3e9, 88.0, -88.0, 0.0, 1e-30]], np.float32)
     a, b, y = Buffer(8), Buffer(8), Buffer(8)
-    found, _ = played(pointwise.gated_call(activation, a, b, y), {a: laid_out(x), b: laid_out(np.ones_like(x)), y: empty(y, 1)}, 1)
-    np.testing.assert_allclose(found[y][:, :8], expected_of(activation, x, np.ones_like(x)), rtol=2e-6, atol=1e-30)
+    found, _ = played(
+        pointwise.gated_call(activation, a, b, y),
+        {a: laid_out(x), b: laid_out(np.ones_like(x)), y: empty(y, 1)},
+        1,
+    )
+    np.testing.assert_allclose(
+        found[y][:, :8], expected_of(activation, x, np.ones_like(x)), rtol=2e-6, atol=1e-30
+    )
 
 
 def test_gelu_is_close_everywhere() -> None:
@@ -76,33 +88,49 @@ def test_gelu_is_close_everywhere() -> None:
 def test_add(width: int, rows: int) -> None:
     x, o = numbers(rows, width), numbers(rows, width, spread=2.0)
     a, b, y = Buffer(width), Buffer(width), Buffer(width)
-    found, modelled = played(pointwise.add_call(a, b, y, 0.5), {a: laid_out(x), b: laid_out(o), y: empty(y, rows)}, rows)
+    found, modelled = played(
+        pointwise.add_call(a, b, y, 0.5), {a: laid_out(x), b: laid_out(o), y: empty(y, rows)}, rows
+    )
     for out in (found, modelled):
-        np.testing.assert_allclose(out[y][:, :width], OPS.add(torch.from_numpy(x), torch.from_numpy(o), 0.5), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            out[y][:, :width], OPS.add(torch.from_numpy(x), torch.from_numpy(o), 0.5), rtol=1e-6, atol=1e-6
+        )
         assert (out[y][:, width:] == -77).all()
 
 
 @pytest.mark.parametrize("cap", [0.0, 30.0])
 def test_soft_cap(cap: float) -> None:
-    x = np.concatenate([numbers(2, 40, spread=50.0), np.array([[1e4, -1e4, 0.0, 1e-6], [2e9, -3e38, -1e-3, 7.0]], np.float32)], 1)
+    x = np.concatenate(
+        [
+            numbers(2, 40, spread=50.0),
+            np.array([[1e4, -1e4, 0.0, 1e-6], [2e9, -3e38, -1e-3, 7.0]], np.float32),
+        ],
+        1,
+    )
     a, y = Buffer(44, True), Buffer(44, True)
     call = pointwise.soft_cap_call(a, y, 0.25, cap)
     found, modelled = played(call, {a: laid_out(x), y: empty(y, 2)}, 2)
     assert call.on_logit_rows
     for out in (found, modelled):
-        np.testing.assert_allclose(out[y][:, :44], OPS.soft_cap(torch.from_numpy(x), 0.25, cap).numpy(), rtol=2e-6)
+        np.testing.assert_allclose(
+            out[y][:, :44], OPS.soft_cap(torch.from_numpy(x), 0.25, cap).numpy(), rtol=2e-6
+        )
 
 
 def test_tanh_near_the_seam() -> None:
     x = np.linspace(-0.4, 0.4, 80, dtype=np.float32)[None]
     a, y = Buffer(80), Buffer(80)
-    found, _ = played(pointwise.soft_cap_call(a, y, 2.0, 2.0), {a: laid_out(x), y: empty(y, 1)}, 1, twice=False)
+    found, _ = played(
+        pointwise.soft_cap_call(a, y, 2.0, 2.0), {a: laid_out(x), y: empty(y, 1)}, 1, twice=False
+    )
     np.testing.assert_allclose(found[y][:, :80], 2 * np.tanh(x.astype(np.float64)), rtol=1e-6)
 
 
 def test_positions_are_added() -> None:
     table, x = numbers(9, 131), numbers(3, 131)
-    ops = ReferenceOps(Step(np.zeros(3, np.int32), np.arange(5, 8, dtype=np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
+    ops = ReferenceOps(
+        Step(np.zeros(3, np.int32), np.arange(5, 8, dtype=np.int32), np.zeros(1, np.int32)), None
+    )  # type: ignore[arg-type]
     a, y = Buffer(131), Buffer(131)
     arrays = {a: laid_out(x), y: empty(y, 3), TABLES[0]: table, Given.POSITION: np.array([5], np.int32)}
     found, modelled = played(pointwise.add_positions_call(a, TABLES[0], y), arrays, 3)
@@ -119,7 +147,9 @@ def test_rows_do_not_know_of_each_other(kind: str) -> None:
     together, _ = played(call, {a: laid_out(gate), b: laid_out(up), record: empty(record, 3)}, 3, twice=False)
     for row in range(3):
         part = slice(row, row + 1)
-        alone, _ = played(call, {a: laid_out(gate[part]), b: laid_out(up[part]), record: empty(record, 1)}, 1, twice=False)
+        alone, _ = played(
+            call, {a: laid_out(gate[part]), b: laid_out(up[part]), record: empty(record, 1)}, 1, twice=False
+        )
         np.testing.assert_array_equal(alone[record].view(np.uint32), together[record][part].view(np.uint32))
 
 

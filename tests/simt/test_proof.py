@@ -1,4 +1,6 @@
-"""The first use of a GPU: kernels prove themselves, are remembered, and torch's own operations take the place of those that are wrong."""
+"""The first use of a GPU: kernels prove themselves, are remembered, and torch's own operations take the
+place of those that are wrong.
+"""
 
 from __future__ import annotations
 
@@ -89,15 +91,19 @@ def zeros(work: Callable[[], None]) -> None:
 
 
 KERNELS = (
-    "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "append", "gather_", "gated", "gemm_halves",
-    "gemm_before", "gemm_after", "record_halves", "sample_draw", "sample_sort",
+    "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "append", "gather_",
+    "gated", "gemm_halves", "gemm_before", "gemm_after", "record_halves", "sample_draw", "sample_sort",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def exact(path: Path) -> tuple[Any, ...]:
     """What the reference writes."""
-    chat = finished(open_chat(path, LoadSettings(backend="reference"), CacheSettings(context_length=512, memory=1, dtype="fp16")))
+    chat = finished(
+        open_chat(
+            path, LoadSettings(backend="reference"), CacheSettings(context_length=512, memory=1, dtype="fp16")
+        )
+    )
     told = Reply(chat, tokens=10)
     chat.close()
     return tuple(told.ids)
@@ -108,13 +114,16 @@ def exact(path: Path) -> tuple[Any, ...]:
     [
         ("wrong", "attend"), ("refused", "linear_q40"),
         *(pytest.param(*each, marks=pytest.mark.slow)
-          for each in (("wrong", "linear_q40"), ("wrong", "sample_draw"), ("refused", "attend"), ("refused", "sample_draw"))),
+          for each in (("wrong", "linear_q40"), ("wrong", "sample_draw"), ("refused", "attend"),
+          ("refused", "sample_draw"))),
     ],
 )  # fmt: skip
 def test_a_kernel_that_is_wrong_or_does_not_run(
     machine: FakeMachine, path: Path, exact: tuple[Any, ...], name: str, how: str
 ) -> None:
-    """torch's own operations on that GPU take its place: right answers, a sentence, a report; and the next loading proves anew."""
+    """torch's own operations on that GPU take its place: right answers, a sentence, a report; and the next
+    loading proves anew.
+    """
     device = machine.devices[0]
     if how == "wrong":
         device.broken[name] = zeros
@@ -122,7 +131,11 @@ def test_a_kernel_that_is_wrong_or_does_not_run(
         device.refused = name
     chat, events = loaded(path)
     assert checks(events) > 1
-    assert (chat.info.backend, chat.info.where, chat.generator.model.backend.name) == ("cuda", "fake 0", "torch")
+    assert (chat.info.backend, chat.info.where, chat.generator.model.backend.name) == (
+        "cuda",
+        "fake 0",
+        "torch",
+    )
     assert chat.info.notice.startswith("On fake 0, ")
     assert "PyTorch's own operations take their place: the answers are right, but slow." in chat.info.notice
     assert "FAILED" in chat.info.report
@@ -160,7 +173,9 @@ def test_kernels_that_few_models_need(
 ) -> None:
     """Those of sinks, and of experts with biases, have a case, too."""
     machine.devices[0].broken[name] = zeros
-    loading = open_chat(case_folders(tmp_path_factory)(BY_NAME["GPT-OSS"]), AUTO, CacheSettings(context_length=64, memory=1))
+    loading = open_chat(
+        case_folders(tmp_path_factory)(BY_NAME["GPT-OSS"]), AUTO, CacheSettings(context_length=64, memory=1)
+    )
     while not machine.backends or not machine.backends[0].notice:
         next(loading)
     assert name in machine.backends[0].report
@@ -176,11 +191,15 @@ def test_every_type_of_cache_can_be_proved(machine: FakeMachine, path: Path, dty
     chat.close()
 
 
-def test_adapters_bring_kernels_that_prove_themselves(machine: FakeMachine, path: Path, tmp_path: Path) -> None:
+def test_adapters_bring_kernels_that_prove_themselves(
+    machine: FakeMachine, path: Path, tmp_path: Path
+) -> None:
     """When they are put on; programs that are recorded already are not trusted where one is wrong."""
     adapter = AdapterSettings((str(write_adapter(tmp_path / "adapter")),))
     chat, _ = loaded(path)
-    assert not any(name.startswith("linear_fp32") for name in proven.known(machine.devices[0].identity).passed)
+    assert not any(
+        name.startswith("linear_fp32") for name in proven.known(machine.devices[0].identity).passed
+    )
     reply = Reply(chat, tokens=4, adapters=adapter)
     assert checks([event for event in reply.events if isinstance(event, Loading)]) > 1
     known = proven.known(machine.devices[0].identity)
@@ -204,7 +223,10 @@ def test_what_is_only_recorded_has_not_proved_itself(machine: FakeMachine) -> No
     x, y, z = Buffer(64), Buffer(64), Buffer(64)
     call, memory = add_call(x, y, z, 1.0), device.zeros(1024)
     list(noted.prepare([call.kernel]))
-    values = [int(memory.data_ptr()) if isinstance(value, Buffer) else 1 if isinstance(value, Given) else value for value in call.arguments]
+    values = [
+        int(memory.data_ptr()) if isinstance(value, Buffer) else 1 if isinstance(value, Given) else value
+        for value in call.arguments
+    ]
     graph = noted.record(lambda: noted.launch(call.kernel, call.blocks(1), values))
     assert noted.ran == set()
     graph.launch()
@@ -228,7 +250,9 @@ def test_a_kernel_that_cannot_be_compiled(machine: FakeMachine, path: Path, exac
 
 
 def test_a_kernel_that_stops_the_device(machine: FakeMachine, path: Path, exact: tuple[Any, ...]) -> None:
-    """The processor takes the model at once; at the next start of the program that kernel is not tried again."""
+    """The processor takes the model at once; at the next start of the program that kernel is not tried
+    again.
+    """
     device = machine.devices[0]
 
     def falls(work: Callable[[], None]) -> None:
@@ -269,7 +293,9 @@ def test_pages_go_to_the_disk_and_come_back_with_torch(
 
 
 @pytest.mark.slow
-def test_the_time_of_a_proof_is_bounded(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_proof_is_bounded(
+    machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is left is tried at the next loading."""
     ticks = iter(range(0, 10_000, 3))
     monkeypatch.setattr(first_use, "SECONDS", 5.0)
@@ -318,7 +344,9 @@ def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bo
         events.extend(stream)
     assert checks([event for event in events if isinstance(event, Loading)]) > 1
     assert isinstance(found.value, DeviceLost if broken else NotFinite)
-    assert ("kernels are wrong now. Load the model again" if broken else "checked again and are right") in str(found.value)
+    assert (
+        "kernels are wrong now. Load the model again" if broken else "checked again and are right"
+    ) in str(found.value)
     chat.close()
     assert machine.taken == [0]
 

@@ -1,4 +1,6 @@
-"""No kernel that a model needs stays without a case that runs it, and the proof of all stays small: counted, for models of real sizes."""
+"""No kernel that a model needs stays without a case that runs it, and the proof of all stays small:
+counted, for models of real sizes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ Q4_K_M = mixed("Q4_K", embed="Q6_K", lm_head="Q6_K", v_proj="Q6_K", down_proj="Q
 GPT_OSS = mixed("BF16", experts="MXFP4")
 
 LAUNCHES, MULTIPLICATIONS = 1500, 10**10
-"""A launch takes a GPU some 10 microseconds, and the slowest processor beside one does 5 x 10^9 multiplications a second or more: of the
-five seconds, half are left for making random numbers and sending them."""
+"""A launch takes a GPU some 10 microseconds, and the slowest processor beside one does 5 x 10^9
+multiplications a second or more: of the five seconds, half are left for making random numbers and sending
+them.
+"""
 IN_EVERY_RUN = (0, 5, 8)
 
 LARGE: tuple[Large, ...] = (
@@ -85,7 +89,9 @@ LARGE: tuple[Large, ...] = (
     Large("StableLM 2 12B", all_of("Q4_K"), config={"hidden_size": 5120}),
     Large("MiniCPM 2B", all_of("Q4_0")),
 )  # fmt: skip
-"""Every weight layout, and every kernel that is compiled for all (`engine.backends.cuda.codegen.registry`)."""
+"""Every weight layout, and every kernel that is compiled for all
+(`engine.backends.cuda.codegen.registry`).
+"""
 
 
 def words(large: Large) -> str:
@@ -94,9 +100,15 @@ def words(large: Large) -> str:
 
 
 @pytest.mark.parametrize(
-    "large", [pytest.param(large, marks=[] if i in IN_EVERY_RUN else [pytest.mark.slow], id=words(large)) for i, large in enumerate(LARGE)]
+    "large",
+    [
+        pytest.param(large, marks=[] if i in IN_EVERY_RUN else [pytest.mark.slow], id=words(large))
+        for i, large in enumerate(LARGE)
+    ],
 )
-def test_every_kernel_that_a_model_needs_has_a_case_that_runs_it(large: Large, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kernel_that_a_model_needs_has_a_case_that_runs_it(
+    large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = reach(large, monkeypatch)
     assert found.left == set()
     assert found.launches <= LAUNCHES
@@ -105,7 +117,9 @@ def test_every_kernel_that_a_model_needs_has_a_case_that_runs_it(large: Large, m
 
 
 def test_every_kernel_that_is_compiled_for_all_is_one_that_cases_run() -> None:
-    """The test above holds for what some model of the table needs: it has models for all kernels, but for those that `selftest` runs."""
+    """The test above holds for what some model of the table needs: it has models for all kernels, but for
+    those that `selftest` runs.
+    """
     missing = {kernel.name for kernel in all_kernels()}
     for large in LARGE:
         missing -= {kernel.name for kernel in needed(large)}

@@ -1,4 +1,6 @@
-"""What a pass becomes on a GPU: how many launches a layer takes, where layers go, what a step leaves behind."""
+"""What a pass becomes on a GPU: how many launches a layer takes, where layers go, what a step leaves
+behind.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def launches(program: Program) -> Counter[str]:
 
 
 def per_layer(path: Path) -> Counter[str]:
-    """The launches of one layer: those of the whole pass, less those outside of layers, by the number of layers."""
+    """The launches of one layer: those of the whole pass, less those outside of layers, by the number of
+    layers.
+    """
     model = load(path, CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
     outside = Counter({"embed_codes": 1, "embed": 1, "last_rows": 1})
@@ -40,13 +44,17 @@ def per_layer(path: Path) -> Counter[str]:
 
 
 def test_a_llama_layer_is_eleven_launches(tmp_path: Path) -> None:
-    """Two norms that write records, q with k with v, the turn, the store, attention in two, the way out, gate with up, the gate, down."""
+    """Two norms that write records, q with k with v, the turn, the store, attention in two, the way out,
+    gate with up, the gate, down.
+    """
     found = per_layer(write_gguf(tmp_path / "m.gguf", WIDE, "Q8_0"))
     assert sum(found.values()) == 11, found
 
 
 def test_a_gemma_layer_joins_its_four_norms(tmp_path: Path) -> None:
-    """A sum and two norms in one launch twice, but at the end, where rows are picked before the norm; norms of heads are in the turn."""
+    """A sum and two norms in one launch twice, but at the end, where rows are picked before the norm;
+    norms of heads are in the turn.
+    """
     model = load(write_checkpoint(BY_NAME["Gemma 3"], tmp_path / "model"), CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
     assert found["sum_norm"] == 2 * model.config.layers - 1
@@ -60,7 +68,12 @@ def make(tmp_path: Path) -> tuple[Model, FakeDevice]:
 
 
 def step(ids: list[int], position: int = 0, logit_rows: int = 1) -> Step:
-    return Step(np.array(ids, np.int32), np.arange(position, position + len(ids), dtype=np.int32), np.array([0, 1], np.int32), logit_rows)
+    return Step(
+        np.array(ids, np.int32),
+        np.arange(position, position + len(ids), dtype=np.int32),
+        np.array([0, 1], np.int32),
+        logit_rows,
+    )
 
 
 def test_a_graph_for_each_number_of_rows(tmp_path: Path) -> None:

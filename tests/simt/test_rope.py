@@ -30,10 +30,16 @@ def reference(rows: int = ROWS, first: int = FIRST) -> Any:
     return ReferenceOps(Step(np.zeros(rows, np.int32), positions, np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
 
 
-def turned(parts: list[Turned], rotary: RotaryTable, inputs: list[Any], weights: Any = (), rows: int = ROWS) -> list[list[Any]]:
+def turned(
+    parts: list[Turned], rotary: RotaryTable, inputs: list[Any], weights: Any = (), rows: int = ROWS
+) -> list[list[Any]]:
     """y of each part, by the interpreter and by the model; `weights` go to TABLES from 2 on."""
     call = rope_call(parts, rotary, TABLES[0], TABLES[1])
-    arrays: dict[Any, Any] = {TABLES[0]: rotary.cos, TABLES[1]: rotary.sin, Given.POSITION: np.array([FIRST], np.int32)}
+    arrays: dict[Any, Any] = {
+        TABLES[0]: rotary.cos,
+        TABLES[1]: rotary.sin,
+        Given.POSITION: np.array([FIRST], np.int32),
+    }
     arrays |= {TABLES[2 + i]: weight for i, weight in enumerate(weights)}
     arrays |= {part.x: laid_out(x) for part, x in zip(parts, inputs, strict=True)}
     arrays |= {part.y: empty(part.y, rows) for part in parts}
@@ -61,7 +67,8 @@ def test_queries_and_keys_turn_together(half: int, width: int, interleaved: bool
     ("half", "width", "interleaved"),
     [
         (32, 64, False), (5, 44, True), (64, 128, False),
-        pytest.param(128, 256, False, marks=pytest.mark.slow), pytest.param(64, 128, True, marks=pytest.mark.slow),
+        pytest.param(128, 256, False, marks=pytest.mark.slow),
+        pytest.param(64, 128, True, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, interleaved: bool) -> None:
@@ -69,9 +76,12 @@ def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, 
     q, k = numbers(ROWS, 3 * width, centre=0.5), numbers(ROWS, 2 * width, centre=-1.0)
     weights = [numbers(width if shared else heads * width) for heads in (3, 2)]
     biases = [weight[::-1].copy() for weight in weights]
-    norms = [HeadNorm(kind, 1e-5, TABLES[2 + i], TABLES[4 + i] if kind == "layer" else 0, shared) for i in range(2)]
+    norms = [
+        HeadNorm(kind, 1e-5, TABLES[2 + i], TABLES[4 + i] if kind == "layer" else 0, shared) for i in range(2)
+    ]
     parts = [
-        Turned(Buffer(heads * width), Buffer(heads * width), heads, norm) for heads, norm in zip((3, 2), norms, strict=True)
+        Turned(Buffer(heads * width), Buffer(heads * width), heads, norm)
+        for heads, norm in zip((3, 2), norms, strict=True)
     ]
     for outs in turned(parts, rotary, [q, k], weights + biases):
         for i, (x, part) in enumerate(zip((q, k), parts, strict=True)):

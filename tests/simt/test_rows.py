@@ -13,7 +13,12 @@ from tests.simt.played import TABLES, empty, laid_out, played
 
 def bits(*shape: int) -> Any:
     """Numbers of every kind, NaN of all signs among them: what is only moved stays as it is."""
-    return np.random.default_rng(sum(shape)).integers(0, 1 << 32, shape, np.uint64).astype(np.uint32).view(np.float32)
+    return (
+        np.random.default_rng(sum(shape))
+        .integers(0, 1 << 32, shape, np.uint64)
+        .astype(np.uint32)
+        .view(np.float32)
+    )
 
 
 @pytest.mark.parametrize(("start", "width"), [(0, 200), (3, 131), (199, 1)])
@@ -23,14 +28,18 @@ def test_columns(start: int, width: int) -> None:
     call = rows.columns_call(a, start, y)
     assert call.copies == 3
     for out in played(call, {a: laid_out(x), y: empty(y, 3)}, 3):
-        np.testing.assert_array_equal(out[y][:, :width].view(np.uint32), x[:, start : start + width].view(np.uint32))
+        np.testing.assert_array_equal(
+            out[y][:, :width].view(np.uint32), x[:, start : start + width].view(np.uint32)
+        )
         assert (out[y][:, width:] == -77).all()
 
 
 def test_permute() -> None:
     x, order = bits(2, 150), np.random.default_rng(1).permutation(150).astype(np.int32)[:140]
     a, y = Buffer(150), Buffer(140)
-    for out in played(rows.permute_call(a, TABLES[0], y), {a: laid_out(x), y: empty(y, 2), TABLES[0]: order}, 2):
+    for out in played(
+        rows.permute_call(a, TABLES[0], y), {a: laid_out(x), y: empty(y, 2), TABLES[0]: order}, 2
+    ):
         np.testing.assert_array_equal(out[y][:, :140].view(np.uint32), x[:, order].view(np.uint32))
 
 

@@ -24,7 +24,9 @@ from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
 from tests.simt.toy import Toy
 
-USUAL = SamplingPlan(0, ((SCALE, 1 / 0.7), (KEEP_TOP, 40), (KEEP_NUCLEUS, 0.95), (KEEP_REACHING, float(np.log(0.05)))))
+USUAL = SamplingPlan(
+    0, ((SCALE, 1 / 0.7), (KEEP_TOP, 40), (KEEP_NUCLEUS, 0.95), (KEEP_REACHING, float(np.log(0.05))))
+)
 
 
 def scores(size: int, seed: int = 0, spread: float = 3.0) -> Any:
@@ -39,7 +41,8 @@ def padded(array: Any, stride: int) -> Any:
 
 SURVEYS = [
     (2049, 2049, 4, 1), (4093, 4000, 16, 1), (2052, 2050, 64, 0),
-    pytest.param(4093, 4000, 16, 0, marks=pytest.mark.slow), pytest.param(2052, 2050, 64, 1, marks=pytest.mark.slow),
+    pytest.param(4093, 4000, 16, 0, marks=pytest.mark.slow),
+    pytest.param(2052, 2050, 64, 1, marks=pytest.mark.slow),
 ]  # fmt: skip
 
 
@@ -52,12 +55,16 @@ def test_survey(size: int, inside: int, group: int, edits: int) -> None:
     amounts, latest = occurrences(text, shape.stride // 4, 30, 20)
     bias = padded(rng.normal(0, 1, size).astype(np.float32), shape.stride)
     bias[11] = NOTHING
-    plan = plan_words(replace(USUAL, vocabulary=inside, repetition=1.2, presence=0.3, frequency=0.1, reach=30, fade=20), False)
+    plan = plan_words(
+        replace(USUAL, vocabulary=inside, repetition=1.2, presence=0.3, frequency=0.1, reach=30, fade=20),
+        False,
+    )
     words = np.zeros(shape.stride // 4, np.float32)
     state, position = np.array([3], np.int32), np.array([89], np.int32)
     arrays = [
-        logits, np.zeros((4, shape.stride // 4), np.float32), state, plan, position, bias, amounts, latest, words,
-        np.zeros(shape.groups, np.float32), np.zeros(shape.groups, np.float32), np.zeros(8 * shape.parts, np.float32),
+        logits, np.zeros((4, shape.stride // 4), np.float32), state, plan, position, bias, amounts, latest,
+        words, np.zeros(shape.groups, np.float32), np.zeros(shape.groups, np.float32),
+        np.zeros(8 * shape.parts, np.float32),
     ]  # fmt: skip
     places: list[Any] = [At(i) for i in range(12)]
     arguments = [*places[:2], shape.stride, *places[2:], size]
@@ -75,11 +82,17 @@ def sorted_by_both(values: Any, inside: int, group: int, want: int) -> list[Any]
     plan = plan_words(replace(USUAL, vocabulary=inside), False)
     plan.view(np.int32)[lay.WANT] = want
     arguments = [At(0), At(1), At(2), lay.WANT, At(3), len(groups), group]
-    return [r[3] for r in both(sort_kernel(), (1, 1, 1), arguments, [values, groups, plan, np.zeros(lay.LIST_WORDS, np.int32)])]
+    return [
+        r[3]
+        for r in both(
+            sort_kernel(), (1, 1, 1), arguments, [values, groups, plan, np.zeros(lay.LIST_WORDS, np.int32)]
+        )
+    ]
 
 
 @pytest.mark.parametrize(
-    ("size", "inside", "group", "want"), [(2100, 2090, 4, 40), (5000, 5000, 16, 100), (40, 39, 4, 256), (9000, 9000, 64, 3)]
+    ("size", "inside", "group", "want"),
+    [(2100, 2090, 4, 40), (5000, 5000, 16, 100), (40, 39, 4, 256), (9000, 9000, 64, 3)],
 )
 def test_sort(size: int, inside: int, group: int, want: int) -> None:
     values = np.round(scores(size, want), 2)  # with ties
@@ -119,7 +132,10 @@ def test_draw(plan: SamplingPlan) -> None:
     order = np.argsort(-logits, kind="stable")[:90]
     listed = np.zeros(lay.LIST_WORDS, np.int32)
     listed[lay.COUNT], listed.view(np.float32)[lay.DEPTH] = 90, logits[order[0]] - logits[order[-1]]
-    listed[lay.IDS : lay.IDS + 90], listed.view(np.float32)[lay.SCORES : lay.SCORES + 90] = order, logits[order]
+    listed[lay.IDS : lay.IDS + 90], listed.view(np.float32)[lay.SCORES : lay.SCORES + 90] = (
+        order,
+        logits[order],
+    )
     words = plan_words(plan, True)
     partials = np.zeros((2, 8), np.float32)
     for part, values in enumerate((logits[:700].astype(float), logits[700:].astype(float))):
@@ -131,11 +147,14 @@ def test_draw(plan: SamplingPlan) -> None:
     history[:12] = text
     uniforms = np.random.default_rng(3).random(16).astype(np.float32)
     arrays = [
-        listed, listed, logits, words, np.array([18], np.int32), partials, uniforms, np.zeros(16 * lay.RECORD_WORDS, np.int32),
-        np.zeros(1, np.int32), np.array([11], np.int32), amounts, latest, history,
+        listed, listed, logits, words, np.array([18], np.int32), partials, uniforms,
+        np.zeros(16 * lay.RECORD_WORDS, np.int32), np.zeros(1, np.int32), np.array([11], np.int32), amounts,
+        latest, history,
     ]  # fmt: skip
     places = [At(i) for i in range(13)]
-    found, expected = both(draw_kernel(), (1, 1, 1), [*places[:6], 2, *places[6:]], arrays, twice=plan is PLANS[0])
+    found, expected = both(
+        draw_kernel(), (1, 1, 1), [*places[:6], 2, *places[6:]], arrays, twice=plan is PLANS[0]
+    )
     told, wanted = found[7].reshape(16, -1)[2], expected[7].reshape(16, -1)[2]
     assert told[lay.STAMP] == 19
     assert bool(told[lay.FLAG]) == bool(wanted[lay.FLAG])
@@ -145,7 +164,9 @@ def test_draw(plan: SamplingPlan) -> None:
         real[lay.OTHERS_AT : lay.TOPS_AT] = [False, True, True] * lay.MOST_TOLD
         real[lay.TOPS_AT :] = [False, True] * lay.MOST_TOLD
         assert told[~real].tolist() == wanted[~real].tolist()
-        np.testing.assert_allclose(told.view(np.float32)[real], wanted.view(np.float32)[real], rtol=2e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            told.view(np.float32)[real], wanted.view(np.float32)[real], rtol=2e-5, atol=1e-7
+        )
     for i in (4, 8, 9, 10, 11, 12):
         assert found[i].tolist() == expected[i].tolist()
 
@@ -158,11 +179,16 @@ SETTINGS = [
     SamplerSettings(temperature=0.9, top_k=0, top_p=0.6, min_p=0.0),
     SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.1),
     SamplerSettings(temperature=0.8, top_k=0, top_p=0.9, min_p=0.1, order=("min_p", "top_p", "temperature")),
-    SamplerSettings(temperature=1.4, top_k=30, top_p=1.0, min_p=0.02, order=("min_p", "top_k", "temperature")),
+    SamplerSettings(
+        temperature=1.4, top_k=30, top_p=1.0, min_p=0.02, order=("min_p", "top_k", "temperature")
+    ),
     SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, top_a=0.2),
     SamplerSettings(repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2),
     SamplerSettings(
-        repetition_penalty=1.3, repetition_range=6, repetition_decay=5, presence_penalty=0.5,
+        repetition_penalty=1.3,
+        repetition_range=6,
+        repetition_decay=5,
+        presence_penalty=0.5,
         order=("occurrence", "repetition", "temperature"),
     ),
     SamplerSettings(temperature=0.0, repetition_penalty=0.8, repetition_range=4, frequency_penalty=-0.3),
@@ -191,10 +217,15 @@ def test_like_the_sampler(settings: SamplerSettings, tables: TokenTables) -> Non
     ids = rng.integers(0, 1990, 12).tolist()
     decode_loop.start(ids, np.zeros(1, np.int32), sampler.uniform)
     for turn in range(40):
-        found, expected = decode_loop.next(turn < 39), host.sample(rows[len(ids) - 1], ids, top=4, alternatives=5)
+        found, expected = (
+            decode_loop.next(turn < 39),
+            host.sample(rows[len(ids) - 1], ids, top=4, alternatives=5),
+        )
         assert found is not None
         assert found.id == expected.id
-        assert (found.probability, found.raw_probability) == pytest.approx((expected.probability, expected.raw_probability), rel=1e-5)
+        assert (found.probability, found.raw_probability) == pytest.approx(
+            (expected.probability, expected.raw_probability), rel=1e-5
+        )
         assert found.entropy == pytest.approx(expected.entropy, rel=1e-5)
         assert [i for i, *_ in found.alternatives] == [i for i, *_ in expected.alternatives]
         assert np.allclose(np.array(found.alternatives), np.array(expected.alternatives), rtol=1e-5)
@@ -210,7 +241,9 @@ def test_what_the_device_cannot_tell() -> None:
     bad[777] = np.nan
     rows = [flat, bad, good]
     toy = Toy(lambda token, position, page: rows[position], size)
-    plan = sampling_plan(SamplerSettings(top_k=0, top_p=0.99, min_p=0.0, temperature=1.0), TokenTables(), size)
+    plan = sampling_plan(
+        SamplerSettings(top_k=0, top_p=0.99, min_p=0.0, temperature=1.0), TokenTables(), size
+    )
     assert plan is not None
     decode_loop = toy.decode_loops.decode_loop(plan)
     assert decode_loop is not None
@@ -224,7 +257,9 @@ def test_what_the_device_cannot_tell() -> None:
     assert decode_loop.next(False) is None
 
 
-@pytest.mark.parametrize("size", [500, 9000, *(pytest.param(size, marks=pytest.mark.slow) for size in (17000, 140000))])
+@pytest.mark.parametrize(
+    "size", [500, 9000, *(pytest.param(size, marks=pytest.mark.slow) for size in (17000, 140000))]
+)
 def test_sizes_of_vocabularies(size: int) -> None:
     """Every size of a group, with real shapes of the work."""
     rows = np.stack([scores(size, seed) for seed in range(8)])
@@ -256,5 +291,7 @@ def test_all_of_it_interpreted() -> None:
         decode_loop = toy.decode_loops.decode_loop(plan)
         assert decode_loop is not None
         decode_loop.start([7], np.zeros(1, np.int32), Sampler(settings, 1).uniform)
-        tokens.append([sampled and sampled.id for sampled in (decode_loop.next(True), decode_loop.next(False))])
+        tokens.append(
+            [sampled and sampled.id for sampled in (decode_loop.next(True), decode_loop.next(False))]
+        )
     assert tokens[0] == tokens[1]

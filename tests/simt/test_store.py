@@ -71,13 +71,17 @@ def test_a_layer_lies_where_addresses_say() -> None:
     at = 0
     for layer in range(2):
         for address, size in zip(cache.addresses(layer), (keys, values), strict=True):
-            np.testing.assert_array_equal(device.memory.view(address + size, np.uint8, size), data[at : at + size])
+            np.testing.assert_array_equal(
+                device.memory.view(address + size, np.uint8, size), data[at : at + size]
+            )
             at += size
 
 
 def test_no_room_is_said() -> None:
     with pytest.raises(NotEnoughMemory):
-        CudaCache([FakeDevice(total_memory=1 << 20)] * 4, AttentionShape(8, 8, 128, 1.0), 4, cache_type("fp16"))
+        CudaCache(
+            [FakeDevice(total_memory=1 << 20)] * 4, AttentionShape(8, 8, 128, 1.0), 4, cache_type("fp16")
+        )
 
 
 @pytest.mark.parametrize("kind", ["q8/q4", "q4", "fp8"])
@@ -88,7 +92,11 @@ def test_steps_may_be_cut_anywhere(kind: str, start: int) -> None:
     length = start + 5
     rows = sequence(start, length, shape)
     results: list[Any] = []
-    for cuts, many in (([start, length], False), ([*range(start, length + 1)], False), ([start, length], True)):
+    for cuts, many in (
+        ([start, length], False),
+        ([*range(start, length + 1)], False),
+        ([start, length], True),
+    ):
         steps = StoreSteps(kind, shape, pages)
         for begin, end in zip([0, *cuts[:-1]], cuts, strict=True):
             steps.write(begin, (rows[0][begin:end], rows[1][begin:end], rows[2][begin:end]), many=many)
@@ -114,7 +122,16 @@ def test_bodies_write_rows_together_as_one_by_one(position: int, rows: int) -> N
             memory = Memory(*arrays, *kept)
             q, k, v, *given = (array.ctypes.data for array in arrays)
             strides = [array.strides[0] for array in arrays[:3]]
-            addresses = (q, strides[0], k, strides[1], v, strides[2], *(array.ctypes.data for array in kept), *given)
+            addresses = (
+                q,
+                strides[0],
+                k,
+                strides[1],
+                v,
+                strides[2],
+                *(array.ctypes.data for array in kept),
+                *given,
+            )
             run(kernel, (1, count, 2), (*addresses, 2, 1, 0, 1), memory)
         outcomes.append(kept)
     for one, other, start in zip(*outcomes, before, strict=True):

@@ -45,7 +45,8 @@ def test_the_host_is_one_step_behind() -> None:
     assert toy.seen == []
     for turn, expected in enumerate(said([3, 4], 5)):
         assert decode_loop.next(True).id == expected
-        assert len(toy.seen) == turn + 1  # the step after it was given to the device, but nobody has waited for it
+        # the step after it was given to the device, but nobody has waited for it
+        assert len(toy.seen) == turn + 1
         assert toy.device.graph_launches == turn + 2
     assert decode_loop.next(False).id == said([3, 4], 6)[-1]
     assert toy.device.graph_launches == 6
@@ -132,7 +133,10 @@ def test_plans_that_no_kernel_knows() -> None:
 
 def test_uploads_keep_what_the_device_has_not_read_yet() -> None:
     device, rng = FakeDevice(), np.random.default_rng(0)
-    uploads, arrays = Uploads(device), [rng.integers(0, 255, size, np.uint8) for size in (4, 200000, 65536, 65537, *[8] * 20)]
+    uploads, arrays = (
+        Uploads(device),
+        [rng.integers(0, 255, size, np.uint8) for size in (4, 200000, 65536, 65537, *[8] * 20)],
+    )
     targets = [device.zeros(array.size) for array in arrays]
     for array, target in zip(arrays, targets, strict=True):
         sent = array.copy()

@@ -1,4 +1,6 @@
-"""A toy of a program's step of one row for decode loops: its logits stand in a table, a row a position; it notes what it was given."""
+"""A toy of a program's step of one row for decode loops: its logits stand in a table, a row a position; it
+notes what it was given.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ from tests.simt.fake import FakeDevice
 
 
 class Toy:
-    """`answer(token, position, page)` gives the logits (V,) float32, where `page` is that of the position; `seen` are its arguments."""
+    """`answer(token, position, page)` gives the logits (V,) float32, where `page` is that of the position;
+    `seen` are its arguments.
+    """
 
-    def __init__(self, answer: Any, vocabulary: int, context: int = 4096, device: FakeDevice | None = None) -> None:
+    def __init__(
+        self, answer: Any, vocabulary: int, context: int = 4096, device: FakeDevice | None = None
+    ) -> None:
         self.device = device or FakeDevice()
         self.answer, self.vocabulary = answer, vocabulary
         self.seen: list[tuple[int, int, int]] = []

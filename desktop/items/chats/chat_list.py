@@ -1,4 +1,6 @@
-"""The sidebar's rows as one flat Qt list model: pinned chats, folders with what is in them, the other chats under their dates."""
+"""The sidebar's rows as one flat Qt list model: pinned chats, folders with what is in them, the other
+chats under their dates.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QAbstractListModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from desktop.items.chats.conversations import ID_ROLE, NEW_NOTEBOOK, UNTITLED, ConversationsModel, date_group, group_start
+from desktop.items.chats.conversations import (
+    ID_ROLE,
+    NEW_NOTEBOOK,
+    UNTITLED,
+    ConversationsModel,
+    date_group,
+    group_start,
+)
 from desktop.items.row_changes import bring_to
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
@@ -71,12 +80,16 @@ class ChatListModel(QAbstractListModel):
     """Follows `chats`; `today` is asked whenever the rows are arranged. Folders come with `set_folders`."""
 
     def __init__(
-        self, chats: ConversationsModel, parent: QObject | None = None, today: Callable[[], datetime.date] = datetime.date.today
+        self,
+        chats: ConversationsModel,
+        parent: QObject | None = None,
+        today: Callable[[], datetime.date] = datetime.date.today,
     ) -> None:
         super().__init__(parent)
         self._chats, self._today = chats, today
         self._rows: list[ChatListRow] = []
-        self._made: dict[int, ChatListRow] = {}  # rows of chats outside all folders: 10,000 are not made anew for each change
+        # rows of chats outside all folders: 10,000 are not made anew for each change
+        self._made: dict[int, ChatListRow] = {}
         self._by_id: dict[int, ConversationSummary] = {}
         self._folders: dict[int, Folder] = {}
         self._counts: dict[int, int] = {}
@@ -142,7 +155,9 @@ class ChatListModel(QAbstractListModel):
         """Where a chat or folder stands, or -1."""
         if kind == CHAT and number not in self._by_id:
             return -1
-        return next((place for place, row in enumerate(self._rows) if row.number == number and row.kind == kind), -1)
+        return next(
+            (place for place, row in enumerate(self._rows) if row.number == number and row.kind == kind), -1
+        )
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
         """The number of rows; 0 below one, because a list has no children."""
@@ -152,9 +167,16 @@ class ChatListModel(QAbstractListModel):
         """Headings are passed over by the keyboard."""
         if not index.isValid() or self._rows[index.row()].kind == HEADING:
             return Qt.ItemFlag.NoItemFlags
-        return Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled | Qt.ItemFlag.ItemIsDropEnabled
+        return (
+            Qt.ItemFlag.ItemIsEnabled
+            | Qt.ItemFlag.ItemIsSelectable
+            | Qt.ItemFlag.ItemIsDragEnabled
+            | Qt.ItemFlag.ItemIsDropEnabled
+        )
 
-    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def data(
+        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> object:
         """The words of a row (display, edit, tool tip, accessible text) or one of the roles above."""
         if not index.isValid() or not 0 <= index.row() < len(self._rows):
             return None
@@ -198,7 +220,10 @@ class ChatListModel(QAbstractListModel):
                 (draft, "draft not sent"),
             )
             return ", ".join(
-                [chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED), *(words for holds, words in states if holds)]
+                [
+                    chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED),
+                    *(words for holds, words in states if holds),
+                ]
             )
         if role == ID_ROLE:
             return chat.id
@@ -267,7 +292,8 @@ class ChatListModel(QAbstractListModel):
         self._counts = {number: len(inside.get(number, ())) for number in self._folders}
         for folder in reversed(self._folders.values()):
             if folder.parent_id in self._counts and folder.parent_id is not None:
-                self._counts[folder.parent_id] += self._counts[folder.id]  # parents come first, so those inside are full by now
+                # parents come first, so those inside are full by now
+                self._counts[folder.parent_id] += self._counts[folder.id]
         rows: list[ChatListRow] = []
         waiting = [(number, 0) for number in reversed(children.get(None, []))]
         while waiting:
@@ -302,7 +328,8 @@ class ChatListModel(QAbstractListModel):
 
     def _changed(self, first: QModelIndex, last: QModelIndex) -> None:
         changed = self._chats.summaries()[first.row() : last.row() + 1]
-        if self._day == self._today() and all(map(self._stays, changed)):  # the usual case: a title, or a later time
+        # the usual case: a title, or a later time
+        if self._day == self._today() and all(map(self._stays, changed)):
             self._by_id.update({chat.id: chat for chat in changed})
         else:
             self._arrange()

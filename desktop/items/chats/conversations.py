@@ -1,4 +1,6 @@
-"""All conversations as a Qt list model, latest first, with the date group of each; `chat_list.py` arranges them for the sidebar."""
+"""All conversations as a Qt list model, latest first, with the date group of each; `chat_list.py` arranges
+them for the sidebar.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistent
 
 from desktop.store.conversations.records import ConversationSummary
 
-__all__ = ["GROUP_ROLE", "ID_ROLE", "NEW_NOTEBOOK", "UNTITLED", "UPDATED_ROLE", "ConversationsModel", "date_group", "group_start"]
+__all__ = [
+    "GROUP_ROLE",
+    "ID_ROLE",
+    "NEW_NOTEBOOK",
+    "UNTITLED",
+    "UPDATED_ROLE",
+    "ConversationsModel",
+    "date_group",
+    "group_start",
+]
 
 ID_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The conversation's id."""
@@ -22,7 +33,20 @@ UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
 UNTITLED, NEW_NOTEBOOK = "New conversation", "New notebook"
 """What a conversation, and a notebook, without a title is called."""
 _NO_PARENT = QModelIndex()
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 
 
 def date_group(moment: float, today: datetime.date) -> str:
@@ -50,9 +74,14 @@ def group_start(moment: float, today: datetime.date) -> float:
 
 
 class ConversationsModel(QAbstractListModel):
-    """Rows are conversations, latest first. `today` is asked at every look, so that groups move on at midnight."""
+    """Rows are conversations, latest first.
 
-    def __init__(self, parent: QObject | None = None, today: Callable[[], datetime.date] = datetime.date.today) -> None:
+    `today` is asked at every look, so that groups move on at midnight.
+    """
+
+    def __init__(
+        self, parent: QObject | None = None, today: Callable[[], datetime.date] = datetime.date.today
+    ) -> None:
         super().__init__(parent)
         self._today = today
         self._rows: list[ConversationSummary] = []
@@ -61,12 +90,20 @@ class ConversationsModel(QAbstractListModel):
         """The number of conversations; 0 below one, because a list has no children."""
         return 0 if parent.isValid() else len(self._rows)
 
-    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        """The title (display, edit, tool tip, accessible text), `ID_ROLE`, `GROUP_ROLE` or `UPDATED_ROLE` of a row."""
+    def data(
+        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> object:
+        """The title (display, edit, tool tip, accessible text), `ID_ROLE`, `GROUP_ROLE` or `UPDATED_ROLE`
+        of a row.
+        """
         if not index.isValid() or not 0 <= index.row() < len(self._rows):
             return None
         row = self._rows[index.row()]
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
+        if role in (
+            Qt.ItemDataRole.DisplayRole,
+            Qt.ItemDataRole.ToolTipRole,
+            Qt.ItemDataRole.AccessibleTextRole,
+        ):
             return row.title or UNTITLED
         if role == Qt.ItemDataRole.EditRole:
             return row.title
@@ -93,7 +130,9 @@ class ConversationsModel(QAbstractListModel):
     def put(self, summary: ConversationSummary) -> None:
         """Add a conversation, or change its title and move it to where its time puts it."""
         old = self.row(summary.id)
-        new = bisect_left(self._rows, (-summary.updated_at, -summary.id), key=lambda row: (-row.updated_at, -row.id))
+        new = bisect_left(
+            self._rows, (-summary.updated_at, -summary.id), key=lambda row: (-row.updated_at, -row.id)
+        )
         new -= 0 <= old < new  # it is counted without itself
         if old < 0:
             self.beginInsertRows(QModelIndex(), new, new)

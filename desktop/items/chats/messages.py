@@ -22,11 +22,12 @@ _NO_PARENT = QModelIndex()
 class MessageItem:
     """One message as the transcript shows it.
 
-    `id` is the key of the message in the store; `text` its Markdown source (plain text when `role` is "user"); `running` is true
-    while the reply still grows; `variant_index` (from 0) of `variant_count` siblings is shown; `footer` is small text below the
-    message (speed, stop reason); `notice` a sentence the reader should see (an error, a context that was cut); a reply that begins
-    inside a thought, which its prompt had opened, names in `opened` the tag that closes it. `speaker` is the name of who says it,
-    empty for nobody in particular, and `persona` the number of the persona whose picture goes with it, 0 for none.
+    `id` is the key of the message in the store; `text` its Markdown source (plain text when `role` is
+    "user"); `running` is true while the reply still grows; `variant_index` (from 0) of `variant_count`
+    siblings is shown; `footer` is small text below the message (speed, stop reason); `notice` a sentence the
+    reader should see (an error, a context that was cut); a reply that begins inside a thought, which its
+    prompt had opened, names in `opened` the tag that closes it. `speaker` is the name of who says it, empty
+    for nobody in particular, and `persona` the number of the persona whose picture goes with it, 0 for none.
     """
 
     id: int
@@ -55,9 +56,10 @@ def speaker_label(item: MessageItem) -> str:
 class MessagesModel(QAbstractListModel):
     """Rows are messages from oldest to newest; every message id is in the model at most once.
 
-    A streamed reply grows by `append_text`, which tells only `text_appended(row, text)`: views that show whole items
-    repaint on `dataChanged`, a transcript appends. `trace(id)` gives the tokens of a reply, the same object while it grows, or None
-    where they are not known. Methods that name a message raise KeyError when it is not here.
+    A streamed reply grows by `append_text`, which tells only `text_appended(row, text)`: views that show
+    whole items repaint on `dataChanged`, a transcript appends. `trace(id)` gives the tokens of a reply, the
+    same object while it grows, or None where they are not known. Methods that name a message raise KeyError
+    when it is not here.
     """
 
     text_appended = Signal(int, str)
@@ -72,8 +74,12 @@ class MessagesModel(QAbstractListModel):
         """The number of messages; 0 below a message, because a list has no children."""
         return 0 if parent.isValid() else len(self._items)
 
-    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        """The text (display), "role: text" (accessible text) or the `MessageItem` (`MESSAGE_ROLE`) of a row."""
+    def data(
+        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> object:
+        """The text (display), "role: text" (accessible text) or the `MessageItem` (`MESSAGE_ROLE`) of a
+        row.
+        """
         if not index.isValid() or not 0 <= index.row() < len(self._items):
             return None
         item = self._items[index.row()]
@@ -127,7 +133,10 @@ class MessagesModel(QAbstractListModel):
         self.dataChanged.emit(index, index)
 
     def remove(self, message_ids: Collection[int]) -> None:
-        """Take messages away, neighbours in one go. Ids that are not here raise KeyError before anything changes."""
+        """Take messages away, neighbours in one go.
+
+        Ids that are not here raise KeyError before anything changes.
+        """
         rows = sorted({self._rows[message_id] for message_id in message_ids}, reverse=True)
         while rows:
             last = first = rows.pop(0)

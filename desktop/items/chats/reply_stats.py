@@ -12,7 +12,9 @@ __all__ = ["ReplyStats", "figures"]
 
 @dataclass(frozen=True)
 class ReplyStats:
-    """One reply: tokens written in a second, seconds to the first token, and the share of drafts that were kept (None: none drafted)."""
+    """One reply: tokens written in a second, seconds to the first token, and the share of drafts that were
+    kept (None: none drafted).
+    """
 
     message: int
     speed: float
@@ -27,7 +29,9 @@ def figures(path: Iterable[StoredMessage]) -> tuple[ReplyStats, ...]:
         stats = message.stats.get("stats") if message.role == "assistant" else None
         if not isinstance(stats, dict):
             continue
-        new, seconds, drafted = (_number(stats.get(name)) for name in ("new_tokens", "decode_seconds", "drafted_tokens"))
+        new, seconds, drafted = (
+            _number(stats.get(name)) for name in ("new_tokens", "decode_seconds", "drafted_tokens")
+        )
         if new > 0:
             speed = (new - 1) / seconds if seconds > 0 and new > 1 else 0.0
             kept = _number(stats.get("accepted_tokens")) / drafted if drafted else None

@@ -60,11 +60,15 @@ class SearchHitsModel(QAbstractListModel):
     def add(self, hits: Sequence[SearchHit]) -> None:
         """More messages, each put under its chat."""
         for hit in hits:
-            if hit.snippet == hit.title and any(row.conversation == hit.conversation_id for row in self._rows):
+            if hit.snippet == hit.title and any(
+                row.conversation == hit.conversation_id for row in self._rows
+            ):
                 continue  # the message that gave the chat its title, which is found already
             text, spans = _near(hit.snippet, hit.spans)
             row = _Row(hit.conversation_id, text, spans, hit)
-            places = [place for place, other in enumerate(self._rows) if other.conversation == hit.conversation_id]
+            places = [
+                place for place, other in enumerate(self._rows) if other.conversation == hit.conversation_id
+            ]
             new = [row] if places else [_Row(hit.conversation_id, hit.title or UNTITLED, ()), row]
             at = places[-1] + 1 if places else len(self._rows)
             self.beginInsertRows(QModelIndex(), at, at + len(new) - 1)
@@ -83,7 +87,9 @@ class SearchHitsModel(QAbstractListModel):
         """The number of rows; 0 below one, because a list has no children."""
         return 0 if parent.isValid() else len(self._rows)
 
-    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def data(
+        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> object:
         """The title or the piece of the message (display, tool tip, accessible text), and the roles above."""
         if not index.isValid() or not 0 <= index.row() < len(self._rows):
             return None
@@ -91,7 +97,11 @@ class SearchHitsModel(QAbstractListModel):
         if role in _WORDS:
             return row.text if row.hit is None or role == Qt.ItemDataRole.DisplayRole else row.hit.snippet
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"Chat {row.text}" if row.hit is None else f"Message in {row.hit.title or UNTITLED}: {row.hit.snippet}"
+            return (
+                f"Chat {row.text}"
+                if row.hit is None
+                else f"Message in {row.hit.title or UNTITLED}: {row.hit.snippet}"
+            )
         return {ID_ROLE: row.conversation, HIT_ROLE: row.hit, SPANS_ROLE: row.spans}.get(role)
 
 

@@ -26,7 +26,11 @@ def since_words(moment: float, now: float, keep_days: int) -> str:
     if not keep_days:
         return gone
     left = max(0, math.ceil((moment + keep_days * DAY_S - now) / DAY_S))
-    return f"{gone}, {left:,} {'day' if left == 1 else 'days'} left" if left else f"{gone}, goes at the next start"
+    return (
+        f"{gone}, {left:,} {'day' if left == 1 else 'days'} left"
+        if left
+        else f"{gone}, goes at the next start"
+    )
 
 
 class TrashModel(QAbstractListModel):
@@ -48,12 +52,16 @@ class TrashModel(QAbstractListModel):
         """The number of chats; 0 below one, because a list has no children."""
         return 0 if parent.isValid() else len(self._rows)
 
-    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def data(
+        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> object:
         """The title, the note below it, the id."""
         if not index.isValid() or not 0 <= index.row() < len(self._rows):
             return None
         row = self._rows[index.row()]
-        note = since_words(row.updated_at if row.deleted_at is None else row.deleted_at, self._now(), self._keep_days)
+        note = since_words(
+            row.updated_at if row.deleted_at is None else row.deleted_at, self._now(), self._keep_days
+        )
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return row.title or UNTITLED
         if role == Qt.ItemDataRole.AccessibleTextRole:

@@ -1,7 +1,8 @@
-"""What the command palette offers, and the ranking of it: fuzzy matching over titles, quick enough for one key press.
+"""What the command palette offers, and the ranking of it: fuzzy matching over titles, quick enough for one
+key press.
 
-A long source (ten thousand chats) keeps its folded titles in one text, which C code searches; only the best few hundred
-are looked at letter by letter.
+A long source (ten thousand chats) keeps its folded titles in one text, which C code searches; only the best
+few hundred are looked at letter by letter.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ KINDS = {
 
 
 class Entry(NamedTuple):
-    """One thing that can be chosen. `key` is the same at the next start; `detail` is said of it, `words` are searched, not shown.
+    """One thing that can be chosen.
+
+    `key` is the same at the next start; `detail` is said of it, `words` are searched, not shown.
 
     `keys` are shown at its end; a `trouble` says why it cannot be done now.
     """
@@ -52,7 +55,9 @@ class Entry(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An entry that fits a query: the higher the `score` the better; `spans` (first, behind) of its title are marked."""
+    """An entry that fits a query: the higher the `score` the better; `spans` (first, behind) of its title
+    are marked.
+    """
 
     entry: Entry
     score: float = 0.0
@@ -69,22 +74,32 @@ class PaletteRow(NamedTuple):
     def spoken(self) -> str:
         """The row as a screen reader says it."""
         entry = self.match.entry
-        return ", ".join(part for part in (entry.title, KINDS[entry.kind].one, entry.detail, entry.keys, entry.trouble) if part)
+        return ", ".join(
+            part
+            for part in (entry.title, KINDS[entry.kind].one, entry.detail, entry.keys, entry.trouble)
+            if part
+        )
 
 
 _LONG = 2000
 """A source with more entries is searched as one text first."""
 _EACH_WAY = 80
-"""So many titles are taken from each way of finding; those that are left out were changed earlier and fit no better."""
+"""So many titles are taken from each way of finding; those that are left out were changed earlier and fit
+no better.
+"""
 _SEPARATOR = "\n"
 _WORTH = 0.3
 """Of the best score; what has less is not what was meant."""
 
 
 class EntrySource:
-    """The entries of one kind: `titles`, where there are any further searched `words`, and what makes the entry of a number."""
+    """The entries of one kind: `titles`, where there are any further searched `words`, and what makes the
+    entry of a number.
+    """
 
-    def __init__(self, titles: Sequence[str], entry: Callable[[int], Entry], words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, titles: Sequence[str], entry: Callable[[int], Entry], words: Sequence[str] = ()
+    ) -> None:
         self._titles, self._given, self._entry = titles, words, entry
         self._folded: list[str] = []
         self._words: list[str] = []
@@ -92,7 +107,9 @@ class EntrySource:
         self._starts: list[int] = []
 
     def prepare(self) -> None:
-        """Make ready to find, if it is not; the first `find` does it otherwise: some milliseconds for thousands of titles."""
+        """Make ready to find, if it is not; the first `find` does it otherwise: some milliseconds for
+        thousands of titles.
+        """
         if self._folded:
             return
         self._folded = [fold(title).replace(_SEPARATOR, " ") for title in self._titles]
@@ -107,7 +124,9 @@ class EntrySource:
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> EntrySource:
         """A source of entries that are made already."""
-        return cls([entry.title for entry in entries], entries.__getitem__, [entry.words for entry in entries])
+        return cls(
+            [entry.title for entry in entries], entries.__getitem__, [entry.words for entry in entries]
+        )
 
     def __len__(self) -> int:
         return len(self._titles)
@@ -148,7 +167,11 @@ class EntrySource:
         longest = max(words, key=len)
         ways: list[Iterator[int]] = [self._with(_SEPARATOR + query), self._with(" " + query)]
         if len(words) > 1:
-            ways.append(number for number in self._with(longest) if all(word in self._folded[number] for word in words))
+            ways.append(
+                number
+                for number in self._with(longest)
+                if all(word in self._folded[number] for word in words)
+            )
         else:
             ways += [self._with(query), self._with_letters(query)]
         return list(dict.fromkeys(number for way in ways for number in islice(way, _EACH_WAY)))
@@ -165,13 +188,16 @@ class EntrySource:
 
     def _with_letters(self, word: str) -> Iterator[int]:
         """Titles that have all letters of a word in this order."""
-        pattern = _SEPARATOR + "".join(f"[^{re.escape(letter)}{_SEPARATOR}]*{re.escape(letter)}" for letter in word)
+        pattern = _SEPARATOR + "".join(
+            f"[^{re.escape(letter)}{_SEPARATOR}]*{re.escape(letter)}" for letter in word
+        )
         for found in re.finditer(pattern, self._joined):
             yield bisect_right(self._starts, found.start() + 1) - 1
 
 
 def fuzzy(words: Sequence[str], title: str, more: str = "") -> tuple[float, list[int]] | None:
-    """How well a folded title has all folded words, and the places of their letters in it; None when it has not.
+    """How well a folded title has all folded words, and the places of their letters in it; None when it has
+    not.
 
     A word that is not in the title may stand in `more`, which counts less.
     """
@@ -208,7 +234,9 @@ def _word(word: str, title: str) -> tuple[float, list[int]] | None:
 
 
 def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
-    """The letters of `word` in this order: at starts of words where that goes, else wherever they come first."""
+    """The letters of `word` in this order: at starts of words where that goes, else wherever they come
+    first.
+    """
     for at_starts in (True, False):
         places: list[int] = []
         place = -1
@@ -227,7 +255,9 @@ def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
 
 
 def _next(letter: str, title: str, start: int, at_starts: bool) -> int:
-    """Where a letter comes next: right here, else at the start of a word (if that is asked for and there is one), else anywhere."""
+    """Where a letter comes next: right here, else at the start of a word (if that is asked for and there
+    is one), else anywhere.
+    """
     first = place = title.find(letter, start)
     if not at_starts or first < 0 or (first == start and start):
         return first

@@ -1,4 +1,6 @@
-"""Slash commands as plain data: what can stand behind a "/" at the start of a message, and which of it fits what is typed."""
+"""Slash commands as plain data: what can stand behind a "/" at the start of a message, and which of it
+fits what is typed.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ __all__ = ["ACTIONS", "Entry", "completed", "matching", "unescaped"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One command. `word` stands behind the slash; `kind` is "action", "choice" (an action with the argument `value`), "text" (an
-    action that takes what is written behind it, `takes` is what that is) or "prompt" (whose text is `value`).
+    """One command. `word` stands behind the slash; `kind` is "action", "choice" (an action with the argument
+    `value`), "text" (an action that takes what is written behind it, `takes` is what that is) or "prompt"
+    (whose text is `value`).
     """
 
     word: str
@@ -44,9 +47,18 @@ ACTIONS: tuple[Entry, ...] = (
 _WITH_CHOICES = ("preset", "as", "next")
 
 
-def matching(text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: dict[str, Sequence[str]]) -> tuple[Entry, ...]:
-    """The commands that fit a text which begins with one slash; none for other texts. `choices` are the arguments a word can have."""
-    if not text.startswith("/") or text.startswith("//") or ("\n" in text and not text.casefold().startswith("/system ")):
+def matching(
+    text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: dict[str, Sequence[str]]
+) -> tuple[Entry, ...]:
+    """The commands that fit a text which begins with one slash; none for other texts.
+
+    `choices` are the arguments a word can have.
+    """
+    if (
+        not text.startswith("/")
+        or text.startswith("//")
+        or ("\n" in text and not text.casefold().startswith("/system "))
+    ):
         return ()
     typed = text[1:]
     word, space, argument = typed.partition(" ")
@@ -62,7 +74,11 @@ def matching(text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choi
         if fitting:
             return tuple(fitting)
     folded = typed.casefold()
-    begun = [entry for entry in actions if entry.word.startswith(folded) and not space and choices.get(entry.word, ("",))]
+    begun = [
+        entry
+        for entry in actions
+        if entry.word.startswith(folded) and not space and choices.get(entry.word, ("",))
+    ]
     return (*begun, *(entry for entry in prompts if folded in entry.word.casefold()))
 
 

@@ -1,4 +1,6 @@
-"""Other words for settings and commands: what people call them elsewhere, so that a search finds them here."""
+"""Other words for settings and commands: what people call them elsewhere, so that a search finds them
+here.
+"""
 
 from __future__ import annotations
 

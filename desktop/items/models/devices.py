@@ -12,13 +12,19 @@ if TYPE_CHECKING:
 
 __all__ = ["device_choices", "device_fields", "device_note", "device_value"]
 
-AUTOMATIC, PROCESSOR, REFERENCE = ("auto", "Automatic"), ("cpu", "Processor (CPU)"), ("reference", "Reference (exact and slow)")
+AUTOMATIC, PROCESSOR, REFERENCE = (
+    ("auto", "Automatic"),
+    ("cpu", "Processor (CPU)"),
+    ("reference", "Reference (exact and slow)"),
+)
 ANY_GPU = "cuda"
 _GB = 1e9
 
 
 def device_value(settings: LoadSettings) -> str:
-    """The device that settings ask for in one word, as --device takes it: "auto", "cpu", "cuda", "cuda:1", "cuda:0,1" or "reference"."""
+    """The device that settings ask for in one word, as --device takes it: "auto", "cpu", "cuda", "cuda:1",
+    "cuda:0,1" or "reference".
+    """
     numbers = ",".join(settings.gpus.replace(",", " ").split())
     return f"{ANY_GPU}:{numbers}" if settings.backend == ANY_GPU and numbers else settings.backend
 
@@ -30,7 +36,10 @@ def device_fields(value: str) -> tuple[str, str]:
 
 
 def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[str, str]]:
-    """(value, words) of every device; `usable` None is not known yet. The present choice is there even where its GPU is not."""
+    """(value, words) of every device; `usable` None is not known yet.
+
+    The present choice is there even where its GPU is not.
+    """
     gpus = usable.gpus if usable is not None else ()
     found = [AUTOMATIC, PROCESSOR, *((f"cuda:{gpu.index}", _name(gpu, gpus)) for gpu in gpus)]
     if len(gpus) > 1:
@@ -56,15 +65,23 @@ def _other(value: str, usable: Usable | None) -> str:
 
 
 def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
-    """What is to be said below the choice, and whether it is trouble: why there is no GPU, or that the chosen one is missing."""
+    """What is to be said below the choice, and whether it is trouble: why there is no GPU, or that the
+    chosen one is missing.
+    """
     if usable is None:
         return "Looking for GPUs…", False
-    backend, numbers = current.partition(":")[0], [number for number in current.partition(":")[2].split(",") if number]
+    backend, numbers = (
+        current.partition(":")[0],
+        [number for number in current.partition(":")[2].split(",") if number],
+    )
     there = {str(gpu.index) for gpu in usable.gpus}
     reason = f"{usable.reason} " if usable.reason else ""
     if backend == ANY_GPU and (not there or not set(numbers) <= there):
         return f"{reason}The chosen GPU cannot be used: choose another device.", True
     if not there:
         return f"{reason}Models run on the processor.", False
-    free = ", ".join(f"{_name(gpu, usable.gpus)}: {gpu.free / _GB:,.1f} of {gpu.total / _GB:,.1f} GB free" for gpu in usable.gpus)
+    free = ", ".join(
+        f"{_name(gpu, usable.gpus)}: {gpu.free / _GB:,.1f} of {gpu.total / _GB:,.1f} GB free"
+        for gpu in usable.gpus
+    )
     return f"{reason}{free}.", False

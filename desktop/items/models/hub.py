@@ -1,4 +1,6 @@
-"""What the hub has as Qt list models: models found, and the quantisations of one of them; two lines for each."""
+"""What the hub has as Qt list models: models found, and the quantisations of one of them; two lines for
+each.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ Index = QModelIndex | QPersistentModelIndex
 def model_lines(model: HubModel) -> tuple[str, str]:
     """Its name, and what people look at: size, downloads, licence, age."""
     parts = [
-        f"{count_text(model.parameters)} weights" if model.parameters else "", " + ".join(model.formats).upper(),
-        f"{_short(model.downloads)} downloads", model.licence, f"updated {model.updated[:10]}" if model.updated else "",
-        "terms to accept" if model.gated else "",
+        f"{count_text(model.parameters)} weights" if model.parameters else "",
+        " + ".join(model.formats).upper(), f"{_short(model.downloads)} downloads", model.licence,
+        f"updated {model.updated[:10]}" if model.updated else "", "terms to accept" if model.gated else "",
     ]  # fmt: skip
     return model.id, " · ".join(part for part in parts if part)
 
@@ -34,8 +36,15 @@ def choice_lines(choice: HubChoice) -> tuple[str, str]:
     if not choice.fits_disk:
         verdict = "not enough room on the disk"
     else:
-        verdict = f"fits, takes about {size_text(choice.memory_bytes)}" if choice.fits_memory else "too large for memory"
-    return f"{choice.title}  ★ recommended" if choice.recommended else choice.title, f"{size_text(choice.bytes)} to download · {verdict}"
+        verdict = (
+            f"fits, takes about {size_text(choice.memory_bytes)}"
+            if choice.fits_memory
+            else "too large for memory"
+        )
+    return (
+        f"{choice.title}  ★ recommended" if choice.recommended else choice.title,
+        f"{size_text(choice.bytes)} to download · {verdict}",
+    )
 
 
 def _short(count: int) -> str:

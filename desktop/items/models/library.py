@@ -15,16 +15,22 @@ if TYPE_CHECKING:
     from engine.models.memory.fit import Fit
 
 __all__ = [
-    "ARCHITECTURE", "BITS", "COLUMNS", "CONTEXT", "ENTRY_ROLE", "FORMAT", "LICENCE", "MEMORY", "NAME", "QUANTISATION",
-    "SIZE", "SPEED", "TEMPLATE", "TONE_ROLE", "WHERE", "LibraryModel", "fit_text", "speed_text",
+    "ARCHITECTURE", "BITS", "COLUMNS", "CONTEXT", "ENTRY_ROLE", "FORMAT", "LICENCE", "MEMORY", "NAME",
+    "QUANTISATION", "SIZE", "SPEED", "TEMPLATE", "TONE_ROLE", "WHERE", "LibraryModel", "fit_text",
+    "speed_text",
 ]  # fmt: skip
 
 COLUMNS = (
-    "Name", "Memory", "Speed", "Size", "Quantisation", "Bits", "Context", "Architecture", "Format", "Template", "Licence", "Where",
+    "Name", "Memory", "Speed", "Size", "Quantisation", "Bits", "Context", "Architecture", "Format",
+    "Template", "Licence", "Where",
 )  # fmt: skip
-NAME, MEMORY, SPEED, SIZE, QUANTISATION, BITS, CONTEXT, ARCHITECTURE, FORMAT, TEMPLATE, LICENCE, WHERE = range(len(COLUMNS))
+NAME, MEMORY, SPEED, SIZE, QUANTISATION, BITS, CONTEXT, ARCHITECTURE, FORMAT, TEMPLATE, LICENCE, WHERE = (
+    range(len(COLUMNS))
+)
 HEADER_HELP = {
-    MEMORY: "What weights, one context and work space take together, beside the free memory; from the headers alone.",
+    MEMORY: "What weights, one context and work space take together, beside the free memory; from the "
+    "headers "
+    "alone.",
     SPEED: "An estimate from the measured speed of this machine's memory; long conversations are slower.",
     BITS: "Bits for each weight, over all tensors.",
     CONTEXT: "Tokens the model can see at once.",
@@ -92,20 +98,29 @@ class _Row:
         name, info, fit = self.entry.name.casefold(), self.entry.info, self.fit
         if column == MEMORY:
             unknown = 2e15 if info is not None else 3e15
-            return (unknown if fit is None else fit.total + (1e15 if fit.verdict == "too large" else 0.0)), "", name
+            return (
+                (unknown if fit is None else fit.total + (1e15 if fit.verdict == "too large" else 0.0)),
+                "",
+                name,
+            )
         if column == SPEED:
             return (fit.tokens_per_second if fit is not None else -1.0), "", name
         if column in _NUMBERS:
-            numbers = {SIZE: info.size, BITS: info.bits_per_weight, CONTEXT: info.context_length} if info is not None else {}
+            numbers = (
+                {SIZE: info.size, BITS: info.bits_per_weight, CONTEXT: info.context_length}
+                if info is not None
+                else {}
+            )
             return float(numbers.get(column, -1.0)), "", name
         return 0.0, "" if column == NAME else self.texts[column].casefold(), name
 
 
 class LibraryModel(QAbstractTableModel):
-    """All models, of which those that match are shown in order; sorting a thousand in Python keys takes a millisecond, while a
-    proxy's comparisons would take a hundred.
+    """All models, of which those that match are shown in order; sorting a thousand in Python keys takes a
+    millisecond, while a proxy's comparisons would take a hundred.
 
-    The rows are shown anew (`modelReset`) when others are to be seen, and moved (`layoutChanged`) when only the order is another.
+    The rows are shown anew (`modelReset`) when others are to be seen, and moved (`layoutChanged`) when only
+    the order is another.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -149,7 +164,9 @@ class LibraryModel(QAbstractTableModel):
         self._arrange()
 
     def show_matching(self, query: str, source: str, hidden: Iterable[str] = ()) -> None:
-        """Show those with all words of the query, from one source ("" is all), without the paths the user removed."""
+        """Show those with all words of the query, from one source ("" is all), without the paths the user
+        removed.
+        """
         wanted = (query.casefold().split(), source, frozenset(hidden))
         if wanted != (self._words, self._source, self._hidden):
             self._words, self._source, self._hidden = wanted
@@ -183,7 +200,9 @@ class LibraryModel(QAbstractTableModel):
     def _matches(self, row: _Row) -> bool:
         if self._source and row.source != self._source:
             return False
-        return row.entry.path not in self._hidden and (not self._words or all(word in row.words for word in self._words))
+        return row.entry.path not in self._hidden and (
+            not self._words or all(word in row.words for word in self._words)
+        )
 
     def _arrange(self) -> None:
         """Show what is to be seen, in order, with the least that views have to do anew."""
@@ -192,7 +211,9 @@ class LibraryModel(QAbstractTableModel):
         wanted.sort(key=lambda row: row.key(column), reverse=self._order == Qt.SortOrder.DescendingOrder)
         paths, before = [row.entry.path for row in wanted], [row.entry.path for row in self._rows]
         if paths == before:
-            changed = [at for at, (row, old) in enumerate(zip(wanted, self._rows, strict=True)) if row is not old]
+            changed = [
+                at for at, (row, old) in enumerate(zip(wanted, self._rows, strict=True)) if row is not old
+            ]
             self._rows = wanted
             if changed:
                 self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(COLUMNS) - 1))
@@ -218,7 +239,9 @@ class LibraryModel(QAbstractTableModel):
         """The number of facts."""
         return 0 if parent.isValid() else len(COLUMNS)
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def headerData(
+        self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> object:
         """The columns' names, and what the less plain ones mean."""
         if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
             return None
@@ -242,9 +265,15 @@ class LibraryModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return row.entry.trouble or (row.fit.sentence if row.fit is not None and column == MEMORY else row.texts[column])
+            return row.entry.trouble or (
+                row.fit.sentence if row.fit is not None and column == MEMORY else row.texts[column]
+            )
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{COLUMNS[column]}: {row.texts[column] or 'not known'}" if column != NAME else row.texts[NAME]
+            return (
+                f"{COLUMNS[column]}: {row.texts[column] or 'not known'}"
+                if column != NAME
+                else row.texts[NAME]
+            )
         return None
 
 

@@ -16,8 +16,15 @@ __all__ = ["STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "t
 STARTER_SIZE = size_text(json.loads(resources.text("starter.json"))["bytes"])
 """The size of the starter model's file."""
 _FALLBACKS = {
-    "chatml": "ChatML", "llama3": "Llama 3", "gemma": "Gemma", "command": "Command R", "granite": "Granite",
-    "deepseek": "DeepSeek", "phi": "Phi", "roles": "<|user|>, <|assistant|>", "mistral": "Mistral",
+    "chatml": "ChatML",
+    "llama3": "Llama 3",
+    "gemma": "Gemma",
+    "command": "Command R",
+    "granite": "Granite",
+    "deepseek": "DeepSeek",
+    "phi": "Phi",
+    "roles": "<|user|>, <|assistant|>",
+    "mistral": "Mistral",
     "plain": "“User: … Assistant: …”",
 }
 """What people call the formats of `engine.text.template.fallback`."""
@@ -25,7 +32,8 @@ _FALLBACKS = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot be used.
+    """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot
+    be used.
 
     `source` says whose folder it lies in ("Ollama"); `info` is what its headers tell, None with a trouble.
     """
@@ -39,9 +47,18 @@ class ModelEntry:
 
 
 def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
-    """The entry of a readable model: its size in parameters, bits per weight and bytes. `title` takes the place of its own name."""
+    """The entry of a readable model: its size in parameters, bits per weight and bytes.
+
+    `title` takes the place of its own name.
+    """
     parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.size))
-    return ModelEntry(info.path, one_line(title) or info.name, " · ".join(part for part in parts if part), source=source, info=info)
+    return ModelEntry(
+        info.path,
+        one_line(title) or info.name,
+        " · ".join(part for part in parts if part),
+        source=source,
+        info=info,
+    )
 
 
 def model_name(path: str | Path) -> str:

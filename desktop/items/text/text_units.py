@@ -1,4 +1,6 @@
-"""Places in a text as Python counts them (characters) and as Qt does (UTF-16 units): an emoji is one character and two units."""
+"""Places in a text as Python counts them (characters) and as Qt does (UTF-16 units): an emoji is one
+character and two units.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ class TokenUnits:
         if known < self.trace.length:
             self._units.add(self.trace.text[known:])
         fresh = self.trace.starts[len(self.starts) :]
-        self.starts.extend(fresh if self._units.units == self._units.characters else map(self._units.unit, fresh))
+        self.starts.extend(
+            fresh if self._units.units == self._units.characters else map(self._units.unit, fresh)
+        )
 
     def end(self, token: int) -> int:
         """The unit behind a token."""

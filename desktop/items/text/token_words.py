@@ -1,4 +1,6 @@
-"""Tokens in words: their text made visible, figures, and the exact beginning of a reply that takes another token."""
+"""Tokens in words: their text made visible, figures, and the exact beginning of a reply that takes another
+token.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,20 @@ _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str) -> str:
-    """`text` on one line with nothing hidden: spaces at its ends as ␣, line breaks and other signs without a shape as escapes."""
+    """`text` on one line with nothing hidden: spaces at its ends as ␣, line breaks and other signs without
+    a shape as escapes.
+    """
     if not text:
         return "(part of a character)"
     inner = "".join(
-        _NAMES.get(sign) or (sign if sign.isprintable() else f"\\u{ord(sign):04x}" if ord(sign) > 0xFF else f"\\x{ord(sign):02x}")
+        _NAMES.get(sign)
+        or (
+            sign
+            if sign.isprintable()
+            else f"\\u{ord(sign):04x}"
+            if ord(sign) > 0xFF
+            else f"\\x{ord(sign):02x}"
+        )
         for sign in text
     )
     start, end = len(inner) - len(inner.lstrip(" ")), len(inner) - len(inner.rstrip(" "))
@@ -34,15 +45,21 @@ def percent(share: float) -> str:
 
 
 def beginning(trace: TokenTrace, index: int, other: Alternative) -> tuple[str, tuple[int, ...]]:
-    """The reply up to a token, with `other` in that token's place: its text, and its exact ids where those are known.
+    """The reply up to a token, with `other` in that token's place: its text, and its exact ids where those
+    are known.
 
-    Of a token that is only a part of a character nothing is text yet; the last part brings the whole character.
+    Of a token that is only a part of a character nothing is text yet; the last part brings the whole
+    character.
     """
     ids = trace.ids_before(index)
     text = trace.text[: trace.starts[index]]
     parts = [other.text]
     before = index
-    while before and trace.starts[before - 1] == trace.starts[index] and trace.piece(trace.ids[before - 1]) is not None:
+    while (
+        before
+        and trace.starts[before - 1] == trace.starts[index]
+        and trace.piece(trace.ids[before - 1]) is not None
+    ):
         before -= 1
         parts.insert(0, trace.piece(trace.ids[before]) or "")
     if any(map(_BYTES.search, parts)):
@@ -50,8 +67,13 @@ def beginning(trace: TokenTrace, index: int, other: Alternative) -> tuple[str, t
     else:
         added = other.text
     own = trace.piece(trace.ids[index])
-    if own is not None and own.startswith(" ") and trace.text[trace.starts[index] : trace.end(index)] == own[1:]:
-        added = added.removeprefix(" ")  # the first word of a text stands without the space that its token has
+    if (
+        own is not None
+        and own.startswith(" ")
+        and trace.text[trace.starts[index] : trace.end(index)] == own[1:]
+    ):
+        # the first word of a text stands without the space that its token has
+        added = added.removeprefix(" ")
     return text + added, (*ids, other.id) if ids is not None and other.id != UNKNOWN else ()
 
 

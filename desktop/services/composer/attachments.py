@@ -1,4 +1,6 @@
-"""AttachmentService: the files that are to go with the next message of each chat, read and counted off the GUI thread."""
+"""AttachmentService: the files that are to go with the next message of each chat, read and counted off the
+GUI thread.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ __all__ = ["AttachmentService", "Held", "estimated"]
 
 _CHARACTERS_PER_TOKEN = 3.8
 _MOST_COUNTED = 400_000
-"""Characters; a longer file is more than most contexts hold, and counting it would keep the model busy for seconds."""
+"""Characters; a longer file is more than most contexts hold, and counting it would keep the model busy for
+seconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -118,14 +122,21 @@ class AttachmentService(QObject):
         self.changed.emit(conversation)
 
     def move(self, before: int, now: int) -> None:
-        """Those of one chat go with the next message of another one, those that are still being read as well."""
-        self._jobs = {job: now if conversation == before else conversation for job, conversation in self._jobs.items()}
+        """Those of one chat go with the next message of another one, those that are still being read as
+        well.
+        """
+        self._jobs = {
+            job: now if conversation == before else conversation for job, conversation in self._jobs.items()
+        }
         held = self._held.pop(before, [])
         if held:
             self.put([*(each.attachment for each in (*self.held(now), *held))], now)
 
     def check(self, message: str, opening: str) -> bool:
-        """Find out how long the prompt with `message` would be; `sized` tells. False when that cannot be asked."""
+        """Find out how long the prompt with `message` would be; `sized` tells.
+
+        False when that cannot be asked.
+        """
         try:
             request = self._session.preview_request(message, opening)
         except StoreError:
@@ -134,7 +145,9 @@ class AttachmentService(QObject):
         return True
 
     def fit(self, message: str, own: str, opening: str) -> None:
-        """Cut the files of the open chat so that `message`, made of them and the user's `own` words, fits; `fitted` tells."""
+        """Cut the files of the open chat so that `message`, made of them and the user's `own` words, fits;
+        `fitted` tells.
+        """
         conversation = self._session.conversation
         held = tuple(self.held(conversation))
         try:
@@ -154,7 +167,8 @@ class AttachmentService(QObject):
             return
         self._shortens[self._session.ask(shortened(request))] = self._session.conversation
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _count(self, conversation: int, held: Held) -> None:
         text = message_text(held.attachment)
@@ -164,7 +178,9 @@ class AttachmentService(QObject):
     def _count_again(self) -> None:
         """Another model counts otherwise."""
         for conversation, all_held in self._held.items():
-            self._held[conversation] = [replace(held, tokens=estimated(held.attachment.text), exact=False) for held in all_held]
+            self._held[conversation] = [
+                replace(held, tokens=estimated(held.attachment.text), exact=False) for held in all_held
+            ]
             self.changed.emit(conversation)
         self._count_unknown()
 
@@ -193,7 +209,8 @@ class AttachmentService(QObject):
             conversation, key = self._counts.pop(number)
             if isinstance(answer, int):
                 self._held[conversation] = [
-                    replace(held, tokens=answer, exact=True) if held.key == key else held for held in self.held(conversation)
+                    replace(held, tokens=answer, exact=True) if held.key == key else held
+                    for held in self.held(conversation)
                 ]
                 self.changed.emit(conversation)
 

@@ -1,4 +1,6 @@
-"""DocumentSaver: what is typed into a notebook, on its way to the disk; what cannot be saved waits, and is tried again by the clock."""
+"""DocumentSaver: what is typed into a notebook, on its way to the disk; what cannot be saved waits, and is
+tried again by the clock.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from desktop.store.database.database import StoreError
 __all__ = ["SAVE_MS", "DocumentSaver"]
 
 SAVE_MS = CHECKPOINT_MS
-"""A typed text is handed to `save` this long after its first key at most, whatever is typed on: no crash takes more than 0.5 s of it."""
+"""A typed text is handed to `save` this long after its first key at most, whatever is typed on: no crash
+takes more than 0.5 s of it.
+"""
 RETRY_MS = 3000
 
 
@@ -57,7 +61,10 @@ class DocumentSaver(QObject):
             self._timer.start()
             if not self._told:
                 self._told = True
-                self.trouble.emit("What you are writing cannot be saved now. It stays here, and is saved as soon as there is room.")
+                self.trouble.emit(
+                    "What you are writing cannot be saved now. It stays here, and is saved as soon as "
+                    "there is room."
+                )
             return
         self._timer.stop()
         if self._told:

@@ -17,15 +17,17 @@ SAVE_MS = 300
 
 
 class DraftAttachments(QObject):
-    """Writes what `attachments` holds for each chat, and gives it back when the chat is opened for the first time. Those of temporary
-    chats are never written.
+    """Writes what `attachments` holds for each chat, and gives it back when the chat is opened for the first
+    time. Those of temporary chats are never written.
 
     `changed()`: the chats that have some (`holding`).
     """
 
     changed = Signal()
 
-    def __init__(self, session: ChatSession, attachments: AttachmentService, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, attachments: AttachmentService, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._session, self._attachments = session, attachments
         self._store = DraftStore(session.library.database)
@@ -62,7 +64,10 @@ class DraftAttachments(QObject):
             self._saved[conversation] = now
             if left_out:
                 names = ", ".join(f"“{name}”" for name in left_out)
-                self._session.notice.emit(f"Too long to be kept for the next start, attached only until Inglenook ends: {names}.", "info")
+                self._session.notice.emit(
+                    f"Too long to be kept for the next start, attached only until Inglenook ends: {names}.",
+                    "info",
+                )
             self._tell(self.holding | {conversation} if now else self.holding - {conversation})
 
     def _now(self, conversation: int) -> tuple[Attachment, ...]:

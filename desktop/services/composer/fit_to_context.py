@@ -1,4 +1,6 @@
-"""Whether a message with its files fits into the context, and how much of the files does: asked on the engine's thread."""
+"""Whether a message with its files fits into the context, and how much of the files does: asked on the
+engine's thread.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,16 @@ from engine.core import ChatRequest, ChatSource, Message, PromptSize
 __all__ = ["fitted", "over_text", "shortened", "size_of"]
 
 _CHARACTERS = 8
-"""More characters than a token of most texts has: what is longer than that cannot fit and need not be counted."""
+"""More characters than a token of most texts has: what is longer than that cannot fit and need not be
+counted.
+"""
 
 
 def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
-    """A question for `ChatSession.ask`. A message many times longer than the context is counted in part, and the rest reckoned from it."""
+    """A question for `ChatSession.ask`.
+
+    A message many times longer than the context is counted in part, and the rest reckoned from it.
+    """
     place = max(number for number, message in enumerate(request.messages) if message.role == "user")
     text = request.messages[place].content
 
@@ -24,7 +31,11 @@ def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
         if len(text) <= most:
             return source.size(request)
         part = Message("user", text[:most])
-        size = source.size(dataclasses.replace(request, messages=(*request.messages[:place], part, *request.messages[place + 1 :])))
+        size = source.size(
+            dataclasses.replace(
+                request, messages=(*request.messages[:place], part, *request.messages[place + 1 :])
+            )
+        )
         return dataclasses.replace(size, prompt=size.prompt * len(text) // most, exact=False)
 
     return answer
@@ -37,10 +48,14 @@ def over_text(size: PromptSize) -> str:
     return f"{size.over:,} {'token' if size.over == 1 else 'tokens'}"
 
 
-def fitted(request: ChatRequest, files: tuple[Attachment, ...], text: str) -> Callable[[ChatSource], tuple[Attachment, ...]]:
-    """A question whose answer are the files cut so that `request`, whose last user message they are in, fits; the longest is cut first.
+def fitted(
+    request: ChatRequest, files: tuple[Attachment, ...], text: str
+) -> Callable[[ChatSource], tuple[Attachment, ...]]:
+    """A question whose answer are the files cut so that `request`, whose last user message they are in, fits;
+    the longest is cut first.
 
-    They are cut between lines; a file of one long line, inside it. When even their beginnings are too long, those come back.
+    They are cut between lines; a file of one long line, inside it. When even their beginnings are too long,
+    those come back.
     """
 
     def over(source: ChatSource, found: list[Attachment]) -> int:
@@ -69,9 +84,10 @@ def fitted(request: ChatRequest, files: tuple[Attachment, ...], text: str) -> Ca
     return answer
 
 
-
 def shortened(request: ChatRequest) -> Callable[[ChatSource], str]:
-    """A question whose answer is how much of the beginning of `request`'s last user message fits, cut behind a word."""
+    """A question whose answer is how much of the beginning of `request`'s last user message fits, cut
+    behind a word.
+    """
     place = max(number for number, message in enumerate(request.messages) if message.role == "user")
     text = request.messages[place].content
 

@@ -1,4 +1,6 @@
-"""MessageQueue: messages that wait for the running reply, sent one after the other as replies become complete."""
+"""MessageQueue: messages that wait for the running reply, sent one after the other as replies become
+complete.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ __all__ = ["MessageQueue"]
 
 
 class MessageQueue(QObject):
-    """Messages wait for each chat on its own. After a reply that was stopped or failed those of its chat are held until the user
-    sends one; so are, at the start, those of last time.
+    """Messages wait for each chat on its own. After a reply that was stopped or failed those of its chat are
+    held until the user sends one; so are, at the start, those of last time.
 
     Signals:
         changed(): what waits, or whether it is held.
@@ -51,7 +53,9 @@ class MessageQueue(QObject):
         return conversation in self._held
 
     def add(self, text: str, opening: str = "") -> bool:
-        """Put a message behind the others of the open chat; False, with a notice, when that cannot be saved."""
+        """Put a message behind the others of the open chat; False, with a notice, when that cannot be
+        saved.
+        """
         conversation = self._session.conversation
         try:
             self._store.add(conversation, text.strip("\n").rstrip(), opening)
@@ -96,7 +100,9 @@ class MessageQueue(QObject):
             self._send(found)  # which says why it cannot be sent
 
     def _send(self, waiting: Queued) -> None:
-        """Send a message, which waits no more from then on, also where the store cannot forget it now: it is never sent twice."""
+        """Send a message, which waits no more from then on, also where the store cannot forget it now: it
+        is never sent twice.
+        """
         self._sending = waiting.id
         try:
             if self._session.submit_in(waiting.conversation_id, waiting.text, waiting.opening):
@@ -121,7 +127,9 @@ class MessageQueue(QObject):
 
     def _read(self) -> None:
         try:
-            self._all = [waiting for waiting in self._store.all() if waiting.id not in (*self._sent, self._sending)]
+            self._all = [
+                waiting for waiting in self._store.all() if waiting.id not in (*self._sent, self._sending)
+            ]
         except StoreError as error:
             self._all = [waiting for waiting in self._all if waiting.id not in self._sent]
             self._session.notice.emit(str(error), "error")
@@ -168,9 +176,12 @@ class MessageQueue(QObject):
             return
         self._held.add(waiting.conversation_id)  # should it be refused, it waits for the user
         if cut:
-            self._session.notice.emit("The files of the waiting message were cut to their beginnings, so that it fits.", "info")
+            self._session.notice.emit(
+                "The files of the waiting message were cut to their beginnings, so that it fits.", "info"
+            )
         self._send(waiting)
-        if self._session.state == "idle":  # nobody answers it, or it was refused and waits for the user: others need not
+        # nobody answers it, or it was refused and waits for the user: others need not
+        if self._session.state == "idle":
             self._go_on()
         self.changed.emit()
 

@@ -1,4 +1,6 @@
-"""QueueTurn: counts a message whose turn has come once more: since it was written its chat has grown, or another model was loaded."""
+"""QueueTurn: counts a message whose turn has come once more: since it was written its chat has grown, or
+another model was loaded.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ class QueueTurn(QObject):
         session.asked.connect(self._on_asked)
 
     def begin(self, waiting: Queued, wanted: bool = False) -> None:
-        """Find out whether `waiting` fits, in place of what was asked before; a signal tells, at once for a short
-        message. One that the user `wanted` to be sent may take the room that is kept free for the reply.
+        """Find out whether `waiting` fits, in place of what was asked before; a signal tells, at once for a
+        short message. One that the user `wanted` to be sent may take the room that is kept free for the
+        reply.
         """
         self._whole, self._number, self._wanted = waiting, 0, wanted
         if self._may_be_long(waiting):
@@ -54,7 +57,10 @@ class QueueTurn(QObject):
         if model is None:
             return False
         text = waiting.text + waiting.opening + session.prompt.text
-        fills = waiting.conversation_id != session.conversation or session.settings(StopSettings).when_full == "stop"
+        fills = (
+            waiting.conversation_id != session.conversation
+            or session.settings(StopSettings).when_full == "stop"
+        )
         return fills or len(text.encode()) > min(_SURELY_SHORT, model.context_length // 4)
 
     def _request(self, waiting: Queued) -> ChatRequest | None:

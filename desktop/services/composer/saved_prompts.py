@@ -65,7 +65,9 @@ class SavedPromptService(QObject):
         new = [prompt for prompt in found if (prompt.name, prompt.text) not in known]
         if self._tried(lambda: self._put_all(new)):
             self._renew()
-            self.told.emit(f"{len(new)} of {len(found)} prompts in {path.name} were new and are added.", "info")
+            self.told.emit(
+                f"{len(new)} of {len(found)} prompts in {path.name} were new and are added.", "info"
+            )
 
     def _put_all(self, prompts: Iterable[Prompt]) -> None:
         for prompt in prompts:

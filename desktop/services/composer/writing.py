@@ -1,4 +1,6 @@
-"""What helps to write to the model, made together: files for the next message, messages that wait, saved prompts."""
+"""What helps to write to the model, made together: files for the next message, messages that wait, saved
+prompts.
+"""
 
 from __future__ import annotations
 
@@ -39,5 +41,8 @@ class Writing:
 def make_writing(session: ChatSession, parent: QObject) -> Writing:
     """All of them over one session."""
     attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
-    prompts, turns = SavedPromptService(session.library.database, parent), AutomaticTurns(session, queue, parent)
+    prompts, turns = (
+        SavedPromptService(session.library.database, parent),
+        AutomaticTurns(session, queue, parent),
+    )
     return Writing(attachments, queue, prompts, turns, DraftAttachments(session, attachments, parent))

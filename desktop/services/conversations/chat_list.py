@@ -1,4 +1,6 @@
-"""What is done to conversations in the sidebar: pins, folders and the trash, over the session and its store."""
+"""What is done to conversations in the sidebar: pins, folders and the trash, over the session and its
+store.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ __all__ = ["ChatList"]
 
 CLOCK_MS = 60_000
 INDEX_CHARACTERS = (2_000, 20_000, 40_000)
-"""Text indexed in one step: at least, at first and at most; after each step as much as takes `INDEX_S` here."""
+"""Text indexed in one step: at least, at first and at most; after each step as much as takes `INDEX_S`
+here.
+"""
 INDEX_S = 0.003
 REST_MS = 16
 P = ParamSpec("P")
@@ -46,11 +50,13 @@ def _told(method: Callable[Concatenate[ChatList, P], bool]) -> Callable[Concaten
 
 
 class ChatList(QObject):
-    """`rows` is the model of the sidebar, `finder` its search. Changes of folders can be taken back with the session's undo.
+    """`rows` is the model of the sidebar, `finder` its search.
+
+    Changes of folders can be taken back with the session's undo.
 
     Signals:
-        folders_changed(): a folder came, went, moved or has another name; also for who inherits settings from them.
-        trash_changed(int): so many conversations are in the trash.
+        folders_changed(): a folder came, went, moved or has another name; also for who inherits settings from
+        them. trash_changed(int): so many conversations are in the trash.
     """
 
     folders_changed = Signal()
@@ -65,13 +71,18 @@ class ChatList(QObject):
         self.finder = Finder(session, self)
         self._sweeping = Steps(self)
         self._sweeping.ended.connect(self._count_trash)
-        self._upkeep = Steps(self, REST_MS, busy=lambda: bool(session.replying_in))  # an old library can wait, a reply cannot
+        # an old library can wait, a reply cannot
+        self._upkeep = Steps(self, REST_MS, busy=lambda: bool(session.replying_in))
         for steps in (self._sweeping, self._upkeep):
             steps.failed.connect(lambda sentence: session.notice.emit(sentence, "error"))
         self._clock = QTimer(self)
         self._clock.setInterval(CLOCK_MS)
         self._clock.timeout.connect(self.rows.look_at_clock)
-        for signal in (session.conversations.modelReset, session.conversations.rowsRemoved, session.conversations.rowsInserted):
+        for signal in (
+            session.conversations.modelReset,
+            session.conversations.rowsRemoved,
+            session.conversations.rowsInserted,
+        ):
             signal.connect(self._count_trash)
         for signal in (session.state_changed, session.conversations.dataChanged):
             signal.connect(self._show_running)
@@ -96,7 +107,8 @@ class ChatList(QObject):
         self.finder.stop()
         return True
 
-    # -- chats --------------------------------------------------------------------------------------------------------
+    # -- chats
+    # --------------------------------------------------------------------------------------------------------
 
     @_told
     def pin(self, ids: Collection[int], pinned: bool) -> bool:
@@ -119,7 +131,8 @@ class ChatList(QObject):
         self._renew(kept)
         return True
 
-    # -- folders ------------------------------------------------------------------------------------------------------
+    # -- folders
+    # ------------------------------------------------------------------------------------------------------
 
     def new_folder(self, parent_id: int | None = None) -> int:
         """An empty folder, last in `parent_id`; its id, or 0 when the store refused, which is told."""
@@ -141,16 +154,22 @@ class ChatList(QObject):
 
     @_told
     def move_folder(self, folder_id: int, parent_id: int | None, position: int | None = None) -> bool:
-        """Put a folder into another one (None: the top), before the sibling at `position` of the others, or last."""
+        """Put a folder into another one (None: the top), before the sibling at `position` of the others,
+        or last.
+        """
         before = self._folders.get(folder_id)
         self._folders.move(folder_id, parent_id, position)
         self._show_folders()
-        self.session.push_undo("move folder", lambda: self._move_back(folder_id, before.parent_id, before.position))
+        self.session.push_undo(
+            "move folder", lambda: self._move_back(folder_id, before.parent_id, before.position)
+        )
         return True
 
     @_told
     def remove_folder(self, folder_id: int, throw_away: bool = False) -> bool:
-        """Remove a folder; its chats go to the folder around it or, with `throw_away`, to the trash (undoable)."""
+        """Remove a folder; its chats go to the folder around it or, with `throw_away`, to the trash
+        (undoable).
+        """
         removal = self._folders.remove(folder_id, throw_away)
 
         def put_back() -> None:
@@ -170,7 +189,8 @@ class ChatList(QObject):
                 inside.add(folder.id)
         return sum(1 for chat in self.session.conversations.summaries() if chat.folder_id in inside)
 
-    # -- the trash ----------------------------------------------------------------------------------------------------
+    # -- the trash
+    # ----------------------------------------------------------------------------------------------------
 
     def trash(self) -> tuple[ConversationSummary, ...]:
         """What is in the trash, thrown away last first."""
@@ -193,14 +213,19 @@ class ChatList(QObject):
         return True
 
     def delete_for_good(self, ids: Collection[int]) -> None:
-        """Delete chats of the trash with all their messages, in steps; `trash_changed` tells how far it is."""
-        self._sweep(step for number in tuple(ids) for step in self._counted(delete_for_good(self._database, number)))
+        """Delete chats of the trash with all their messages, in steps; `trash_changed` tells how far it
+        is.
+        """
+        self._sweep(
+            step for number in tuple(ids) for step in self._counted(delete_for_good(self._database, number))
+        )
 
     def empty_trash(self) -> None:
         """Delete everything in the trash for good, in steps."""
         self._sweep(self._counted(empty_trash(self._database)))
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _sweep(self, job: Iterator[object]) -> None:
         """After what is being swept already."""
@@ -231,7 +256,9 @@ class ChatList(QObject):
             started = time.perf_counter()
 
     def _renew(self, ids: Collection[int]) -> None:
-        self.session.conversations.put_all([self.session.library.of(number).summary(number) for number in ids])
+        self.session.conversations.put_all(
+            [self.session.library.of(number).summary(number) for number in ids]
+        )
 
     def _move_back(self, folder_id: int, parent_id: int | None, position: int) -> None:
         self._folders.move(folder_id, parent_id, position)
@@ -244,7 +271,9 @@ class ChatList(QObject):
     @Slot()
     def _count_trash(self) -> None:
         try:
-            found = int(self._database.execute("SELECT count(*) FROM conversations WHERE deleted = 1").fetchone()[0])
+            found = int(
+                self._database.execute("SELECT count(*) FROM conversations WHERE deleted = 1").fetchone()[0]
+            )
         except StoreError:  # whoever reads the list next is told
             return
         if found != self._trashed:

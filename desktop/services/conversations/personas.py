@@ -31,7 +31,12 @@ class PersonaService(QObject):
     changed = Signal()
     told = Signal(str, str, bool)
 
-    def __init__(self, session: PlacedSession, push_undo: Callable[[str, Callable[[], None]], None], parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        session: PlacedSession,
+        push_undo: Callable[[str, Callable[[], None]], None],
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
         self._session, self._push_undo = session, push_undo
         self._store = PersonaStore(session.library.database)

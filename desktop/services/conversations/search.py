@@ -74,7 +74,9 @@ class Finder(QObject):
         self._rest = iter(())
 
     def words_at(self, text: str, place: int) -> str:
-        """What was looked for as it is written at a place of a message: all the words, where they follow each other there."""
+        """What was looked for as it is written at a place of a message: all the words, where they follow
+        each other there.
+        """
         words = query_words(self._query)
         whole = places(text, (" ".join(words),), place, place + LONGEST)
         found = whole if whole and whole[0][0] == place else places(text, words, place, place + LONGEST)

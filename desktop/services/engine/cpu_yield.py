@@ -1,4 +1,6 @@
-"""While a model computes on the processor, the GUI thread asks its threads for room before it shows a piece of the reply."""
+"""While a model computes on the processor, the GUI thread asks its threads for room before it shows a
+piece of the reply.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ __all__ = ["CpuYield"]
 _AFTER_PAINTING = Qt.EventPriority.LowEventPriority.value - 1
 """Behind what Qt posts to have windows painted."""
 _TURNS = 2
-"""From the text's arrival until it is drawn: its rows are laid out in the first, and what that posts is done behind all of it."""
+"""From the text's arrival until it is drawn: its rows are laid out in the first, and what that posts is
+done behind all of it.
+"""
 
 
 class CpuYield(QObject):

@@ -1,7 +1,8 @@
 """The engine as the GUI thread sees it: one state, jobs in order, and the events of the one reply that runs.
 
-States: "no_model", "loading" (a model comes or goes), "idle", "prefill" (the prompt is read), "answering", "stopping".
-The state is that of the oldest job that has not ended, so a model can be asked for while a reply is still being stopped.
+States: "no_model", "loading" (a model comes or goes), "idle", "prefill" (the prompt is read), "answering",
+"stopping". The state is that of the oldest job that has not ended, so a model can be asked for while a reply
+is still being stopped.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class EngineController(QObject):
         state_changed(str): one of `STATES`.
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
-        event_arrived(object): one `ChatEvent` of the running reply; texts that came quickly after each other are one.
-        reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
-        load_failed(str path, str sentence, str details)
-        aside_ended(object): what a small task on the engine's thread came to; None when it failed or was stopped.
+        event_arrived(object): one `ChatEvent` of the running reply; texts that came quickly after each other
+        are one. reply_ended(str sentence, str details): the reply is over; both empty when nothing went
+        wrong. load_failed(str path, str sentence, str details)
+        aside_ended(object): what a small task on the engine's thread came to; None when it failed or was
+        stopped.
     """
 
     state_changed = Signal(str)
@@ -59,7 +61,9 @@ class EngineController(QObject):
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._slot = ModelHost(open_chat, describe)
-        self._worker = StreamThread("engine", self, gathered=Coalescing(_is_text, _joined, lambda event: isinstance(event, Running)))
+        self._worker = StreamThread(
+            "engine", self, gathered=Coalescing(_is_text, _joined, lambda event: isinstance(event, Running))
+        )
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
@@ -111,17 +115,22 @@ class EngineController(QObject):
         self._start(_ANSWER, lambda stop: self._slot.answer(request, stop))
 
     def run_aside(self, make_generator: MakeGenerator) -> None:
-        """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
+        """A short task that wants the machine for itself, such as a measurement; the state does not tell
+        of it.
+        """
         self._start(_ASIDE, make_generator)
 
     def make_room(self) -> None:
-        """The user has acted: while a model computes on the processor, its threads leave a core until what changed is painted."""
+        """The user has acted: while a model computes on the processor, its threads leave a core until what
+        changed is painted.
+        """
         self._room.begin()
 
     def ask(self, work: AskModel, told: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
         """Have `work` done with the loaded model when what runs is over; the state does not tell of it.
 
-        On the GUI thread, `told` gets each event and `ended` the result, or None and the sentence of what went wrong.
+        On the GUI thread, `told` gets each event and `ended` the result, or None and the sentence of what
+        went wrong.
         """
         job = self._worker.start(lambda stop: self._slot.ask(work, stop))
         self._jobs[job.id] = (_ASIDE, job, "")
@@ -156,8 +165,8 @@ class EngineController(QObject):
     def _update(self) -> None:
         """Tell the state when it has changed.
 
-        Whoever hears of one may bring about the next, as a message does that waited for "idle": that is told when all
-        have heard of the first, or the last to hear would take the older one for the present.
+        Whoever hears of one may bring about the next, as a message does that waited for "idle": that is told
+        when all have heard of the first, or the last to hear would take the older one for the present.
         """
         state = self._current_state()
         if state == self._state:
@@ -175,7 +184,10 @@ class EngineController(QObject):
             self._telling = False
 
     def _look_at_model(self) -> None:
-        """A load or unload is over: tell the model when it is another one. If the next load has begun, its end tells again."""
+        """A load or unload is over: tell the model when it is another one.
+
+        If the next load has begun, its end tells again.
+        """
         if self._slot.info is not self._model:
             self._model = self._slot.info
             self._worker.patience = ROOMY if self._model is None or self._model.where else CROWDED

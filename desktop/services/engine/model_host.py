@@ -1,4 +1,5 @@
-"""The place of the loaded model, on the engine's thread: every method is a generator that a StreamThread runs.
+"""The place of the loaded model, on the engine's thread: every method is a generator that a StreamThread
+runs.
 
 The GUI thread only ever reads `info`, which is frozen.
 """
@@ -18,7 +19,9 @@ from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["AskModel", "Describe", "ModelHost", "OpenChat", "describe", "open_chat"]
 
-OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
+OpenChat = Callable[
+    [Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]
+]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
 AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
 """Something else to do with the loaded model than to answer in a chat, on the engine's thread."""
@@ -29,7 +32,9 @@ Describe = Callable[[Path], ModelInfo]
 def open_chat(
     path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
 ) -> Generator[Loading, None, ChatSource]:
-    """`engine.chat.open_chat`, whose heavy imports happen here: on the engine's thread, after the window is there."""
+    """`engine.chat.open_chat`, whose heavy imports happen here: on the engine's thread, after the window
+    is there.
+    """
     yield Loading("Starting the engine", 0, 1)
     from engine.chat import open_chat as open_local
 
@@ -51,7 +56,9 @@ def known_title(path: Path) -> str:
 
 
 class Leaving:
-    """The loaded model, to be closed as late as possible while another one is opened; `info` is None where there is none."""
+    """The loaded model, to be closed as late as possible while another one is opened; `info` is None where
+    there is none.
+    """
 
     def __init__(self, info: ModelInfo | None, close: Callable[[], None]) -> None:
         self.info = info
@@ -62,8 +69,8 @@ class Leaving:
 class ModelHost:
     """Holds at most one chat source. `info` is None while there is none.
 
-    `shaken` tells that the last load or reply failed for want of memory, by a lost device or by an error of the program: loading
-    the model again may mend that, while a request or a file that is refused stays so.
+    `shaken` tells that the last load or reply failed for want of memory, by a lost device or by an error of
+    the program: loading the model again may mend that, while a request or a file that is refused stays so.
     """
 
     def __init__(self, open_chat: OpenChat = open_chat, describe: Describe = describe) -> None:
@@ -78,8 +85,9 @@ class ModelHost:
     ) -> Generator[Loading, None, ModelInfo | None]:
         """Replace the model by the one at `path`; returns its facts, or None when `stop` was set.
 
-        All that headers, tokenizer and template tell is looked at first, so that a model that cannot be loaded does not cost the
-        one that is. From then on there is room for one model only: the old one goes before the new one's weights come.
+        All that headers, tokenizer and template tell is looked at first, so that a model that cannot be
+        loaded does not cost the one that is. From then on there is room for one model only: the old one goes
+        before the new one's weights come.
         """
         yield Loading("Reading the headers", 0, 1)
         with self._judging():
@@ -88,7 +96,9 @@ class ModelHost:
             return None
         try:
             with self._judging():
-                source = yield from self._open_chat(path, load, cache, stop, Leaving(self.info, self._release))
+                source = yield from self._open_chat(
+                    path, load, cache, stop, Leaving(self.info, self._release)
+                )
         except EngineError:
             if stop.is_set():
                 return None
@@ -103,8 +113,8 @@ class ModelHost:
         return self.info
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
-        """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises `EngineError` when no
-        model is loaded. After a `DeviceLost` none is loaded any more.
+        """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises
+        `EngineError` when no model is loaded. After a `DeviceLost` none is loaded any more.
         """
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
@@ -141,7 +151,9 @@ class ModelHost:
         except GeneratorExit:  # whoever asked wants no more
             raise
         except BaseException as error:
-            self.shaken = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(error, EngineError)
+            self.shaken = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(
+                error, EngineError
+            )
             raise
 
     def _release(self) -> None:

@@ -11,7 +11,8 @@ from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
 
 __all__ = [
-    "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record", "short", "stats_of", "trimmed_text",
+    "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record", "short",
+    "stats_of", "trimmed_text",
 ]  # fmt: skip
 
 _REASONS = {
@@ -36,8 +37,9 @@ _TRIGGER_CHARACTERS = 40
 
 
 def record(done: Done | None, trimmed: int, error: str, model: str, avoided: int = 0) -> dict[str, Any]:
-    """What `ConversationStore.finish` saves: reason, trigger, stats, left-out messages, an error's sentence, the model's name,
-    how often a banned text was taken back."""
+    """What `ConversationStore.finish` saves: reason, trigger, stats, left-out messages, an error's sentence,
+    the model's name, how often a banned text was taken back.
+    """
     found: dict[str, Any] = {"model": model}
     if done is not None:
         found |= {"reason": done.reason, "trigger": done.trigger, "stats": dataclasses.asdict(done.stats)}
@@ -80,18 +82,24 @@ def short(text: str) -> str:
 
 def avoided_text(count: int) -> str:
     """That the reply went back because banned strings had come up; empty when none had."""
-    return "" if count <= 0 else "1 banned phrase avoided" if count == 1 else f"{count:,} banned phrases avoided"
+    return (
+        "" if count <= 0 else "1 banned phrase avoided" if count == 1 else f"{count:,} banned phrases avoided"
+    )
 
 
 def drafting_text(stats: Stats) -> str:
-    """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts kept"; empty when nothing was drafted."""
+    """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts kept"; empty when nothing
+    was drafted.
+    """
     if not stats.drafted_tokens:
         return ""
     return f"{stats.tokens_per_pass:.1f} tokens per pass, {100 * stats.acceptance_rate:.0f} % of drafts kept"
 
 
 def footer(saved: Mapping[str, Any]) -> str:
-    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"; what matters least stands last, where a narrow window cuts it."""
+    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"; what matters least stands last, where
+    a narrow window cuts it.
+    """
     stats = stats_of(saved)
     parts = []
     if stats is not None and stats.new_tokens:
@@ -106,7 +114,9 @@ def footer(saved: Mapping[str, Any]) -> str:
 
 
 def notice(message: StoredMessage) -> str:
-    """What the reader should know about the message: an error, left-out turns, an interruption; mostly empty."""
+    """What the reader should know about the message: an error, left-out turns, an interruption; mostly
+    empty.
+    """
     saved = message.stats
     if message.state == "stopped" and not saved.keys() - {"opened"}:
         return "Inglenook ended while this reply was being written; what had arrived is kept."
@@ -119,9 +129,15 @@ def notice(message: StoredMessage) -> str:
 
 
 def trimmed_text(count: int, tokens: int = 0) -> str:
-    """That the oldest messages, or so many tokens of a document's beginning, were left out of the prompt; empty for nothing."""
+    """That the oldest messages, or so many tokens of a document's beginning, were left out of the prompt;
+    empty for nothing.
+    """
     if tokens > 0:
-        what = "first token of the document was" if tokens == 1 else f"first {tokens:,} tokens of the document were"
+        what = (
+            "first token of the document was"
+            if tokens == 1
+            else f"first {tokens:,} tokens of the document were"
+        )
         return f"The context was full: the {what} not read."
     if count <= 0:
         return ""

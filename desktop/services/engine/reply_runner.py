@@ -1,4 +1,6 @@
-"""ReplyRunner: the one reply that runs, from the request to its last write in the store, whoever looks at it."""
+"""ReplyRunner: the one reply that runs, from the request to its last write in the store, whoever looks at
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +20,42 @@ from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.temporary import Library
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.store.database.database import StoreError
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Stats, Text, Trimmed
+from engine.core import (
+    ChatEvent,
+    ChatRequest,
+    Done,
+    Loading,
+    Prefill,
+    Rendered,
+    Running,
+    Stats,
+    Text,
+    Trimmed,
+)
 
 __all__ = ["GATHER_SECONDS", "ReplyRunner"]
 
 GATHER_SECONDS = 0.02
-"""Tokens that come faster are handed on together: nobody sees it, and each way through the program takes time from a CPU model."""
+"""Tokens that come faster are handed on together: nobody sees it, and each way through the program takes
+time from a CPU model.
+"""
 
 
 class ReplyRunner(QObject):
-    """Runs one reply at a time and saves it into its own message: five times a second while it grows, and at its end.
+    """Runs one reply at a time and saves it into its own message: five times a second while it grows, and at
+    its end.
 
     `engine` is the engine room; it is closed by `close`.
 
     Signals:
-        begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there already.
-        rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
+        begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there
+        already. rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
         grown(int message, str text): text that has arrived.
         changed(int message): something else about the running reply (a notice) is to be shown.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
-        draft_failed(int conversation, str sentence): the reply failed because its draft model could not be loaded.
-        ended(int conversation, int message): it is over and saved.
+        draft_failed(int conversation, str sentence): the reply failed because its draft model could not be
+        loaded. ended(int conversation, int message): it is over and saved.
         trouble(str sentence, str details): saving failed.
         saved_again(): what could not be saved is saved now.
         engine_failed(str sentence, str details): memory, the device or a bug ended the reply.
@@ -57,7 +73,9 @@ class ReplyRunner(QObject):
     saved_again = Signal()
     engine_failed = Signal(str, str)
 
-    def __init__(self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
+    def __init__(
+        self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self.engine = EngineController(open_chat, describe, self)
         self.engine.event_arrived.connect(self._on_event)
@@ -96,24 +114,30 @@ class ReplyRunner(QObject):
         return self._reply.avoided if self._reply is not None else 0
 
     def begin(
-        self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None, leading: LeadingName | None = None,
-        tail: str = "",
+        self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None,
+        leading: LeadingName | None = None, tail: str = "",
     ) -> None:  # fmt: skip
-        """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
-        Raises `StoreError` when what is known of its text cannot be read: no reply runs then.
+        """Start a reply into `message` (state "running" in the store), after the text it has. Only while the
+        engine is idle. Raises `StoreError` when what is known of its text cannot be read: no reply runs then.
         A `tail` is text of a document that stays behind what is written.
 
-        `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
-        `leading` takes the speaker's name off its beginning.
+        `source` is the reply which that text comes from, as it was before: the same one, or another that it
+        was branched off. `leading` takes the speaker's name off its beginning.
         """
         # First what can fail: where it does, no reply runs.
-        behind = self._chat_list.behind(source, message.text, tail) if tail and source is not None else TokenTrace()
+        behind = (
+            self._chat_list.behind(source, message.text, tail)
+            if tail and source is not None
+            else TokenTrace()
+        )
         tokens = self._chat_list.begin(message, source, request.continue_ids, model_key(self.engine.model))
         self._reply = RunningReply(message.conversation_id, message.id, message.text, self)
         if tail and source is not None:
             self._reply.tail, self._reply.tail_tokens = tail, behind
         self._reply.tokens = tokens
-        self._reply.opened = "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
+        self._reply.opened = (
+            "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
+        )
         self._reply.leading = leading
         self._reply.is_document = request.plain
         self._note_opened()
@@ -126,7 +150,9 @@ class ReplyRunner(QObject):
         self.engine.answer(request)
 
     def item(self, message: StoredMessage) -> MessageItem:
-        """A stored message as the transcript shows it; for the running reply, with the text that is not in the store yet."""
+        """A stored message as the transcript shows it; for the running reply, with the text that is not in
+        the store yet.
+        """
         if (ended := self.unsaved.find(message.id)) is not None:
             message = dataclasses.replace(message, text=ended.text, state=ended.state, stats=ended.stats)
         item = message_item(message)
@@ -134,11 +160,18 @@ class ReplyRunner(QObject):
             return item
         notice = trimmed_text(self._reply.trimmed, self._reply.cut_tokens)
         return dataclasses.replace(
-            item, text=self._reply.whole, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
+            item,
+            text=self._reply.whole,
+            running=True,
+            footer=avoided_text(self._reply.avoided),
+            notice=notice,
+            opened=self._reply.opened,
         )
 
     def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
-        """What closes the thought that the reply begins in: for one with a beginning already, as that was written."""
+        """What closes the thought that the reply begins in: for one with a beginning already, as that was
+        written.
+        """
         if message.text.strip() and source is not None:
             return str(source.stats.get("opened", ""))
         return self.engine.model.opens_thought if self.engine.model is not None else ""
@@ -152,7 +185,10 @@ class ReplyRunner(QObject):
             self.unsaved.tell(error)  # the end of the reply is saved with it
 
     def tokens(self, message_id: int) -> TokenTrace | None:
-        """The tokens of a reply, those so far of the one that runs; None where they are not known. Raises `StoreError`."""
+        """The tokens of a reply, those so far of the one that runs; None where they are not known.
+
+        Raises `StoreError`.
+        """
         if self._reply is not None and message_id == self._reply.message_id:
             return self._reply.tokens
         if (ended := self.unsaved.find(message_id)) is not None:
@@ -164,7 +200,9 @@ class ReplyRunner(QObject):
         self._chat_list.put(message_id, trace)
 
     def close(self) -> bool:
-        """Save what is there, stop the reply, end the engine's thread; False when that did not end in time."""
+        """Save what is there, stop the reply, end the engine's thread; False when that did not end in
+        time.
+        """
         self._checkpoint()
         in_time = self.engine.close()
         self._on_ended("", "")
@@ -219,7 +257,9 @@ class ReplyRunner(QObject):
         return self._reply
 
     def _whole_document(self, reply: RunningReply) -> None:
-        """Put the tokens of what stayed behind to the others; of a token that was cut short only a part is in the document."""
+        """Put the tokens of what stayed behind to the others; of a token that was cut short only a part is
+        in the document.
+        """
         cut_short = reply.done is not None and reply.done.reason in CUT_SHORT
         if len(reply.tokens) and (cut_short or reply.tokens.text.endswith("\ufffd")):
             reply.tokens.ids[-1] = UNKNOWN
@@ -228,7 +268,10 @@ class ReplyRunner(QObject):
 
     @Slot(str, str)
     def _on_ended(self, sentence: str, details: str) -> None:
-        """The stream is over. Without a `Done` and without an error it was stopped before it began, or the window closes."""
+        """The stream is over.
+
+        Without a `Done` and without an error it was stopped before it began, or the window closes.
+        """
         reply = self._reply
         if reply is None:
             return

@@ -15,23 +15,28 @@ from engine.core import Done, Stats, Text, TokenInfo
 __all__ = ["CHECKPOINT_MS", "RunningReply"]
 
 CHECKPOINT_MS = 200
-"""A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the write itself."""
+"""A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the
+write itself.
+"""
 
 
 class RunningReply(QObject):
-    """One running reply: where it belongs, its text so far, and what its stream said about it. When the prompt left a thought open,
-    `opened` closes it. In a document it is written before `tail`; `begun` characters were there before it.
+    """One running reply: where it belongs, its text so far, and what its stream said about it. When the
+    prompt left a thought open, `opened` closes it. In a document it is written before `tail`; `begun`
+    characters were there before it.
 
     Signals:
         grown(str): text that has arrived.
-        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet; with a text that arrives so long after the last
-            time, for then the GUI thread is at work anyway.
+        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet; with a text that arrives
+            so long after the last time, for then the GUI thread is at work anyway.
     """
 
     grown = Signal(str)
     checkpoint_due = Signal()
 
-    def __init__(self, conversation_id: int, message_id: int, text: str = "", parent: QObject | None = None) -> None:
+    def __init__(
+        self, conversation_id: int, message_id: int, text: str = "", parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self.conversation_id = conversation_id
         self.message_id = message_id
@@ -53,7 +58,8 @@ class RunningReply(QObject):
         self._checkpoint.setSingleShot(True)
         self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
         self._checkpoint.timeout.connect(self._on_checkpoint)
-        self._asked_to_save: float | None = None  # when last, by the monotonic clock; before that, when the first text came
+        # when last, by the monotonic clock; before that, when the first text came
+        self._asked_to_save: float | None = None
 
     @property
     def text(self) -> str:

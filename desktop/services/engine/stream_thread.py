@@ -3,18 +3,21 @@
 The thread rules of the program:
 
 1. The GUI thread owns every QObject, item model and the database connection.
-2. One StreamThread is the engine's: the model, its cache and its threads are touched only there, loading and unloading
-   included. Downloads and folder scans have an instance of their own, so that a slow server never blocks the model.
+2. One StreamThread is the engine's: the model, its cache and its threads are touched only there, loading and
+   unloading included. Downloads and folder scans have an instance of their own, so that a slow server never
+   blocks the model.
 3. A StreamThread is made, and its signals are connected, on the GUI thread, to `@Slot` methods of QObjects.
 4. What crosses is frozen data of str, int, float and tuple: no tensor, no live exception.
-5. Every event crosses as one queued signal, but for the many small ones of a reply (`gathered`): the first of them wakes the GUI
-   thread, and those that come soon after cross together, one wake for each frame. How soon depends on what showing them costs,
-   because a CPU engine uses every core: what the GUI thread takes is taken from it.
+5. Every event crosses as one queued signal, but for the many small ones of a reply (`gathered`): the first of
+   them wakes the GUI thread, and those that come soon after cross together, one wake for each frame. How soon
+   depends on what showing them costs, because a CPU engine uses every core: what the GUI thread takes is
+   taken from it.
 6. CPU kernels release the GIL, or the window would freeze.
 7. No `exec()` in coroutines; tokens never travel by asyncio.
 
-Order of signals for each job: any number of `yielded`, then exactly one of `finished` and `failed`, whatever the job raises: foreign
-code raises what is no `Exception` as well (a panic of a Rust library). A thread that dies is replaced by one that goes on with the queue.
+Order of signals for each job: any number of `yielded`, then exactly one of `finished` and `failed`, whatever
+the job raises: foreign code raises what is no `Exception` as well (a panic of a Rust library). A thread that
+dies is replaced by one that goes on with the queue.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
 
 
 class Coalescing(NamedTuple):
-    """Which events need not cross one by one, what makes one event of several, and which others may come with the next of them."""
+    """Which events need not cross one by one, what makes one event of several, and which others may come
+    with the next of them.
+    """
 
     takes: Callable[[Any], bool]
     join: Callable[[list[Any]], Any]
@@ -52,7 +57,9 @@ class Coalescing(NamedTuple):
 
 
 class _Crossing(NamedTuple):
-    """A signal on its way to the GUI thread: an event of the job that others may be gathered with or that may wait, or neither."""
+    """A signal on its way to the GUI thread: an event of the job that others may be gathered with or that
+    may wait, or neither.
+    """
 
     emit: Callable[..., None]
     job: int
@@ -61,29 +68,43 @@ class _Crossing(NamedTuple):
     waits: bool
 
 
-UNEXPECTED = "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
+UNEXPECTED = (
+    "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
+)
 NO_MEMORY = (
-    "There was not enough memory to go on. Your chats and settings are as they were: end other programs, or choose a shorter context or a "
-    "smaller model, and load the model again."
+    "There was not enough memory to go on. Your chats and settings are as they were: end other programs, "
+    "or choose a shorter context or a smaller model, and load the model again."
 )
 CLOSE_TIMEOUT_S = 20.0
 GATHER_MS, SLOWEST_MS = 30, 250
-"""The shortest and the longest time that events which are gathered wait for others: less than anyone sees as a pause between words."""
+"""The shortest and the longest time that events which are gathered wait for others: less than anyone sees
+as a pause between words.
+"""
 CROWDED, ROOMY = 60.0, 4.0
-"""How many times as long as the GUI thread was at work they wait: while the worker needs every core, and while it leaves some free."""
+"""How many times as long as the GUI thread was at work they wait: while the worker needs every core, and
+while it leaves some free.
+"""
 
 
 def is_no_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the computer or on a GPU; PyTorch says so with a RuntimeError for some of its allocators."""
+    """Whether memory ran out, on the computer or on a GPU; PyTorch says so with a RuntimeError for some of
+    its allocators.
+    """
     words = _text(error)
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
-        and (type(error).__name__ == "OutOfMemoryError" or "not enough memory" in words or "out of memory" in words)
+        and (
+            type(error).__name__ == "OutOfMemoryError"
+            or "not enough memory" in words
+            or "out of memory" in words
+        )
     )
 
 
 def _text(error: BaseException) -> str:
-    """Its message, which may be one that Qt cannot take (half a surrogate pair from a file's name), or none at all."""
+    """Its message, which may be one that Qt cannot take (half a surrogate pair from a file's name), or
+    none at all.
+    """
     try:
         return str(error).encode("utf-8", "replace").decode()
     except Exception:  # noqa: BLE001 - __str__ is the code of whoever raised it
@@ -99,7 +120,10 @@ def _traceback() -> str:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The handle of one started generator. `stop` asks it to end soon; it still ends with `finished` or `failed`."""
+    """The handle of one started generator.
+
+    `stop` asks it to end soon; it still ends with `finished` or `failed`.
+    """
 
     id: int
     make_generator: MakeGenerator
@@ -123,7 +147,8 @@ class StreamThread(QObject):
     Signals (delivered on the thread that made this object):
         yielded(int job, object event): one event of the generator.
         finished(int job, object result): the generator returned.
-        failed(int job, str sentence, str details): it raised; `details` is the traceback of a bug, or an error's report.
+        failed(int job, str sentence, str details): it raised; `details` is the traceback of a bug, or an
+        error's report.
     """
 
     yielded = Signal(int, object)
@@ -155,7 +180,8 @@ class StreamThread(QObject):
     def _begin(self) -> None:
         """Start the thread, or the one that takes the place of one that died."""
         with self._lock:
-            # A daemon, so that a job that hangs in foreign code cannot keep the process alive after close() gave up on it.
+            # A daemon, so that a job that hangs in foreign code cannot keep the process alive after close()
+            # gave up on it.
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
 
@@ -198,7 +224,8 @@ class StreamThread(QObject):
         if self._worked is None:
             self._worked = time.thread_time()
         end = self._taken + len(self._waiting)  # what comes meanwhile is for the next time
-        while self._waiting and self._taken < end:  # group by group: a receiver may run an event loop of its own
+        # group by group: a receiver may run an event loop of its own
+        while self._waiting and self._taken < end:
             first = self._take()
             for values in self._with_more(first) if first.takes else (first.values,):
                 first.emit(first.job, *values)
@@ -206,7 +233,9 @@ class StreamThread(QObject):
             self._again.start(self._pause())
 
     def _pause(self) -> int:
-        """Milliseconds until the next look, by the processor time that the GUI thread took since the last one, or for this first one."""
+        """Milliseconds until the next look, by the processor time that the GUI thread took since the last
+        one, or for this first one.
+        """
         now = time.thread_time()
         spent, self._worked = now - (now if self._worked is None else self._worked), now
         return round(min(SLOWEST_MS, max(GATHER_MS, 1000 * self.patience * spent)))
@@ -216,7 +245,9 @@ class StreamThread(QObject):
         return self._waiting.popleft()
 
     def _with_more(self, first: _Crossing) -> list[tuple[Any, ...]]:
-        """What its event and those that are gathered with it come to: one joined, then the last that only waited."""
+        """What its event and those that are gathered with it come to: one joined, then the last that only
+        waited.
+        """
         group, last, waiting = [first.values[0]], [], self._waiting
         while waiting and (other := waiting[0]).job == first.job and (other.takes or other.waits):
             if other.takes:
@@ -224,7 +255,10 @@ class StreamThread(QObject):
             else:
                 last = [other.values]
             self._take()
-        return [(self._gathered.join(group),) if self._gathered is not None and len(group) > 1 else first.values, *last]
+        return [
+            (self._gathered.join(group),) if self._gathered is not None and len(group) > 1 else first.values,
+            *last,
+        ]
 
     @Slot()
     def _look(self) -> None:
@@ -257,7 +291,8 @@ class StreamThread(QObject):
                 self._run(job)
                 self._open.pop(job.id, None)
                 job = None  # its generator may hold a model
-        except BaseException as error:  # raised into the thread from outside, between two jobs or while one was told of
+        # raised into the thread from outside, between two jobs or while one was told of
+        except BaseException as error:
             log.exception("thread %s died and is replaced", self._name)
             self._begin()
             if job is not None and self._open.pop(job.id, None) is not None:
@@ -268,8 +303,9 @@ class StreamThread(QObject):
         if job.stopping:
             self._cross(self.finished, job.id, None)
             return
-        # The one broad except of the program: whatever escapes here is a bug that would end the thread silently and leave
-        # the window waiting for ever; so it is logged and told instead. The exception itself does not cross (rule 4).
+        # The one broad except of the program: whatever escapes here is a bug that would end the thread
+        # silently and leave the window waiting for ever; so it is logged and told instead. The exception
+        # itself does not cross (rule 4).
         signal, values = self.finished, tuple[object, ...]()
         try:
             values = (self._drive(job),)

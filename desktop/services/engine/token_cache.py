@@ -1,4 +1,6 @@
-"""The tokens of replies for whoever looks at them: of the reply that is written, of those just ended, and of stored ones."""
+"""The tokens of replies for whoever looks at them: of the reply that is written, of those just ended, and
+of stored ones.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,31 @@ __all__ = ["CUT_SHORT", "STRETCH", "WRITTEN", "TokenCache", "model_key"]
 CUT_SHORT = ("stop_string", "stop_regex")
 """Reasons that end a reply in the middle of a token."""
 STRETCH = "stretch"
-"""Where the last stretch of a document that was written by a model begins and ends: characters, in the message's `stats`."""
+"""Where the last stretch of a document that was written by a model begins and ends: characters, in the
+message's `stats`.
+"""
 WRITTEN = "written"
 """How many tokens that stretch has, in the message's `stats`."""
 _KEPT = 16
 
 
 def model_key(model: ModelInfo | None) -> str:
-    """What tells models apart whose token ids may differ; a file that was moved keeps it. Empty for no model."""
-    return f"{model.name} · {model.architecture} · {model.parameters} · {model.vocab_size}" if model is not None else ""
+    """What tells models apart whose token ids may differ; a file that was moved keeps it.
+
+    Empty for no model.
+    """
+    return (
+        f"{model.name} · {model.architecture} · {model.parameters} · {model.vocab_size}"
+        if model is not None
+        else ""
+    )
 
 
 class TokenCache:
-    """Hands out the `TokenTrace` of a reply; the latest 16 are kept in memory. Methods raise `StoreError` when reading fails."""
+    """Hands out the `TokenTrace` of a reply; the latest 16 are kept in memory.
+
+    Methods raise `StoreError` when reading fails.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -52,14 +66,18 @@ class TokenCache:
         self._put(message_id, trace)
 
     def _is_document(self, message: StoredMessage) -> bool:
-        """Of a notebook's document, which is written in anywhere, those tokens are told that are still there."""
+        """Of a notebook's document, which is written in anywhere, those tokens are told that are still
+        there.
+        """
         return self._library.of(message.id).get(message.conversation_id).kind == NOTEBOOK
 
-    def begin(self, message: StoredMessage, source: StoredMessage | None, ids: tuple[int, ...], model: str) -> TokenTrace:
+    def begin(
+        self, message: StoredMessage, source: StoredMessage | None, ids: tuple[int, ...], model: str
+    ) -> TokenTrace:
         """The trace of a reply that is about to be written after the text it has.
 
-        `source` is the reply that this text comes from: itself when it is continued, another one when it was branched off
-        with the exact ids `ids`. `model` is the key of the model that will write.
+        `source` is the reply that this text comes from: itself when it is continued, another one when it was
+        branched off with the exact ids `ids`. `model` is the key of the model that will write.
         """
         known = self.trace(source) if source is not None and message.text else None
         if not message.text:
@@ -69,7 +87,11 @@ class TokenCache:
         elif source.id == message.id and not ids:
             edited = known.edited(message.text)
             made = edited.part(0, len(edited)).covering(message.text)
-            if STRETCH not in source.stats and len(made) and (source.stats.get("reason") in CUT_SHORT or made.text.endswith("\ufffd")):
+            if (
+                STRETCH not in source.stats
+                and len(made)
+                and (source.stats.get("reason") in CUT_SHORT or made.text.endswith("\ufffd"))
+            ):
                 made.ids[-1] = UNKNOWN  # only a part of this token is text of the reply
         else:
             made = known.branched(message.text, ids)

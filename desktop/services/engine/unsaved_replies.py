@@ -1,4 +1,6 @@
-"""Replies that are over and could not be saved, because the disk is full or the file locked: kept, and tried again by the clock."""
+"""Replies that are over and could not be saved, because the disk is full or the file locked: kept, and
+tried again by the clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which of the known models can draft for the loaded one, and why the others cannot: asked off the GUI thread."""
+"""Which of the known models can draft for the loaded one, and why the others cannot: asked off the GUI
+thread.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from desktop.services.engine.stream_thread import Job, StreamThread
 __all__ = ["DraftCandidate", "DraftModelService", "DraftProblem", "draft_problem"]
 
 DraftProblem = Callable[[Path, Path], str]
-"""Why the second model cannot draft for the first, in one sentence; "" when it can. As `engine.speculation.compatible`."""
+"""Why the second model cannot draft for the first, in one sentence; "" when it can.
+
+As `engine.speculation.compatible`.
+"""
 
 ITSELF = "This is the loaded model itself: a draft model has to be a smaller one."
 
@@ -29,14 +34,18 @@ def draft_problem(target: Path, draft: Path) -> str:
 
 @dataclass(frozen=True)
 class DraftCandidate:
-    """A model that could draft: `problem` says why it cannot, "" that it can, None that it is still being looked at."""
+    """A model that could draft: `problem` says why it cannot, "" that it can, None that it is still being
+    looked at.
+    """
 
     entry: ModelEntry
     problem: str | None = None
 
 
 class DraftModelService(QObject):
-    """Keeps the candidates for one target up to date. The question itself remembers its answers as long as the files stay the same.
+    """Keeps the candidates for one target up to date.
+
+    The question itself remembers its answers as long as the files stay the same.
 
     Signals:
         changed(object candidates): a tuple of `DraftCandidate`; emitted as answers come.
@@ -66,7 +75,9 @@ class DraftModelService(QObject):
 
     @property
     def candidates(self) -> tuple[DraftCandidate, ...]:
-        """All known models, then those asked about besides, with what is known about them; none without a target."""
+        """All known models, then those asked about besides, with what is known about them; none without a
+        target.
+        """
         known = {entry.path: entry for entry in self._entries}
         entries = (*self._entries, *(other for path, other in self._others.items() if path not in known))
         return tuple(DraftCandidate(entry, self.problem(entry)) for entry in entries) if self._target else ()
@@ -117,7 +128,9 @@ class DraftModelService(QObject):
     def _start(self, draft: str) -> None:
         """Ask, unless there is nothing to draft for or the answer is under way."""
         target = self._target
-        waiting = any(asked[:2] == (target, draft) and not asked[2].stopping for asked in self._asked.values())
+        waiting = any(
+            asked[:2] == (target, draft) and not asked[2].stopping for asked in self._asked.values()
+        )
         if target and not waiting:
             job = self._worker.start(lambda stop: self._answer(Path(target), Path(draft)))
             self._asked[job.id] = (target, draft, job)
@@ -130,7 +143,8 @@ class DraftModelService(QObject):
 
     @Slot(int, object)
     def _on_yielded(self, job: int, problem: str) -> None:
-        target, draft, _ = self._asked.pop(job)  # its end may come later: whoever asks meanwhile is answered again
+        # its end may come later: whoever asks meanwhile is answered again
+        target, draft, _ = self._asked.pop(job)
         self._answers[target, draft] = problem
         self.answered.emit(target, draft, problem)
         if target == self._target:

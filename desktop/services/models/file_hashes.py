@@ -20,7 +20,8 @@ _PAUSE_S = 0.2
 
 
 class HashService(QObject):
-    """Knows the hash of each model that was used; the loaded one's is computed some seconds after it came, others when asked for.
+    """Knows the hash of each model that was used; the loaded one's is computed some seconds after it came,
+    others when asked for.
 
     Signals:
         progress(str path, int done, int total): bytes.
@@ -98,7 +99,9 @@ class HashService(QObject):
             self.found.emit(path, "")
 
 
-def _computing(path: Path, free: threading.Event, stop: threading.Event) -> Generator[tuple[int, int, str], None, None]:
+def _computing(
+    path: Path, free: threading.Event, stop: threading.Event
+) -> Generator[tuple[int, int, str], None, None]:
     def wait() -> bool:
         while not stop.is_set() and not free.wait(_PAUSE_S):
             pass

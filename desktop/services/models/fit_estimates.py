@@ -1,4 +1,6 @@
-"""What the library knows of each model beyond its headers: whether it fits now, and how fast it will write."""
+"""What the library knows of each model beyond its headers: whether it fits now, and how fast it will
+write.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ __all__ = ["LibraryService", "Measure", "measure_bandwidth"]
 log = logging.getLogger(__name__)
 
 Measure = Callable[[int], float]
-"""Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it cannot be told."""
+"""Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it
+cannot be told.
+"""
 JUDGE_MS, SEARCHING_MS = 60, 400
-"""Changes are gathered for so long before all models are judged again; longer while more are still being found."""
+"""Changes are gathered for so long before all models are judged again; longer while more are still being
+found.
+"""
 _BATCH = 100
 _MEASURED_MB, _MEASURE_S = 256, 60
 _MEASURE = """
@@ -40,12 +46,15 @@ from engine.backends.main_memory import free_memory
 from engine.backends.cpu.backend import default_threads
 from engine.backends.cpu.runtime.bandwidth import read_bandwidth
 threads, megabytes = int(sys.argv[1]), int(sys.argv[2])
-print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if free_memory() > 4 * megabytes << 20 else 0.0)
+enough = free_memory() > 4 * megabytes << 20
+print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if enough else 0.0)
 """
 
 
 def measure_bandwidth(threads: int) -> float:
-    """`engine.backends.cpu.runtime.bandwidth.read_bandwidth` in a process of its own: importing Numba would cost the window frames."""
+    """`engine.backends.cpu.runtime.bandwidth.read_bandwidth` in a process of its own: importing Numba
+    would cost the window frames.
+    """
     import subprocess  # not for the window's start
 
     if not sys.executable or getattr(sys, "frozen", False):
@@ -54,7 +63,13 @@ def measure_bandwidth(threads: int) -> float:
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     try:
         told = subprocess.run(
-            command, input=json.dumps(sys.path), capture_output=True, text=True, encoding="utf-8", timeout=_MEASURE_S, creationflags=flags
+            command,
+            input=json.dumps(sys.path),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=_MEASURE_S,
+            creationflags=flags,
         )
         return max(0.0, float(told.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
@@ -63,7 +78,8 @@ def measure_bandwidth(threads: int) -> float:
 
 
 class LibraryService(QObject):
-    """Judges the models of a catalogue while `active`, again whenever models, settings or the loaded model change.
+    """Judges the models of a catalogue while `active`, again whenever models, settings or the loaded model
+    change.
 
     The memory's speed is measured once, on the engine's thread when nothing runs there, and kept.
 
@@ -128,7 +144,12 @@ class LibraryService(QObject):
 
     @Slot()
     def _measure_when_free(self) -> None:
-        if self._active and self._bandwidth is None and not self._measuring and self._session.state in ("idle", "no_model"):
+        if (
+            self._active
+            and self._bandwidth is None
+            and not self._measuring
+            and self._session.state in ("idle", "no_model")
+        ):
             self._measuring = True
             threads, measure = self._session.settings(LoadSettings).threads, self._measure
             self._session.measure(lambda stop: _measured(measure, threads))
@@ -147,7 +168,10 @@ class LibraryService(QObject):
     @Slot()
     def _judge(self) -> None:
         preferences = self._session.preferences
-        usual, kept = (preferences.settings(CacheSettings), preferences.settings(LoadSettings)), preferences.models_with_settings
+        usual, kept = (
+            (preferences.settings(CacheSettings), preferences.settings(LoadSettings)),
+            preferences.models_with_settings,
+        )
         models = [
             (entry, entry.info, *(self._settings_of(entry.path) if entry.path in kept else usual))
             for entry in self._catalogue.entries
@@ -159,7 +183,9 @@ class LibraryService(QObject):
         if self._job is not None:
             self._job.stop()
         loaded, bandwidth = self._session.model, self.bandwidth
-        self._job = self._worker.start(lambda stop: _judgements(models, loaded, bandwidth, self._find_devices, stop))
+        self._job = self._worker.start(
+            lambda stop: _judgements(models, loaded, bandwidth, self._find_devices, stop)
+        )
 
     @Slot(int, object)
     def _on_yielded(self, job: int, fits: dict[str, Fit]) -> None:
@@ -185,12 +211,18 @@ def _judgements(
         if stop.is_set():
             return
         yield {
-            entry.path: _judged(info, cache, load, usable, loaded, bandwidth) for entry, info, cache, load in models[start : start + _BATCH]
+            entry.path: _judged(info, cache, load, usable, loaded, bandwidth)
+            for entry, info, cache, load in models[start : start + _BATCH]
         }
 
 
 def _judged(
-    info: ModelInfo, cache: CacheSettings, load: LoadSettings, usable: Usable, loaded: ModelInfo | None, bandwidth: float
+    info: ModelInfo,
+    cache: CacheSettings,
+    load: LoadSettings,
+    usable: Usable,
+    loaded: ModelInfo | None,
+    bandwidth: float,
 ) -> Fit:
     """How a model fits on the device that it would go to, in the place of the `loaded` one."""
     from engine.models.memory.fit import fit, freed_bytes, likely_target

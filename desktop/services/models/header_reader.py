@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class HeaderReader:
-    """Reads headers as `describe` does; `stamped` keeps what it read. Used by one thread; `end` may be called by any.
+    """Reads headers as `describe` does; `stamped` keeps what it read.
+
+    Used by one thread; `end` may be called by any.
 
     Where no other process can be started, `describe` reads them in this one.
     """
@@ -55,7 +57,10 @@ class HeaderReader:
         except (HelperEnded, ValueError, TypeError, KeyError) as error:
             log.warning("the process that reads headers ended at %s: %s", path, error)
             self._helper.stop()
-            sentence = f"{path.name} cannot be read: reading its headers ended the process that did; get the file again."
+            sentence = (
+                f"{path.name} cannot be read: reading its headers ended the process that did; get the file "
+                "again."
+            )
             raise BadCheckpoint(sentence) from error
 
     def rest(self) -> None:

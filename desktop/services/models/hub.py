@@ -1,4 +1,6 @@
-"""The hub as the GUI thread sees it: searches and choices on one thread, downloads one after another on a second one."""
+"""The hub as the GUI thread sees it: searches and choices on one thread, downloads one after another on a
+second one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ __all__ = ["HUB", "Fetching", "HubApi", "HubService"]
 
 
 class HubApi:
-    """`engine.hub`, imported when first needed; tests put a fake of the same methods in its place. All of them may block."""
+    """`engine.hub`, imported when first needed; tests put a fake of the same methods in its place.
+
+    All of them may block.
+    """
 
     def search(self, query: str, stop: threading.Event) -> list[HubModel]:
         """See `engine.hub.search_models`."""
@@ -31,13 +36,17 @@ class HubApi:
 
         return search_models(query, stop=stop)
 
-    def choices(self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event) -> list[HubChoice]:
+    def choices(
+        self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event
+    ) -> list[HubChoice]:
         """See `engine.hub.model_choices`."""
         from engine.hub import model_choices
 
         return model_choices(model_id, target_folder=folder, load=load, stop=stop)
 
-    def download(self, choice: HubChoice, folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    def download(
+        self, choice: HubChoice, folder: Path, stop: threading.Event
+    ) -> Iterator[Downloading | Downloaded]:
         """See `engine.hub.download_model`."""
         from engine.hub import download_model
 
@@ -80,7 +89,9 @@ HUB = HubApi()
 
 @dataclass(frozen=True)
 class Fetching:
-    """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total` bytes; `sentence` for people."""
+    """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total`
+    bytes; `sentence` for people.
+    """
 
     choice: HubChoice
     state: str
@@ -105,7 +116,8 @@ class HubService(QObject):
         busy_changed(bool): a question to the hub runs.
         downloads_changed(object): a tuple of `Fetching`.
         finished(str path): a model is there.
-        token_told(str source, str sentence): where the token is kept ("" for none), and what went wrong with keeping it.
+        token_told(str source, str sentence): where the token is kept ("" for none), and what went wrong with
+        keeping it.
     """
 
     found = Signal(str, object)
@@ -116,7 +128,9 @@ class HubService(QObject):
     finished = Signal(str)
     token_told = Signal(str, str)
 
-    def __init__(self, preferences: Preferences, folder: Path, api: HubApi, parent: QObject | None = None) -> None:
+    def __init__(
+        self, preferences: Preferences, folder: Path, api: HubApi, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._preferences, self._folder, self._api = preferences, folder, api
         self._asker: StreamThread | None = None
@@ -142,7 +156,9 @@ class HubService(QObject):
         self._apply_offline()
 
     def _apply_offline(self) -> None:
-        """Tell the engine how the switch stands now, from any thread: a question put before it was turned must not turn it back."""
+        """Tell the engine how the switch stands now, from any thread: a question put before it was turned
+        must not turn it back.
+        """
         with self._switching:
             self._api.set_offline(self._offline)
 
@@ -250,7 +266,9 @@ class HubService(QObject):
             self._fetcher.failed.connect(self._on_fetch_failed)
         before = self._downloads.get(key)
         waiting = "Waiting for the download before it" if self._jobs else "Starting"
-        self._downloads[key] = Fetching(choice, "waiting", before.done if before else 0, choice.bytes, waiting)
+        self._downloads[key] = Fetching(
+            choice, "waiting", before.done if before else 0, choice.bytes, waiting
+        )
         folder = self._folder
 
         def run(stop: threading.Event) -> Generator[Downloading | Downloaded, None, None]:

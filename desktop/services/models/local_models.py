@@ -1,4 +1,6 @@
-"""Finds the models on this computer off the GUI thread: recent ones, the user's folders, and those of other programs."""
+"""Finds the models on this computer off the GUI thread: recent ones, the user's folders, and those of
+other programs.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,18 @@ __all__ = ["FindModels", "LocalModelsService", "find_models"]
 FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[FoundModel]"]
 """Finds models in (source, folder) pairs and wherever else it knows of; as `find_models`."""
 TELL_MS, TELL_MANY_MS, MANY = 40, 160, 100
-"""What was found is told at most so often, and less often from `MANY` on: a thousand models are not a thousand changes of a list."""
+"""What was found is told at most so often, and less often from `MANY` on: a thousand models are not a
+thousand changes of a list.
+"""
 _MOST_FILES = 2000
 _ENGINE = describe
 """The engine's own reading of headers, which is left to another process."""
 
 
 def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
-    """`engine.hub.local.scan.find_models` in these folders and those of other programs, imported when first needed."""
+    """`engine.hub.local.scan.find_models` in these folders and those of other programs, imported when
+    first needed.
+    """
     from engine.hub.local import scan as hub
 
     places = [hub.Place(source, Path(path)) for source, path in folders]
@@ -43,14 +49,16 @@ class LocalModelsService(QObject):
     """Looks for models when asked. What was read once is kept until the file changes.
 
     Signals:
-        changed(object entries): a tuple of `ModelEntry`, recent ones first; emitted as they are found, and at the end.
-        finished(): the search is over.
+        changed(object entries): a tuple of `ModelEntry`, recent ones first; emitted as they are found, and at
+        the end. finished(): the search is over.
     """
 
     changed = Signal(object)
     finished = Signal()
 
-    def __init__(self, describe: Describe = describe, find: FindModels = find_models, parent: QObject | None = None) -> None:
+    def __init__(
+        self, describe: Describe = describe, find: FindModels = find_models, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._describe, self._find_models = describe, find
         self._headers = HeaderReader() if describe is _ENGINE else None
@@ -69,7 +77,12 @@ class LocalModelsService(QObject):
     @property
     def entries(self) -> tuple[ModelEntry, ...]:
         """What was found so far; while a search runs, also what the one before had found."""
-        return tuple({**self._entries, **{path: old for path, old in self._before.items() if path not in self._entries}}.values())
+        return tuple(
+            {
+                **self._entries,
+                **{path: old for path, old in self._before.items() if path not in self._entries},
+            }.values()
+        )
 
     @property
     def searching(self) -> bool:
@@ -129,11 +142,15 @@ class LocalModelsService(QObject):
             stamp = _stamp(path)
             key = (str(path), *stamp)
             if key not in self._known:
-                self._known[key] = entry(self._describe(path) if self._headers is None else self._headers.stamped(path, stamp))
+                self._known[key] = entry(
+                    self._describe(path) if self._headers is None else self._headers.stamped(path, stamp)
+                )
             found = self._known[key]
             return dataclasses.replace(found, name=title or _title(path) or found.name, source=source)
         except (EngineError, OSError) as error:
-            return ModelEntry(str(path), title or _title(path) or model_name(path), trouble=str(error), source=source)
+            return ModelEntry(
+                str(path), title or _title(path) or model_name(path), trouble=str(error), source=source
+            )
 
     @Slot(int, object)
     def _on_yielded(self, job: int, found: ModelEntry) -> None:
@@ -167,7 +184,10 @@ def _title(path: Path) -> str:
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """What changes when a model does: time and size of the file, or of the files in the folder. Raises OSError."""
+    """What changes when a model does: time and size of the file, or of the files in the folder.
+
+    Raises OSError.
+    """
     if not path.is_dir():
         facts = path.stat()
         return facts.st_mtime_ns, facts.st_size

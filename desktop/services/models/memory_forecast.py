@@ -1,4 +1,6 @@
-"""Where the memory goes that the loaded model takes, or would take when it is loaded again with other settings: RAM and each GPU."""
+"""Where the memory goes that the loaded model takes, or would take when it is loaded again with other
+settings: RAM and each GPU.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,24 @@ def forecast(
 
     known = usable or Usable()
     target = likely_target(info, cache, load, known, info)
-    found = fit(info, cache, target.free + freed_bytes(info, target.where), load=load, backend=target.backend, where=target.where)
+    found = fit(
+        info,
+        cache,
+        target.free + freed_bytes(info, target.where),
+        load=load,
+        backend=target.backend,
+        where=target.where,
+    )
     own = [found.weights, found.cache, 0, found.work]
     if draft is not None:
         length = dataclasses.replace(cache, context_length=min(found.context_length, draft.context_length))
-        beside = fit(draft, dataclasses.replace(length, dtype="auto", value_dtype="same"), target.free, load=load, backend=target.backend)
+        beside = fit(
+            draft,
+            dataclasses.replace(length, dtype="auto", value_dtype="same"),
+            target.free,
+            load=load,
+            backend=target.backend,
+        )
         own[2] = beside.weights + beside.cache + beside.work
     taken = (0, 0, 0, 0)
     total, free = total_memory(), free_memory()
@@ -88,7 +103,9 @@ class MemoryForecast(QObject):
 
     changed = Signal()
 
-    def __init__(self, session: ChatSession, devices: DeviceService, describe: Describe, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, devices: DeviceService, describe: Describe, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._session, self._devices, self._describe = session, devices, describe
         self._worker: StreamThread | None = None
@@ -144,6 +161,8 @@ class MemoryForecast(QObject):
             self.changed.emit()
 
 
-def _described(describe: Describe, path: str, stop: threading.Event) -> Generator[None, None, tuple[str, ModelInfo]]:
+def _described(
+    describe: Describe, path: str, stop: threading.Event
+) -> Generator[None, None, tuple[str, ModelInfo]]:
     yield from ()
     return path, describe(Path(path))

@@ -14,7 +14,10 @@ from engine.core import Downloaded, Downloading
 __all__ = ["DownloadService", "Fetch"]
 
 Fetch = Callable[[Path, threading.Event], Iterator[Downloading | Downloaded]]
-"""Fetches into a folder and yields progress; the last event is `Downloaded`. As `engine.hub.fetch_starter`."""
+"""Fetches into a folder and yields progress; the last event is `Downloaded`.
+
+As `engine.hub.fetch_starter`.
+"""
 
 
 def fetch_starter(folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
@@ -28,8 +31,8 @@ class DownloadService(QObject):
     """One download at a time into `folder`, on a thread of its own (made by the first start).
 
     Signals:
-        progress(str stage, object done, object total): bytes (Python ints: a C++ int ends at 2 GiB); total 0 is unknown.
-        finished(str path): the finished, checked file.
+        progress(str stage, object done, object total): bytes (Python ints: a C++ int ends at 2 GiB); total 0
+        is unknown. finished(str path): the finished, checked file.
         failed(str sentence, str details)
         cancelled(): it was stopped by `cancel`; the next start goes on from there.
         running_changed(bool)

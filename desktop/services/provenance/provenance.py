@@ -29,8 +29,8 @@ __all__ = ["FACTS", "ProvenanceService", "ToldOrigin"]
 log = logging.getLogger(__name__)
 
 FACTS = (
-    "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters", "weights_bytes", "context_length",
-    "backend", "where", "threads", "size",
+    "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters",
+    "weights_bytes", "context_length", "backend", "where", "threads", "size",
 )  # fmt: skip
 """What is kept of the model's `ModelInfo`."""
 _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
@@ -38,7 +38,10 @@ _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "out
 
 @dataclass(frozen=True)
 class ToldOrigin:
-    """A reply with what it was made from; `origin` is None where that was not kept. `hash` is "" while it is not known."""
+    """A reply with what it was made from; `origin` is None where that was not kept.
+
+    `hash` is "" while it is not known.
+    """
 
     message: StoredMessage
     origin: Origin | None
@@ -80,7 +83,9 @@ class ToldOrigin:
 
 
 class ProvenanceService(QObject):
-    """Notes the origin of every reply of `session` when it begins; what the store cannot take stays in memory."""
+    """Notes the origin of every reply of `session` when it begins; what the store cannot take stays in
+    memory.
+    """
 
     def __init__(self, session: ChatSession, hashes: HashService, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -97,10 +102,14 @@ class ProvenanceService(QObject):
         """All that is known of a reply. Raises `StoreError`."""
         library = self._session.library
         origin = self._unsaved.get(message_id) or library.origins(message_id).load(message_id)
-        found = ToldOrigin(library.of(message_id).message(message_id), origin, self._session.tokens(message_id))
+        found = ToldOrigin(
+            library.of(message_id).message(message_id), origin, self._session.tokens(message_id)
+        )
         if not found.path:
             return found
-        return dataclasses.replace(found, hash=self.hashes.hash_of(found.path, str(found.model.get("identity", ""))))
+        return dataclasses.replace(
+            found, hash=self.hashes.hash_of(found.path, str(found.model.get("identity", "")))
+        )
 
     def identity_of_loaded(self) -> str:
         """What tells the loaded model's files from others; "" for none."""
@@ -121,10 +130,13 @@ class ProvenanceService(QObject):
     @Slot(int, object, int)
     def _on_begun(self, message_id: int, request: ChatRequest, known: int) -> None:
         session, model = self._session, self._session.model
-        settings: dict[str, Any] = {type(each).__name__: each.to_json() for each in (getattr(request, name) for name in _OF_REQUEST)}
+        settings: dict[str, Any] = {
+            type(each).__name__: each.to_json() for each in (getattr(request, name) for name in _OF_REQUEST)
+        }
         settings |= {type(each).__name__: each.to_json() for each in session.loaded_with}
         facts: dict[str, Any] = {
-            "engine": version(), "started": time.time(), "known": known, "plain": request.plain, "settings": settings,
+            "engine": version(), "started": time.time(), "known": known, "plain": request.plain,
+            "settings": settings,
         }  # fmt: skip
         if model is not None:
             about = {name: getattr(model, name) for name in FACTS}

@@ -16,12 +16,22 @@ from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
 from engine.units import size_text
 
-__all__ = ["SettingRow", "as_json", "facts_rows", "prompt_pieces", "prompt_words", "setting_rows", "value_words"]
+__all__ = [
+    "SettingRow",
+    "as_json",
+    "facts_rows",
+    "prompt_pieces",
+    "prompt_words",
+    "setting_rows",
+    "value_words",
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
-    """One setting that was in force: `default` is its usual value in words where it was another one, else empty."""
+    """One setting that was in force: `default` is its usual value in words where it was another one, else
+    empty.
+    """
 
     pane: str
     label: str
@@ -31,7 +41,11 @@ class SettingRow:
 
 def facts_rows(told: ToldOrigin, hash_words: str) -> list[tuple[str, str]]:
     """(title, words) of model, machine, seed, times and end; what is not known is left out."""
-    model, stats, facts = told.model, stats_of(told.message.stats), told.origin.facts if told.origin is not None else {}
+    model, stats, facts = (
+        told.model,
+        stats_of(told.message.stats),
+        told.origin.facts if told.origin is not None else {},
+    )
     started = facts.get("started")
     adapters = told.settings(AdapterSettings).get("adapters") or ()
     rows = [
@@ -41,7 +55,12 @@ def facts_rows(told: ToldOrigin, hash_words: str) -> list[tuple[str, str]]:
         ("Size", _size(model)),
         ("Adapters", "\n".join(map(str, adapters)) or ("none" if model else "")),
         ("Ran on", _place(model)),
-        ("Written", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started)) if isinstance(started, int | float) else ""),
+        (
+            "Written",
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started))
+            if isinstance(started, int | float)
+            else "",
+        ),
     ]
     if stats is not None:
         cached = f", {stats.cached_tokens:,} of them from the cache" if stats.cached_tokens else ""
@@ -49,12 +68,21 @@ def facts_rows(told: ToldOrigin, hash_words: str) -> list[tuple[str, str]]:
             ("Prompt", f"{stats.prompt_tokens:,} tokens{cached}"),
             ("Reply", f"{stats.new_tokens:,} tokens"),
             ("Seed", f"{stats.seed}{_drawn(told)}"),
-            ("Reading the prompt", _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second)),
+            (
+                "Reading the prompt",
+                _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second),
+            ),
             ("First token after", f"{stats.first_token_seconds:.2f} s" if stats.first_token_seconds else ""),
-            ("Writing", _speed(max(0, stats.new_tokens - 1), stats.decode_seconds, stats.decode_tokens_per_second)),
+            (
+                "Writing",
+                _speed(max(0, stats.new_tokens - 1), stats.decode_seconds, stats.decode_tokens_per_second),
+            ),
             ("Drafting", drafting_text(stats)),
         ]
-    rows += [("Ended", reason_text(told.message.stats)), ("Trouble", str(told.message.stats.get("error", "")))]
+    rows += [
+        ("Ended", reason_text(told.message.stats)),
+        ("Trouble", str(told.message.stats.get("error", ""))),
+    ]
     rows += [("Inglenook", str(facts.get("engine", "")))]
     return [(title, words) for title, words in rows if words]
 
@@ -96,7 +124,10 @@ def setting_rows(told: ToldOrigin) -> list[SettingRow]:
         values = told.settings(cls)
         for field in dataclasses.fields(cls) if values else ():  # type: ignore[arg-type]
             if field.name in values:
-                now, usual = value_words(cls, field.name, values[field.name]), value_words(cls, field.name, field.default)
+                now, usual = (
+                    value_words(cls, field.name, values[field.name]),
+                    value_words(cls, field.name, field.default),
+                )
                 found.append(SettingRow(pane, setting_info(field).label, now, usual if now != usual else ""))
     return found
 

@@ -1,4 +1,6 @@
-"""A reply made again from its exact prompt with the same settings and seed, outside every chat, and compared token by token."""
+"""A reply made again from its exact prompt with the same settings and seed, outside every chat, and
+compared token by token.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ _CUT = ("cancelled", "time_limit")
 
 @dataclass(frozen=True)
 class Compared:
-    """What a replay came to: `same` tokens are identical; at the first difference, `there` was written and `here` is now ("" at an end)."""
+    """What a replay came to: `same` tokens are identical; at the first difference, `there` was written and
+    `here` is now ("" at an end).
+    """
 
     same: int
     total: int
@@ -54,7 +58,11 @@ class Compared:
         """For people."""
         if self.identical:
             return f"Identical, {_tokens(self.total)}."
-        place = f"The first {_tokens(self.same)} are identical" if self.same else "The first token differs already"
+        place = (
+            f"The first {_tokens(self.same)} are identical"
+            if self.same
+            else "The first token differs already"
+        )
         there = f"the reply has “{self.there}”" if self.there else "the reply ends"
         here = f"the replay writes “{self.here}”" if self.here else "the replay ends"
         return f"{place}; then {there}, and {here}."
@@ -65,7 +73,8 @@ class Replay(QObject):
 
     Signals:
         progress(str words, int done, int total)
-        ended(object compared, str sentence): a `Compared`, or None with what went wrong; with an empty sentence it was stopped.
+        ended(object compared, str sentence): a `Compared`, or None with what went wrong; with an empty
+        sentence it was stopped.
     """
 
     progress = Signal(str, int, int)
@@ -77,9 +86,15 @@ class Replay(QObject):
         expected = told.expected
         request = replay_request(told)
         trace = told.trace
-        pieces = tuple(trace.token(index).text for index in range(told.known, told.known + len(expected))) if trace is not None else ()
+        pieces = (
+            tuple(trace.token(index).text for index in range(told.known, told.known + len(expected)))
+            if trace is not None
+            else ()
+        )
         self._job: Job | None = session.replies.engine.ask(
-            lambda source, stop: _replayed(source, request, expected, pieces, stop), self._on_told, self._on_ended
+            lambda source, stop: _replayed(source, request, expected, pieces, stop),
+            self._on_told,
+            self._on_ended,
         )
         session.replies.begun.connect(self.stop)
 
@@ -102,7 +117,9 @@ class Replay(QObject):
 
 
 def replay_request(told: ToldOrigin) -> ChatRequest:
-    """The request that asks for the reply again: its own prompt and settings, the seed that was drawn, cut where it was cut."""
+    """The request that asks for the reply again: its own prompt and settings, the seed that was drawn, cut
+    where it was cut.
+    """
     assert told.origin is not None
     stats, reason, length = stats_of(told.message.stats), told.message.stats.get("reason"), len(told.expected)
     sampler = SamplerSettings.from_json(told.settings(SamplerSettings))
@@ -116,7 +133,9 @@ def replay_request(told: ToldOrigin) -> ChatRequest:
         speculation=SpeculationSettings.from_json(told.settings(SpeculationSettings)),
         constraint=ConstraintSettings.from_json(told.settings(ConstraintSettings)),
         guidance=GuidanceSettings.from_json(told.settings(GuidanceSettings)),
-        output=dataclasses.replace(OutputSettings.from_json(told.settings(OutputSettings)), alternatives=0, stream_interval=1),
+        output=dataclasses.replace(
+            OutputSettings.from_json(told.settings(OutputSettings)), alternatives=0, stream_interval=1
+        ),
         adapters=AdapterSettings.from_json(told.settings(AdapterSettings)),
         plain=bool(told.origin.facts.get("plain", False)),
         replayed=told.origin.prompt,
@@ -140,35 +159,58 @@ def why_not(told: ToldOrigin, model: ModelInfo | None, state: str) -> str:
     return "" if state == "idle" else "Wait until the engine is free."
 
 
-def doubts(told: ToldOrigin, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str) -> list[str]:
-    """What is not as it was, so that a replay may differ; sentences for people, none when nothing speaks against it."""
+def doubts(
+    told: ToldOrigin, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str
+) -> list[str]:
+    """What is not as it was, so that a replay may differ; sentences for people, none when nothing speaks
+    against it.
+    """
     if told.origin is None or model is None:
         return []
     was, found = told.model, list[str]()
     if was.get("identity") != identity:
-        found.append(f"The loaded model is {model.name}, whose files are others than those of “{was.get('name', 'the model')}” then.")
+        found.append(
+            f"The loaded model is {model.name}, whose files are others than those of "
+            f"“{was.get('name', 'the model')}” then."
+        )
     if (was.get("backend"), was.get("where")) != (model.backend, model.where):
-        found.append(f"It ran on {_place(was.get('backend'), was.get('where'))}; now {_place(model.backend, model.where)} is used.")
+        found.append(
+            f"It ran on {_place(was.get('backend'), was.get('where'))}; now "
+            f"{_place(model.backend, model.where)} is used."
+        )
     if was.get("threads") != model.threads and not model.where:
         found.append(f"It was computed by {was.get('threads')} threads; now there are {model.threads}.")
     for cls, now in zip((LoadSettings, CacheSettings), loaded, strict=True):
         then, present = told.settings(cls), now.to_json()
         names = [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]
         if names:
-            found.append(f"The model was loaded with another {' and another '.join(_MATTERING[cls][name] for name in names)}.")
+            found.append(
+                "The model was loaded with another "
+                f"{' and another '.join(_MATTERING[cls][name] for name in names)}."
+            )
     if told.origin.facts.get("engine") != version():
-        found.append(f"It was written by version {told.origin.facts.get('engine') or 'unknown'}; this is {version()}.")
+        found.append(
+            f"It was written by version {told.origin.facts.get('engine') or 'unknown'}; this is {version()}."
+        )
     if told.origin.prompt is not None and not told.origin.prompt.exact:
-        found.append("A part of its prompt was in the cache since an earlier session, and how that was read is not known.")
+        found.append(
+            "A part of its prompt was in the cache since an earlier session, and how that was read is not "
+            "known."
+        )
     sampler = told.settings(SamplerSettings)
-    if told.settings(SpeculationSettings).get("method") == "model" and sampler.get("seed") is None and sampler.get("temperature", 0) > 0:
+    if (
+        told.settings(SpeculationSettings).get("method") == "model"
+        and sampler.get("seed") is None
+        and sampler.get("temperature", 0) > 0
+    ):
         found.append("A draft model guessed without a fixed seed, so that its guesses followed the clock.")
     return found
 
 
 _MATTERING: dict[type, dict[str, str]] = {
     LoadSettings: {
-        "quantise": "quantisation while loading", "quantise_head": "quantisation of the head", "prompt_bits": "precision of prompts",
+        "quantise": "quantisation while loading", "quantise_head": "quantisation of the head",
+        "prompt_bits": "precision of prompts",
         "chat_template": "chat template",
     },
     CacheSettings: {"dtype": "cache type", "value_dtype": "cache type of values"},
@@ -176,7 +218,10 @@ _MATTERING: dict[type, dict[str, str]] = {
 
 
 def _place(backend: object, where: object) -> str:
-    return str(where or {"cpu": "the processor", "reference": "the reference backend"}.get(str(backend), "another device"))
+    return str(
+        where
+        or {"cpu": "the processor", "reference": "the reference backend"}.get(str(backend), "another device")
+    )
 
 
 def _tokens(count: int) -> str:
@@ -184,7 +229,11 @@ def _tokens(count: int) -> str:
 
 
 def _replayed(
-    source: ChatSource, request: ChatRequest, expected: Sequence[int], pieces: Sequence[str], stop: threading.Event
+    source: ChatSource,
+    request: ChatRequest,
+    expected: Sequence[int],
+    pieces: Sequence[str],
+    stop: threading.Event,
 ) -> Generator[tuple[str, int, int], None, Compared | None]:
     """Progress, then what came of it; None when it was stopped. Ends at the first difference."""
     events = source.stream(request, stop)
@@ -199,7 +248,9 @@ def _replayed(
                 wrong = _first_other(event.tokens, expected[same:])
                 if wrong is not None:
                     same += wrong
-                    return Compared(same, len(expected), "".join(pieces[same : same + 1]), event.tokens[wrong].text)
+                    return Compared(
+                        same, len(expected), "".join(pieces[same : same + 1]), event.tokens[wrong].text
+                    )
                 same += len(event.tokens)
                 yield "Writing the reply again", same, len(expected)
     if stop.is_set():

@@ -1,4 +1,6 @@
-"""AutomaticTurns: where participants speak to each other, each complete reply is followed by the next until it is the user's turn."""
+"""AutomaticTurns: where participants speak to each other, each complete reply is followed by the next
+until it is the user's turn.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class AutomaticTurns(QObject):
 
     @Slot(str)
     def _on_state(self, state: str) -> None:
-        self._stopped = state == "stopping" or (self._stopped and state != "prefill")  # also where the reply was complete by then
+        # also where the reply was complete by then
+        self._stopped = state == "stopping" or (self._stopped and state != "prefill")
         if state != "idle" or self._ended is None or self._session.state != "idle":
             return
         (conversation, message), self._ended = self._ended, None

@@ -1,8 +1,11 @@
-"""ChatSession: what the window talks to. The state of a conversation's turn, and the only caller of engine room and store.
+"""ChatSession: what the window talks to.
 
-One turn: `submit` saves the user's message and shows it, adds an empty running reply, and asks the engine; what
-arrives (`reply_runner.py`) reaches the item model once a frame and the store five times a second; the end is saved with its
-statistics. A reply belongs to its own conversation: the user may look at another one meanwhile.
+The state of a conversation's turn, and the only caller of engine room and store.
+
+One turn: `submit` saves the user's message and shows it, adds an empty running reply, and asks the engine;
+what arrives (`reply_runner.py`) reaches the item model once a frame and the store five times a second; the
+end is saved with its statistics. A reply belongs to its own conversation: the user may look at another one
+meanwhile.
 """
 
 from __future__ import annotations
@@ -24,24 +27,21 @@ from desktop.settings import MODEL_SETTINGS
 from desktop.store.conversations.temporary import Library
 from desktop.store.settings.preferences import Preferences
 from engine.core import ChatSource, ModelInfo
-from engine.settings import (
-    CacheSettings,
-    LoadSettings,
-    Settings,
-    SpeculationSettings,
-)
+from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
 
 __all__ = ["ChatSession"]
 
 
 class ChatSession(NotebookSession):
-    """The open conversation and the running reply. Lives on the GUI thread; methods that return False said why in `notice`.
+    """The open conversation and the running reply.
+
+    Lives on the GUI thread; methods that return False said why in `notice`.
 
     Signals, with those of `TurnSession`, `ConversationSession` and `SettingsSession`:
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
-        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no model is loaded.
-        measured(object): what a task given to `measure` came to; None when it failed.
+        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no
+        model is loaded. measured(object): what a task given to `measure` came to; None when it failed.
     """
 
     progress = Signal(str, int, int)
@@ -71,16 +71,21 @@ class ChatSession(NotebookSession):
         self._template_given = False
 
     def close(self) -> bool:
-        """Save what runs, release the model and end the engine's thread; False when that did not end in time."""
+        """Save what runs, release the model and end the engine's thread; False when that did not end in
+        time.
+        """
         self._save_preferences()
         ended = [self._runner.close(), self.drafts.close()]
         self._save_preferences()  # what came with the last events
         return all(ended)
 
-    # -- model --------------------------------------------------------------------------------------------------------
+    # -- model
+    # --------------------------------------------------------------------------------------------------------
 
     def open_model(self, path: str | Path) -> None:
-        """Load a model in place of the present one, with what is kept for it and the settings of the Model and Context panes."""
+        """Load a model in place of the present one, with what is kept for it and the settings of the Model
+        and Context panes.
+        """
         self._outdated_told, self._asked_path = False, str(path)
         self._use_model(str(path))
         self._loaded_with = (self.settings(LoadSettings), self.settings(CacheSettings))
@@ -98,18 +103,22 @@ class ChatSession(NotebookSession):
 
     @property
     def base_model(self) -> bool:
-        """Whether the loaded model has no chat template, neither its own nor the user's: it continues texts."""
+        """Whether the loaded model has no chat template, neither its own nor the user's: it continues
+        texts.
+        """
         return self.model is not None and not self.model.has_chat_template and not self._template_given
 
     def reload_model(self) -> None:
-        """Load the present model again, so that changed settings take effect, or the one that was asked for and is not there."""
+        """Load the present model again, so that changed settings take effect, or the one that was asked
+        for and is not there.
+        """
         path = self.model.path if self.model is not None else self._asked_path
         if path:
             self.open_model(path)
 
     def reload_with(self, settings: LoadSettings) -> None:
-        """Put settings in force and load the present model with them, or the one whose device failed; while it answers, that is left
-        to the user.
+        """Put settings in force and load the present model with them, or the one whose device failed; while
+        it answers, that is left to the user.
         """
         path = self.model.path if self.model is not None else self._asked_path
         free = self.state in ("idle", "no_model") and bool(path)
@@ -129,7 +138,9 @@ class ChatSession(NotebookSession):
             self._engine.stop()
 
     def make_room(self) -> None:
-        """The user has acted: what that changes is painted before the model's threads have every core again."""
+        """The user has acted: what that changes is painted before the model's threads have every core
+        again.
+        """
         self._engine.make_room()
 
     def measure(self, make_generator: MakeGenerator) -> None:
@@ -137,7 +148,9 @@ class ChatSession(NotebookSession):
         self._engine.run_aside(make_generator)
 
     def ask(self, question: Callable[[ChatSource], Any]) -> int:
-        """Have something small found out from the loaded model, on its thread, once nothing runs there; the number is that of `asked`."""
+        """Have something small found out from the loaded model, on its thread, once nothing runs there;
+        the number is that of `asked`.
+        """
         self._question += 1
         number = self._question
 
@@ -152,7 +165,8 @@ class ChatSession(NotebookSession):
         """Write without a drafter in the open conversation."""
         return self.set_settings(dataclasses.replace(self.settings(SpeculationSettings), method="none"))
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _settings_put(self, cls: type[Settings]) -> None:
         super()._settings_put(cls)
@@ -169,7 +183,8 @@ class ChatSession(NotebookSession):
 
     @Slot(str)
     def _on_state(self, state: str) -> None:
-        if state in ("idle", "no_model"):  # a model that was asked for and did not come leaves its settings behind
+        # a model that was asked for and did not come leaves its settings behind
+        if state in ("idle", "no_model"):
             self._take_model(self.model)
         self.state_changed.emit(state)
 
@@ -189,7 +204,9 @@ class ChatSession(NotebookSession):
 
     def _take_model(self, info: ModelInfo | None) -> None:
         """The settings of the loaded model, or of none."""
-        self._use_model(info.path if info is not None else "", dict(info.defaults) if info is not None else {})
+        self._use_model(
+            info.path if info is not None else "", dict(info.defaults) if info is not None else {}
+        )
 
     @told
     def _remember_model(self, path: str) -> bool:

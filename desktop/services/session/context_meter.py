@@ -1,4 +1,6 @@
-"""What the context holds, what of it is cached, and what the next message will cost; counted on the engine's thread while it is free."""
+"""What the context holds, what of it is cached, and what the next message will cost; counted on the
+engine's thread while it is free.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,10 @@ _CHARACTERS = 4.0
 
 @dataclass(frozen=True)
 class Measured:
-    """Tokens. `system`, `messages` and `draft` come to `used`, of `length`; `cached` of them need no reading, `next_read` will be read
-    by the next reply. `starts` are (message id, first token, behind its last) of each message that is read; `rate` tokens read in a
-    second, 0 while not known. `about`: typed text is estimated, because the engine is busy.
+    """Tokens. `system`, `messages` and `draft` come to `used`, of `length`; `cached` of them need no reading,
+    `next_read` will be read by the next reply. `starts` are (message id, first token, behind its last) of
+    each message that is read; `rate` tokens read in a second, 0 while not known. `about`: typed text is
+    estimated, because the engine is busy.
     """
 
     length: int = 0
@@ -64,11 +67,14 @@ def cost_words(tokens: int, rate: float) -> str:
     if rate <= 0:
         return words
     seconds = tokens / rate
-    return f"{words}, {'less than 1 s' if seconds < 1 else f'about {seconds:.0f} s' if seconds < 100 else f'about {seconds / 60:.0f} min'}"
+    if seconds < 1:
+        return f"{words}, less than 1 s"
+    return f"{words}, about {f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'}"
 
 
 class ContextMeter(QObject):
-    """Measures the open conversation with what is typed; nothing runs on the GUI thread, and typing is not waited for.
+    """Measures the open conversation with what is typed; nothing runs on the GUI thread, and typing is not
+    waited for.
 
     Signals:
         changed(object): another `Measured`.
@@ -146,7 +152,12 @@ class ContextMeter(QObject):
         draft = self._about()
         self._tell(
             dataclasses.replace(
-                now, length=stats.context_length, messages=messages, cached=stats.context_tokens, draft=draft, about=bool(draft)
+                now,
+                length=stats.context_length,
+                messages=messages,
+                cached=stats.context_tokens,
+                draft=draft,
+                about=bool(draft),
             )
         )
 
@@ -168,7 +179,8 @@ class ContextMeter(QObject):
             return
         self._counted_draft = self._draft
         draft = self._draft.strip("\n").rstrip()
-        # Without a draft a question stands for it: templates want one, and its place is what a message costs at least.
+        # Without a draft a question stands for it: templates want one, and its place is what a message costs
+        # at least.
         messages, ids = session.next_messages(draft)
         request = ChatRequest(
             messages,
@@ -186,7 +198,9 @@ class ContextMeter(QObject):
         if self._counted_draft != self._draft or result is None:
             self._later() if self._session.model is not None else self._tell(Measured())
         if isinstance(result, str):
-            self._tell(dataclasses.replace(Measured(), length=self.measured.length, rate=self._rate, trouble=result))
+            self._tell(
+                dataclasses.replace(Measured(), length=self.measured.length, rate=self._rate, trouble=result)
+            )
         elif result is not None:
             self._tell(self._sorted(result, ids))
 
@@ -204,8 +218,9 @@ class ContextMeter(QObject):
             self._characters = max(1.0, len(self._counted_draft) / max(1, draft))
         prompt = sum(shares[:system])
         return Measured(
-            found.context_length, prompt, sum(shares) - prompt, 0 if empty else draft, min(found.cached_tokens, sum(shares) + draft),
-            found.dropped_messages, self._rate, starts=tuple(starts),
+            found.context_length, prompt, sum(shares) - prompt, 0 if empty else draft,
+            min(found.cached_tokens, sum(shares) + draft), found.dropped_messages, self._rate,
+            starts=tuple(starts),
         )  # fmt: skip
 
     def _tell(self, measured: Measured) -> None:
@@ -214,7 +229,9 @@ class ContextMeter(QObject):
             self.changed.emit(measured)
 
 
-def _foreseen(source: ChatSource, request: ChatRequest, stop: threading.Event) -> Generator[None, None, Foreseen | str]:
+def _foreseen(
+    source: ChatSource, request: ChatRequest, stop: threading.Event
+) -> Generator[None, None, Foreseen | str]:
     yield from ()
     try:
         return source.foresee(request)

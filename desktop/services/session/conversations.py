@@ -1,4 +1,6 @@
-"""The part of a session that shows conversations: which one is open, its path of messages, and what can be taken back."""
+"""The part of a session that shows conversations: which one is open, its path of messages, and what can be
+taken back.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,22 @@ __all__ = ["ConversationSession"]
 
 
 class ConversationSession(PlacedSession):
-    """The list of conversations and the open one. A reply that runs in any of them goes on, whichever is open.
+    """The list of conversations and the open one.
 
-    `messages` and `conversations` are the item models of the transcript and the sidebar; `error_details` has the traceback
-    of the last bug told.
+    A reply that runs in any of them goes on, whichever is open.
+
+    `messages` and `conversations` are the item models of the transcript and the sidebar; `error_details` has
+    the traceback of the last bug told.
 
     Signals:
         stats_changed(object, str reason): the `Stats` (or None) of the latest reply of the open conversation.
-        running_changed(object): the `Stats` so far of the reply that runs in the open conversation, a few times a second.
-        avoided(int count, str text): a banned text was taken back, the `count`-th of the reply that runs in the open conversation.
-        conversation_changed(int): another conversation is open.
+        running_changed(object): the `Stats` so far of the reply that runs in the open conversation, a few
+        times a second. avoided(int count, str text): a banned text was taken back, the `count`-th of the
+        reply that runs in the open conversation. conversation_changed(int): another conversation is open.
         title_changed(str): the open conversation's title.
         undo_available(bool, str what)
-        library_changed(): conversations and folders came, went or changed by something else than this session.
+        library_changed(): conversations and folders came, went or changed by something else than this
+        session.
     """
 
     stats_changed = Signal(object, str)
@@ -53,7 +58,12 @@ class ConversationSession(PlacedSession):
     _PLACE = (*PlacedSession._PLACE, "_kind_of", "_kind")
 
     def __init__(
-        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
+        self,
+        library: Library,
+        preferences: Preferences,
+        open_chat: OpenChat,
+        describe: Describe,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(library, preferences, parent)
         self.messages = MessagesModel(self)
@@ -89,7 +99,9 @@ class ConversationSession(PlacedSession):
 
     @property
     def notebook(self) -> bool:
-        """Whether the open conversation is a notebook; False where the store cannot tell, because its file was just replaced."""
+        """Whether the open conversation is a notebook; False where the store cannot tell, because its file
+        was just replaced.
+        """
         if self._kind_of != self._conversation:
             try:
                 kind = self._of_open.get(self._conversation).kind if self._conversation else ""
@@ -104,9 +116,11 @@ class ConversationSession(PlacedSession):
 
     @told
     def restore(self, first: int = -1) -> bool:
-        """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had to be repaired.
+        """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had
+        to be repaired.
 
-        With `first` only so many chats are listed, unless the one to open is further down; `list_all` brings the others.
+        With `first` only so many chats are listed, unless the one to open is further down; `list_all` brings
+        the others.
         """
         for sentence in (*self.library.kept.notices, *self.preferences.notices):
             self.notice.emit(sentence, "warning")
@@ -126,9 +140,13 @@ class ConversationSession(PlacedSession):
 
     @told
     def new_conversation(self) -> bool:
-        """Open an empty conversation; one that is there already, with nothing unsent, is used, so that they do not pile up."""
+        """Open an empty conversation; one that is there already, with nothing unsent, is used, so that
+        they do not pile up.
+        """
         newest, drafts = self._newest(), DraftStore(self.library.database)
-        if newest is not None and not (newest.title or self.library.kept.path(newest.id) or drafts.get(newest.id)):
+        if newest is not None and not (
+            newest.title or self.library.kept.path(newest.id) or drafts.get(newest.id)
+        ):
             return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
@@ -136,7 +154,9 @@ class ConversationSession(PlacedSession):
 
     @told
     def new_temporary(self) -> bool:
-        """Open an empty conversation that is never written down and in no list; it is forgotten when another one is opened."""
+        """Open an empty conversation that is never written down and in no list; it is forgotten when
+        another one is opened.
+        """
         return self._open(self.library.temporary.create().id)
 
     @told
@@ -145,7 +165,10 @@ class ConversationSession(PlacedSession):
         if not self.temporary:
             return False
         if self.replying_in == self._conversation:
-            self.notice.emit("A reply is still being written here: stop it with Esc or wait, then keep the chat.", "warning")
+            self.notice.emit(
+                "A reply is still being written here: stop it with Esc or wait, then keep the chat.",
+                "warning",
+            )
             return False
         self._conversation = self.library.keep(self._conversation).id
         self._touched(self._conversation)
@@ -177,7 +200,9 @@ class ConversationSession(PlacedSession):
 
     @told
     def delete_conversations(self, ids: Collection[int]) -> bool:
-        """Take several out of the list, to be brought back by one undo; a reply that runs in one of them is stopped."""
+        """Take several out of the list, to be brought back by one undo; a reply that runs in one of them
+        is stopped.
+        """
         if self.replying_in in ids:
             self.stop()
         if self._conversation in ids and is_temporary(self._conversation):
@@ -205,7 +230,8 @@ class ConversationSession(PlacedSession):
 
     @told
     def catch_up(self, changed: Mapping[int, bool] = {}) -> bool:
-        """Conversations were written by another thread, as an import does: show the list as it is now, and the open one if it grew.
+        """Conversations were written by another thread, as an import does: show the list as it is now, and
+        the open one if it grew.
 
         `changed` maps the ids of those that came or grew to whether they are new.
         """
@@ -234,7 +260,9 @@ class ConversationSession(PlacedSession):
             return None
 
     def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
-        """Messages with all the words of `query`, latest first; none, with a notice, when the store has trouble."""
+        """Messages with all the words of `query`, latest first; none, with a notice, when the store has
+        trouble.
+        """
         try:
             return self.library.kept.search(query, limit)
         except StoreError as error:
@@ -272,7 +300,8 @@ class ConversationSession(PlacedSession):
         """Take back the latest deletion."""
         return self._undo.undo()
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _open(self, conversation_id: int) -> bool:
         before, standing = self._conversation, self._standing()
@@ -335,7 +364,9 @@ class ConversationSession(PlacedSession):
         return self._open(newest.id) if newest is not None else self.new_conversation()
 
     def _newest(self) -> ConversationSummary | None:
-        """The latest kept conversation of the list: reading 10,000 again to know it takes longer than a frame."""
+        """The latest kept conversation of the list: reading 10,000 again to know it takes longer than a
+        frame.
+        """
         return next((row for row in self.conversations.summaries() if row.id < FIRST_TEMPORARY), None)
 
     def _restore_message(self, message_id: int) -> None:
@@ -345,7 +376,9 @@ class ConversationSession(PlacedSession):
         except StoreError as error:
             if not is_temporary(message_id):
                 raise
-            raise StoreError("That message was in a temporary chat, which was left and is forgotten.") from error
+            raise StoreError(
+                "That message was in a temporary chat, which was left and is forgotten."
+            ) from error
         store.undelete_message(message_id)
         if store.get(conversation_id).deleted:
             self.library.of(conversation_id).restore(conversation_id)
@@ -361,7 +394,9 @@ class ConversationSession(PlacedSession):
     @told
     def _on_changed(self, message_id: int) -> bool:
         if find_item(self.messages, message_id) is not None:
-            self.messages.replace(message_id, self._runner.item(self.library.of(message_id).message(message_id)))
+            self.messages.replace(
+                message_id, self._runner.item(self.library.of(message_id).message(message_id))
+            )
         return True
 
     @Slot(int, object)

@@ -1,4 +1,6 @@
-"""The part of a session that writes notebooks: a document that the user and the model write in turn, without a template."""
+"""The part of a session that writes notebooks: a document that the user and the model write in turn,
+without a template.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ SETTLED_CHARACTERS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An open notebook's document. What a model writes, while `running`, goes in at the character `place`; `stretch` is where the
-    last written stretch begins and ends, (0, 0) for none. `footer` and `notice` are those of a reply.
+    """An open notebook's document. What a model writes, while `running`, goes in at the character `place`;
+    `stretch` is where the last written stretch begins and ends, (0, 0) for none. `footer` and `notice` are
+    those of a reply.
     """
 
     message_id: int
@@ -45,7 +48,8 @@ class NotebookSession(TurnSession):
     """Saves what is typed into the open notebook, and has it written on.
 
     Signals:
-        document_shown(): another notebook is open, or its document was changed by something else than its page.
+        document_shown(): another notebook is open, or its document was changed by something else than its
+        page.
     """
 
     document_shown = Signal()
@@ -54,7 +58,12 @@ class NotebookSession(TurnSession):
     def new_notebook(self) -> bool:
         """Open an empty notebook; the newest conversation, where it is one, is used."""
         newest = self._newest()
-        if newest is not None and not newest.title and newest.kind == NOTEBOOK and not self.library.kept.path(newest.id)[0].text:
+        if (
+            newest is not None
+            and not newest.title
+            and newest.kind == NOTEBOOK
+            and not self.library.kept.path(newest.id)[0].text
+        ):
             return self._open(newest.id)
         made = self.library.kept.create(kind=NOTEBOOK)
         self._touched(made.id)
@@ -66,7 +75,9 @@ class NotebookSession(TurnSession):
         return self._open(self.library.temporary.create(kind=NOTEBOOK).id)
 
     def document(self) -> Document | None:
-        """The open notebook's document as it is now; None where a chat is open or the store has trouble, of which a notice tells."""
+        """The open notebook's document as it is now; None where a chat is open or the store has trouble,
+        of which a notice tells.
+        """
         try:
             if not self.notebook:
                 return None
@@ -79,14 +90,23 @@ class NotebookSession(TurnSession):
         reply = self._runner.growing
         if reply is not None and reply.message_id == message.id:
             item = self._runner.item(message)
-            return Document(message.id, reply.whole, True, len(reply.text), (reply.begun, len(reply.text)), "", item.notice)
+            return Document(
+                message.id,
+                reply.whole,
+                True,
+                len(reply.text),
+                (reply.begun, len(reply.text)),
+                "",
+                item.notice,
+            )
         item = self._runner.item(message)
         stretch = message.stats.get(STRETCH, (0, 0))
         ended = self._runner.unsaved.find(message.id)
         stretch = ended.stats.get(STRETCH, stretch) if ended is not None else stretch
         start, end = stretch if _is_stretch(stretch, len(item.text)) else (0, 0)
         said = "" if message.state == "running" else item.notice
-        if message.state == "stopped" and not message.stats:  # who was writing is not known: it may have been the user
+        # who was writing is not known: it may have been the user
+        if message.state == "stopped" and not message.stats:
             said = "Inglenook ended while this was being written; what had been saved is here."
         return Document(message.id, item.text, stretch=(start, end), footer=item.footer, notice=said)
 
@@ -97,7 +117,9 @@ class NotebookSession(TurnSession):
         return path[0]
 
     def save_document(self, message_id: int, text: str, settled: bool = True) -> bool:
-        """Save what was typed; False, without a notice, when that is not possible now. Not while a reply is written into it.
+        """Save what was typed; False, without a notice, when that is not possible now.
+
+        Not while a reply is written into it.
 
         Only a text that is `settled`, or short, can be found by a search.
         """
@@ -105,7 +127,8 @@ class NotebookSession(TurnSession):
             return True
         unsaved = self._runner.unsaved
         try:
-            if (ended := unsaved.find(message_id)) is not None:  # its end would put an older text in the place of this one
+            # its end would put an older text in the place of this one
+            if (ended := unsaved.find(message_id)) is not None:
                 unsaved.put(message_id, ended._replace(text=text))
                 unsaved.save()
                 if unsaved.find(message_id) is not None:
@@ -119,18 +142,25 @@ class NotebookSession(TurnSession):
 
     @told
     def write_on(
-        self, head: str, tail: str = "", ids: Sequence[int] = (), other_seed: bool = False, trace: TokenTrace | None = None
+        self,
+        head: str,
+        tail: str = "",
+        ids: Sequence[int] = (),
+        other_seed: bool = False,
+        trace: TokenTrace | None = None,
     ) -> bool:
-        """Have the open notebook's document written on behind `head`, whose exact token ids are `ids` where they are known; `tail`
-        stays behind what is written, and is not read. `trace` are the tokens of `head` where another one was chosen. False, with a
-        notice, when that cannot begin.
+        """Have the open notebook's document written on behind `head`, whose exact token ids are `ids` where
+        they are known; `tail` stays behind what is written, and is not read. `trace` are the tokens of `head`
+        where another one was chosen. False, with a notice, when that cannot begin.
         """
         if not self.notebook or not self._ready():
             return False
         self._look_around()
         self._runner.unsaved.save()
         if self._runner.unsaved.find(self._stored_document().id) is not None:
-            self.notice.emit("The last stretch is not saved yet: make room on the disk, then write on.", "error")
+            self.notice.emit(
+                "The last stretch is not saved yet: make room on the disk, then write on.", "error"
+            )
             return False
         self._of_open.set_text(self._stored_document().id, head + tail, settled=False)
         source = self._stored_document()
@@ -138,7 +168,10 @@ class NotebookSession(TurnSession):
             self._runner.put_tokens(source.id, trace)
         request = self.document_request(head, ids)
         if other_seed and request.sampler.seed is not None:
-            request = dataclasses.replace(request, sampler=dataclasses.replace(request.sampler, seed=random.SystemRandom().getrandbits(31)))
+            request = dataclasses.replace(
+                request,
+                sampler=dataclasses.replace(request.sampler, seed=random.SystemRandom().getrandbits(31)),
+            )
         if self.model is not None:
             self._of_open.set_model_path(self._conversation, self.model.path)
         self._of_open.resume(source.id)
@@ -167,7 +200,8 @@ class NotebookSession(TurnSession):
 
     @Slot(int, int)
     def _on_ended(self, conversation_id: int, message_id: int) -> None:
-        with contextlib.suppress(StoreError):  # the end of the reply could not be saved either, and its trouble is told
+        # the end of the reply could not be saved either, and its trouble is told
+        with contextlib.suppress(StoreError):
             self.library.of(message_id).name_after(message_id)
         super()._on_ended(conversation_id, message_id)
         if conversation_id == self._conversation and self.notebook:
@@ -175,7 +209,11 @@ class NotebookSession(TurnSession):
 
 
 def _is_stretch(found: object, length: int) -> bool:
-    if not isinstance(found, list | tuple) or len(found) != 2 or not all(isinstance(place, int) for place in found):
+    if (
+        not isinstance(found, list | tuple)
+        or len(found) != 2
+        or not all(isinstance(place, int) for place in found)
+    ):
         return False
     start, end = int(found[0]), int(found[1])
     return 0 <= start <= end <= length

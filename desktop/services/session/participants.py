@@ -1,4 +1,6 @@
-"""The part of a session that knows who takes part in the open conversation: named participants, the user's names, who answers next."""
+"""The part of a session that knows who takes part in the open conversation: named participants, the user's
+names, who answers next.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ class RoleSession(ConversationSession):
     _PLACE = (*ConversationSession._PLACE, "_roles", "_voices")
 
     def __init__(
-        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
+        self,
+        library: Library,
+        preferences: Preferences,
+        open_chat: OpenChat,
+        describe: Describe,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(library, preferences, open_chat, describe, parent)
         self._roles, self._voices = PLAIN, ()  # type: tuple[Roles, tuple[Voice, ...]]
@@ -55,7 +62,9 @@ class RoleSession(ConversationSession):
 
     @property
     def voices(self) -> tuple[Voice, ...]:
-        """The participants of the open conversation, personas under their present names; none in a plain chat."""
+        """The participants of the open conversation, personas under their present names; none in a plain
+        chat.
+        """
         return self._voices
 
     @told
@@ -75,13 +84,15 @@ class RoleSession(ConversationSession):
         return next((voice for voice in self._voices if voice.name.casefold() == name.casefold()), None)
 
     def next_messages(self, draft: str) -> tuple[tuple[Message, ...], list[int]]:
-        """What would be asked if `draft` were sent now, but for the reply's beginning; and for each message but the draft its id, 0 for
-        what is not shown.
+        """What would be asked if `draft` were sent now, but for the reply's beginning; and for each message
+        but the draft its id, 0 for what is not shown.
         """
         shown = [item for item in self.messages.items() if not item.running and item.role != HIDDEN]
         said = [Said(item.role, item.text, Spoken(item.speaker, item.persona)) for item in shown]
         said.append(Said("user", draft, self._signature()))
-        scene = self._scene(next_voice(self._roles, self._voices, said) or (self._voices[0] if self._voices else None))
+        scene = self._scene(
+            next_voice(self._roles, self._voices, said) or (self._voices[0] if self._voices else None)
+        )
         if scene is not None:
             found = scene.messages(said, begun=False)
         else:
@@ -107,19 +118,37 @@ class RoleSession(ConversationSession):
         persona = self._persona_of(participant.persona)
         if persona is None:
             return Voice(participant.name, participant.description)
-        prompt = "\n\n".join(part for part in (persona.system_prompt.strip(), participant.description.strip()) if part)
-        return Voice(persona.name.replace(":", " ").strip() or participant.name, prompt, persona.id, persona.preset, persona.model_path)
+        prompt = "\n\n".join(
+            part for part in (persona.system_prompt.strip(), participant.description.strip()) if part
+        )
+        return Voice(
+            persona.name.replace(":", " ").strip() or participant.name,
+            prompt,
+            persona.id,
+            persona.preset,
+            persona.model_path,
+        )
 
     def _persona_of(self, number: int) -> Persona | None:
         """A persona that is there and not deleted."""
-        return next((persona for persona in PersonaStore(self.library.database).list() if persona.id == number), None) if number else None
+        return (
+            next(
+                (persona for persona in PersonaStore(self.library.database).list() if persona.id == number),
+                None,
+            )
+            if number
+            else None
+        )
 
     def _signature(self) -> Spoken:
         """Who the user's next message is from."""
         return Spoken(self._roles.user) if self._voices else NOBODY
 
     def _next(self, path: Sequence[StoredMessage]) -> Spoken | None:
-        """Who answers behind `path` without being chosen; None for nobody. In a plain chat it is the persona."""
+        """Who answers behind `path` without being chosen; None for nobody.
+
+        In a plain chat it is the persona.
+        """
         if not self._voices:
             return Spoken(self.persona.name, self.persona.id) if self.persona is not None else NOBODY
         found = next_voice(self._roles, self._voices, said_of(path))
@@ -135,7 +164,9 @@ class RoleSession(ConversationSession):
         return Scene(prompt, self._voices, voice, self._roles.user, begins)
 
     def _voice_for(self, speaker: Spoken) -> Voice | None:
-        """The participant who speaks as `speaker`, or one made of the name where it takes part no more; None in a plain chat."""
+        """The participant who speaks as `speaker`, or one made of the name where it takes part no more;
+        None in a plain chat.
+        """
         if not self._voices:
             return None
         known = next((voice for voice in self._voices if voice.is_of(speaker)), None)
@@ -143,7 +174,9 @@ class RoleSession(ConversationSession):
 
     @contextlib.contextmanager
     def _speaking(self, voice: Voice | None) -> Iterator[None]:
-        """The settings in force are those of this participant's persona; those of the chat's persona where it is None."""
+        """The settings in force are those of this participant's persona; those of the chat's persona where
+        it is None.
+        """
         if voice is None:
             yield
             return

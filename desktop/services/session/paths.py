@@ -11,8 +11,12 @@ from engine.core import Message
 __all__ = ["find_item", "request_messages", "show_items"]
 
 
-def request_messages(system_prompt: str, path: Sequence[StoredMessage], last: int | None) -> tuple[Message, ...]:
-    """The system prompt (if any) and the messages of `path` up to and with `last`; None takes none of them."""
+def request_messages(
+    system_prompt: str, path: Sequence[StoredMessage], last: int | None
+) -> tuple[Message, ...]:
+    """The system prompt (if any) and the messages of `path` up to and with `last`; None takes none of
+    them.
+    """
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
@@ -29,10 +33,11 @@ def find_item(model: MessagesModel, message_id: int) -> MessageItem | None:
 
 
 def show_items(model: MessagesModel, wanted: Sequence[MessageItem]) -> None:
-    """Bring the model to `wanted` with the fewest changes, so that the transcript keeps its place and its painted rows.
+    """Bring the model to `wanted` with the fewest changes, so that the transcript keeps its place and its
+    painted rows.
 
-    Rows before the first other message are replaced only where they differ; at that place a variant replaces a variant;
-    what is below goes, and the rest is appended.
+    Rows before the first other message are replaced only where they differ; at that place a variant replaces
+    a variant; what is below goes, and the rest is appended.
     """
     present = model.items()
     common = 0

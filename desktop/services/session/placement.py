@@ -1,4 +1,6 @@
-"""The part of a session that knows where the open conversation stands: its folders, its persona, its system prompt."""
+"""The part of a session that knows where the open conversation stands: its folders, its persona, its
+system prompt.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ __all__ = ["PlacedSession", "Prompt", "is_temporary", "prompt_of"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The system prompt of a conversation. `own` is its own text, `inherited` what it has without one, from `source`
-    ("folder NAME" or "persona NAME", empty for none); where it does not `inherit`, there is only its own.
+    """The system prompt of a conversation. `own` is its own text, `inherited` what it has without one, from
+    `source` ("folder NAME" or "persona NAME", empty for none); where it does not `inherit`, there is only its
+    own.
     """
 
     own: str = ""
@@ -76,8 +79,8 @@ class PlacedSession(SettingsSession):
 
     @told
     def set_system_prompt(self, text: str, inherit: bool = True) -> bool:
-        """Replace the open conversation's own system prompt; an empty one takes that of persona or folder, if `inherit`, else there is
-        none.
+        """Replace the open conversation's own system prompt; an empty one takes that of persona or folder, if
+        `inherit`, else there is none.
         """
         self._of_open.set_system_prompt(self._conversation, text, inherit)
         self._look_around()
@@ -92,14 +95,18 @@ class PlacedSession(SettingsSession):
 
     @told
     def follow_place(self) -> bool:
-        """Read again what the open conversation has from its folders and its persona: one of them changed, or it was moved."""
+        """Read again what the open conversation has from its folders and its persona: one of them changed,
+        or it was moved.
+        """
         if self._conversation:
             self._look_around()
         return True
 
     @told
     def presets_edited(self, old: str = "", new: str = "") -> bool:
-        """Presets came, went or were changed; one called `old` is now called `new`, also for the personas that use it."""
+        """Presets came, went or were changed; one called `old` is now called `new`, also for the personas
+        that use it.
+        """
         if old:
             personas = PersonaStore(self.library.database)
             for persona in personas.list():
@@ -109,7 +116,9 @@ class PlacedSession(SettingsSession):
         return self.follow_place() and edited
 
     def _go_back(self, standing: Standing) -> None:
-        """Another conversation could not be opened: everything is told again of the one that is still shown."""
+        """Another conversation could not be opened: everything is told again of the one that is still
+        shown.
+        """
         self._stand(standing)
         self.prompt_changed.emit(self._prompt)
         self.persona_changed.emit(self._persona)
@@ -118,7 +127,9 @@ class PlacedSession(SettingsSession):
 
     def _look_around(self, entering: bool = False) -> None:
         layers = layers_of(self.library.database, self._of_open.get(self._conversation))
-        around, problems = around_of(layers, CONVERSATION_SETTINGS, lambda name: find_preset(self.preferences, name))
+        around, problems = around_of(
+            layers, CONVERSATION_SETTINGS, lambda name: find_preset(self.preferences, name)
+        )
         for cls in self._layers.surround(around):
             if not entering:
                 self.settings_changed.emit(cls)
@@ -141,4 +152,9 @@ def prompt_of(layers: tuple[Layer, ...]) -> Prompt:
     own = layers[-1]
     inherited, layer = system_prompt_of(layers[:-1])
     heads = {"folder": FROM_FOLDER, "persona": FROM_PERSONA}
-    return Prompt(own.system_prompt, inherited, heads[layer.source] + layer.name if layer is not None else "", own.inherits)
+    return Prompt(
+        own.system_prompt,
+        inherited,
+        heads[layer.source] + layer.name if layer is not None else "",
+        own.inherits,
+    )

@@ -20,7 +20,9 @@ from engine.settings import SamplerSettings, Settings
 __all__ = ["SettingsSession", "Standing", "told"]
 
 SAVE_MS = 250
-"""Preferences are written at most four times a second: writing waits for the disk, and a slider changes at every step."""
+"""Preferences are written at most four times a second: writing waits for the disk, and a slider changes at
+every step.
+"""
 P = ParamSpec("P")
 Q = TypeVar("Q", bound="SettingsSession")
 Standing = tuple[dict[str, Any], tuple[Any, ...]]
@@ -89,13 +91,15 @@ class SettingsSession(QObject):
         return self._layers.settings(cls)
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """Where a value comes from: "default", "saved default", "makers", "model", "folder NAME", "persona NAME", "preset NAME" or
-        "conversation".
+        """Where a value comes from: "default", "saved default", "makers", "model", "folder NAME", "persona
+        NAME", "preset NAME" or "conversation".
         """
         return self._layers.source_of(cls, name)
 
     def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
-        """For each value, all that is said about it, lowest first: each source as `source_of` names it, and what it says."""
+        """For each value, all that is said about it, lowest first: each source as `source_of` names it,
+        and what it says.
+        """
         return self._layers.origins(cls)
 
     def below(self, cls: type[S]) -> S:
@@ -108,20 +112,26 @@ class SettingsSession(QObject):
 
     @told
     def keep_for_model(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> bool:
-        """Keep these values of a settings class for the model at `path`; at once in force where that is the loaded one."""
+        """Keep these values of a settings class for the model at `path`; at once in force where that is
+        the loaded one.
+        """
         self.preferences.keep(path, cls, values)
         if path == self._layers.model:
             self._use_model(path)
         return True
 
     def _use_model(self, path: str, advised: Mapping[str, Any] | None = None) -> None:
-        """Put what is kept for the model at `path`, and what its makers advise, in force and tell; "" for no model."""
+        """Put what is kept for the model at `path`, and what its makers advise, in force and tell; "" for
+        no model.
+        """
         for cls in self._layers.enter_model(path, advised):
             self.settings_changed.emit(cls)
 
     @property
     def preset(self) -> str:
-        """The name of the sampler preset that was chosen last in the open conversation; empty when there was none."""
+        """The name of the sampler preset that was chosen last in the open conversation; empty when there
+        was none.
+        """
         return self._layers.preset
 
     @told
@@ -140,7 +150,9 @@ class SettingsSession(QObject):
 
     @told
     def set_settings(self, settings: Settings) -> bool:
-        """Put settings in force: for the open conversation, or for the whole program where they are not a conversation's."""
+        """Put settings in force: for the open conversation, or for the whole program where they are not a
+        conversation's.
+        """
         if settings != self.settings(type(settings)):
             self._layers.put(settings)
             self._settings_put(type(settings))
@@ -173,7 +185,9 @@ class SettingsSession(QObject):
         return True
 
     def _say(self, signal: SignalInstance, *values: object) -> None:
-        """Tell the user something now, or, while another conversation is acted in, as soon as that is over: no signal gets out then."""
+        """Tell the user something now, or, while another conversation is acted in, as soon as that is
+        over: no signal gets out then.
+        """
         if self._held is None:
             signal.emit(*values)
         else:
@@ -189,23 +203,35 @@ class SettingsSession(QObject):
         return {name: getattr(self, name) for name in self._PLACE}, self._layers.standing()
 
     def _stand(self, standing: Standing) -> None:
-        """Go back to the conversation that was open before. Nothing is read for that, so that it cannot fail, and nothing is told."""
+        """Go back to the conversation that was open before.
+
+        Nothing is read for that, so that it cannot fail, and nothing is told.
+        """
         for name, value in standing[0].items():
             setattr(self, name, value)
         self._layers.stand(standing[1])
 
     def _enter(self, conversation_id: int) -> None:
-        """Take over the settings of another conversation. Raises `StoreError` when there is none; what is known may be of both then."""
+        """Take over the settings of another conversation.
+
+        Raises `StoreError` when there is none; what is known may be of both then.
+        """
         problems = self._layers.enter(self.library.of(conversation_id).get(conversation_id).settings)
         self._conversation = conversation_id
         self._look_around(entering=True)
         for problem in problems:
-            self._say(self.notice, f"A setting of this conversation was replaced by its default: {problem}", "warning")
+            self._say(
+                self.notice,
+                f"A setting of this conversation was replaced by its default: {problem}",
+                "warning",
+            )
         for cls in CONVERSATION_SETTINGS:
             self.settings_changed.emit(cls)
 
     def _look_around(self, entering: bool = False) -> None:
-        """Take over what is said around the open conversation; while `entering`, all settings are told afterwards anyway."""
+        """Take over what is said around the open conversation; while `entering`, all settings are told
+        afterwards anyway.
+        """
 
     def _settings_put(self, cls: type[Settings]) -> None:
         """Save the conversation's layer and tell."""

@@ -1,4 +1,6 @@
-"""The part of a session that asks the model: a message and its reply, another reply, a reply that goes on, a text changed."""
+"""The part of a session that asks the model: a message and its reply, another reply, a reply that goes on,
+a text changed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ _REFUSALS = {
 
 
 class TurnSession(RoleSession):
-    """Starts replies in the open conversation, one at a time. `refused` is the state in which the last one was refused, and how.
+    """Starts replies in the open conversation, one at a time.
+
+    `refused` is the state in which the last one was refused, and how.
 
     Signals:
         state_changed(str): one of `engine_controller.STATES`.
@@ -58,8 +62,8 @@ class TurnSession(RoleSession):
     reply_ended = Signal(int, int)
 
     def __init__(
-        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, draft_problem: DraftProblem,
-        parent: QObject | None = None,
+        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe,
+        draft_problem: DraftProblem, parent: QObject | None = None,
     ) -> None:  # fmt: skip
         super().__init__(library, preferences, open_chat, describe, parent)
         self._engine = self._runner.engine
@@ -80,15 +84,19 @@ class TurnSession(RoleSession):
     def submit(self, text: str, opening: str = "", answers: str = "") -> bool:
         """Send a message and start the reply, which begins with `opening` and goes on from there.
 
-        Where several take part, the one called `answers` replies, else whose turn it is; nobody where the user chooses.
-        False (the text stays with the caller) when there is nothing to send or no way to answer.
+        Where several take part, the one called `answers` replies, else whose turn it is; nobody where the
+        user chooses. False (the text stays with the caller) when there is nothing to send or no way to
+        answer.
         """
         if not text.strip() or not self._ready():
             return False
-        path = self._of_open.path(self._conversation)  # what is shown may be older, where it could not be read
+        # what is shown may be older, where it could not be read
+        path = self._of_open.path(self._conversation)
         above = path[-1].id if path else None
         said = text.strip("\n").rstrip()
-        message = self._of_open.add_message(self._conversation, above, "user", said, speaker=self._signature())
+        message = self._of_open.add_message(
+            self._conversation, above, "user", said, speaker=self._signature()
+        )
         try:
             chosen = self.voice(answers)
             who = chosen.spoken if chosen is not None else self._next(self._of_open.path(self._conversation))
@@ -98,16 +106,20 @@ class TurnSession(RoleSession):
                 return True
             begun = None
             if opening.strip():
-                begun = self._of_open.add_message(self._conversation, message.id, "assistant", opening, "running", who)
+                begun = self._of_open.add_message(
+                    self._conversation, message.id, "assistant", opening, "running", who
+                )
             return self._begin(message.id, begun, who=who)
-        except StoreError as error:  # the message is saved and not the reply: it is shown, to be answered later
+        # the message is saved and not the reply: it is shown, to be answered later
+        except StoreError as error:
             self._say(self.notice, str(error), "error")
             with contextlib.suppress(StoreError):
                 self._show_path()
             return True
 
     def save_replies(self) -> dict[int, str]:
-        """Write now what could not be saved; what still cannot is returned: the whole texts by their messages' ids.
+        """Write now what could not be saved; what still cannot is returned: the whole texts by their
+        messages' ids.
 
         A reply that runs counts where its last save failed.
         """
@@ -123,7 +135,9 @@ class TurnSession(RoleSession):
         return self._runner.unsaved.reason
 
     def submit_in(self, conversation_id: int, text: str, opening: str = "") -> bool:
-        """As `submit`, in a conversation that need not be the open one; what is shown stays, but for the state."""
+        """As `submit`, in a conversation that need not be the open one; what is shown stays, but for the
+        state.
+        """
         return self._inside(conversation_id, lambda: self.submit(text, opening))
 
     @told
@@ -136,8 +150,8 @@ class TurnSession(RoleSession):
         return self._begin(items[-1].id if items else None, who=voice.spoken)
 
     def go_on_in(self, conversation_id: int) -> bool:
-        """Where participants speak to each other, start the next reply, in a conversation that need not be the open one; False where
-        it is the user's turn.
+        """Where participants speak to each other, start the next reply, in a conversation that need not be
+        the open one; False where it is the user's turn.
         """
         return self._inside(conversation_id, self._go_on)
 
@@ -149,12 +163,15 @@ class TurnSession(RoleSession):
         return who is not None and self._ready() and self._begin(path[-1].id, who=who)
 
     def _inside(self, conversation_id: int, act: Callable[[], bool], acts: bool = True) -> bool:
-        """Do something as if that conversation were open; the state is told anew unless nothing `acts` there."""
+        """Do something as if that conversation were open; the state is told anew unless nothing `acts`
+        there.
+        """
         shown = self._conversation
         if conversation_id == shown:
             return act()
         rows, standing, held = self.messages, self._standing(), self._hold()
-        blocked = self.blockSignals(True)  # the open conversation's settings and messages are shown all the while
+        # the open conversation's settings and messages are shown all the while
+        blocked = self.blockSignals(True)
         self.messages = MessagesModel()
         try:
             self._kind_of = 0
@@ -175,22 +192,31 @@ class TurnSession(RoleSession):
         return sent
 
     def preview_request(self, text: str, opening: str = "") -> ChatRequest:
-        """What `submit` would ask for that cannot be left out: where old turns are dropped, the system prompt and this message alone.
+        """What `submit` would ask for that cannot be left out: where old turns are dropped, the system prompt
+        and this message alone.
 
         Raises `StoreError`.
         """
         self.follow_place()
-        path = self._of_open.path(self._conversation) if self.settings(StopSettings).when_full == "stop" else ()
+        path = (
+            self._of_open.path(self._conversation) if self.settings(StopSettings).when_full == "stop" else ()
+        )
         if self._voices:
             said = [*said_of(path), Said("user", text, self._signature())]
             voice = next_voice(self._roles, self._voices, said) or self._voices[0]
             said += [Said("assistant", opening, voice.spoken)] if opening.strip() else []
             return self._staged(said, voice, bool(opening.strip()), ())[0]
         new = (Message("user", text), *([Message("assistant", opening)] if opening.strip() else []))
-        return self._request((*request_messages(self.prompt.text, path, path[-1].id if path else None), *new), bool(opening.strip()), ())
+        return self._request(
+            (*request_messages(self.prompt.text, path, path[-1].id if path else None), *new),
+            bool(opening.strip()),
+            (),
+        )
 
     def preview_in(self, conversation_id: int, text: str, opening: str = "") -> ChatRequest | None:
-        """As `preview_request`, in a conversation that need not be the open one; None, with a notice, when it cannot be read."""
+        """As `preview_request`, in a conversation that need not be the open one; None, with a notice, when
+        it cannot be read.
+        """
         found: list[ChatRequest] = []
 
         def preview() -> bool:
@@ -201,7 +227,9 @@ class TurnSession(RoleSession):
 
     @told
     def fork(self, message_id: int) -> bool:
-        """A new conversation that begins with what is shown up to a message; it is opened, and undo takes it away."""
+        """A new conversation that begins with what is shown up to a message; it is opened, and undo takes
+        it away.
+        """
         source = self.library.of(message_id).message(message_id).conversation_id
         made = fork(self.library, message_id)
         self._touched(made)
@@ -223,7 +251,9 @@ class TurnSession(RoleSession):
             return False
         message = self._of_open.message(message_id)
         if message.role == "assistant":
-            return self._begin(message.parent_id, who=message.speaker if self._voices and message.speaker.name else None)
+            return self._begin(
+                message.parent_id, who=message.speaker if self._voices and message.speaker.name else None
+            )
         return self._begin(message.id)
 
     @told
@@ -231,20 +261,29 @@ class TurnSession(RoleSession):
         """Write on from the end of the last reply."""
         items = self.messages.items()
         if not items or items[-1].id != message_id or items[-1].role != "assistant":
-            self.notice.emit("Only the last reply can be continued: regenerate this one, or delete what follows it.", "warning")
+            self.notice.emit(
+                "Only the last reply can be continued: regenerate this one, or delete what follows it.",
+                "warning",
+            )
             return False
-        return self._ready() and self._begin(self._of_open.message(message_id).parent_id, self._of_open.message(message_id))
+        return self._ready() and self._begin(
+            self._of_open.message(message_id).parent_id, self._of_open.message(message_id)
+        )
 
     @told
     def branch(self, message_id: int, text: str, ids: Sequence[int]) -> bool:
-        """A new reply beside this one that begins with `text`, whose exact token ids are `ids`; the model writes on from there."""
+        """A new reply beside this one that begins with `text`, whose exact token ids are `ids`; the model
+        writes on from there.
+        """
         if message_id not in [item.id for item in self.messages.items() if item.role == "assistant"]:
             self.notice.emit("Only a reply that is shown can be continued from its middle.", "warning")
             return False
         if not self._ready():
             return False
         source = self._of_open.message(message_id)
-        begun = self._of_open.add_message(self._conversation, source.parent_id, "assistant", text, "running", source.speaker)
+        begun = self._of_open.add_message(
+            self._conversation, source.parent_id, "assistant", text, "running", source.speaker
+        )
         return self._begin(source.parent_id, begun, tuple(ids), source)
 
     @told
@@ -266,10 +305,15 @@ class TurnSession(RoleSession):
         self._show_path()
         if not is_last:
             what = "reply" if message.role == "assistant" else "message"
-            self.notice.emit(f"What followed is kept with the earlier version of the {what}: the arrows below it lead there.", "info")
+            self.notice.emit(
+                f"What followed is kept with the earlier version of the {what}: the arrows below it lead "
+                "there.",
+                "info",
+            )
         return True
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _ready(self) -> bool:
         """Whether a reply can start; if not, says why."""
@@ -286,14 +330,23 @@ class TurnSession(RoleSession):
         return False
 
     def _draft_trouble(self) -> str:
-        """Why the chosen draft model cannot draft for the loaded one; "" when it can, nothing is known yet, or none is wanted."""
+        """Why the chosen draft model cannot draft for the loaded one; "" when it can, nothing is known
+        yet, or none is wanted.
+        """
         drafting = self.settings(SpeculationSettings)
         if drafting.method != "model":
             return ""
         if not drafting.draft_model:
-            return "Drafting with a draft model is on, but no draft model is chosen: choose one, or switch drafting off."
+            return (
+                "Drafting with a draft model is on, but no draft model is chosen: choose one, or switch "
+                "drafting off."
+            )
         problem = self.drafts.answer(drafting.draft_model)
-        return f"The draft model “{model_name(drafting.draft_model)}” cannot be used: {problem}" if problem else ""
+        return (
+            f"The draft model “{model_name(drafting.draft_model)}” cannot be used: {problem}"
+            if problem
+            else ""
+        )
 
     @Slot()
     def _check_draft(self) -> None:
@@ -304,8 +357,13 @@ class TurnSession(RoleSession):
 
     @Slot(str, str, str)
     def _on_draft_answer(self, target: str, draft: str, problem: str) -> None:
-        """Tell of a draft model that does not fit as soon as it is known; once, for each message that is sent tells again."""
-        if draft == self.settings(SpeculationSettings).draft_model and (target, draft, problem) != self._draft_told:
+        """Tell of a draft model that does not fit as soon as it is known; once, for each message that is
+        sent tells again.
+        """
+        if (
+            draft == self.settings(SpeculationSettings).draft_model
+            and (target, draft, problem) != self._draft_told
+        ):
             self._draft_told = (target, draft, problem)
             if trouble := self._draft_trouble():
                 self.draft_refused.emit(trouble)
@@ -316,14 +374,18 @@ class TurnSession(RoleSession):
             self.draft_refused.emit(sentence)
 
     def _begin(
-        self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = (), source: StoredMessage | None = None,
+        self,
+        parent_id: int | None,
+        continued: StoredMessage | None = None,
+        ids: tuple[int, ...] = (),
+        source: StoredMessage | None = None,
         who: Spoken | None = None,
     ) -> bool:
-        """Start a reply of `who` (None: whose turn it is) under `parent_id`, or at the end of `continued`, whose exact token ids are `ids`
-        where they are known.
+        """Start a reply of `who` (None: whose turn it is) under `parent_id`, or at the end of `continued`,
+        whose exact token ids are `ids` where they are known.
 
-        The text of `continued` comes from the reply `source`, which is itself unless it was branched off. Raises `StoreError` where
-        nothing was begun; what cannot be read after that is told.
+        The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
+        Raises `StoreError` where nothing was begun; what cannot be read after that is told.
         """
         self._look_around()
         path = self._of_open.path(self._conversation)
@@ -343,7 +405,9 @@ class TurnSession(RoleSession):
         if self.model is not None:
             self._of_open.set_model_path(self._conversation, self.model.path)
         if continued is None:
-            message = self._of_open.add_message(self._conversation, parent_id, "assistant", "", "running", who)
+            message = self._of_open.add_message(
+                self._conversation, parent_id, "assistant", "", "running", who
+            )
         else:
             self._of_open.resume(continued.id)
             message = continued
@@ -362,8 +426,12 @@ class TurnSession(RoleSession):
         self._show_path()
         return True
 
-    def _staged(self, said: list[Said], voice: Voice, goes_on: bool, ids: tuple[int, ...]) -> tuple[ChatRequest, LeadingName | None]:
-        """The request for a reply of one of several; and what takes names off it, unless it goes on from a text it has."""
+    def _staged(
+        self, said: list[Said], voice: Voice, goes_on: bool, ids: tuple[int, ...]
+    ) -> tuple[ChatRequest, LeadingName | None]:
+        """The request for a reply of one of several; and what takes names off it, unless it goes on from a
+        text it has.
+        """
         scene = self._scene(voice)
         assert scene is not None
         if goes_on:  # the last one is the speaker's, whoever was to speak when it was begun
@@ -371,7 +439,8 @@ class TurnSession(RoleSession):
         messages, begun = scene.messages(said, goes_on), scene.opens(said, goes_on)
         signed = bool(messages) and messages[-1].content.startswith(f"{voice.name}: ")
         with self._speaking(voice):
-            request = self._request(messages, goes_on or begun, () if signed else ids)  # ids know nothing of the name before them
+            # ids know nothing of the name before them
+            request = self._request(messages, goes_on or begun, () if signed else ids)
         stops = dataclasses.replace(
             request.stops, stop_strings=(*request.stops.stop_strings, *scene.stops(said)), keep_stop=False
         )  # fmt: skip
@@ -383,7 +452,10 @@ class TurnSession(RoleSession):
         return request, None if goes_on else scene.leading(said, opened, tags)
 
     def _request(self, messages: tuple[Message, ...], goes_on: bool, ids: tuple[int, ...]) -> ChatRequest:
-        """The request with all settings of the open conversation. Exact ids stay as they are: their last token is not healed."""
+        """The request with all settings of the open conversation.
+
+        Exact ids stay as they are: their last token is not healed.
+        """
         constraint = self.settings(ConstraintSettings)
         return ChatRequest(
             messages,
@@ -397,4 +469,3 @@ class TurnSession(RoleSession):
             adapters=self.settings(AdapterSettings),
             continue_ids=ids,
         )
-

@@ -15,7 +15,8 @@ class UndoStack(QObject):
     """The latest 50 undoable actions.
 
     Signals:
-        available_changed(bool, str what): whether there is something to undo, and what the latest was ("delete message").
+        available_changed(bool, str what): whether there is something to undo, and what the latest was
+        ("delete message").
     """
 
     available_changed = Signal(bool, str)

@@ -1,7 +1,9 @@
-"""Several voices in one chat: what the model is asked so that one of them speaks, who is next, and names taken off what it writes.
+"""Several voices in one chat: what the model is asked so that one of them speaks, who is next, and names
+taken off what it writes.
 
-Plain functions over plain data. The voice that is to speak is the template's assistant, all others are its user; where more than
-one voice is on the user's side every text stands behind "Name: ", and the reply is begun with the name of its voice.
+Plain functions over plain data. The voice that is to speak is the template's assistant, all others are its
+user; where more than one voice is on the user's side every text stands behind "Name: ", and the reply is
+begun with the name of its voice.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One reply to be: `speaker` is the one of `voices` whose it is, `user` the name the user writes as (empty for none), `prompt` the
-    chat's system prompt. `begins` is whether the reply may be begun with its name: a model that thinks first is not.
+    """One reply to be: `speaker` is the one of `voices` whose it is, `user` the name the user writes as
+    (empty for none), `prompt` the chat's system prompt. `begins` is whether the reply may be begun with its
+    name: a model that thinks first is not.
     """
 
     prompt: str
@@ -62,8 +65,11 @@ class Scene:
     user: str = ""
     begins: bool = True
 
-    def messages(self, said: Sequence[Said], goes_on: bool = False, begun: bool = True) -> tuple[Message, ...]:
-        """The system prompt (if there is anything in it) and one message for each of `said`; then, if `begun`, the reply's beginning.
+    def messages(
+        self, said: Sequence[Said], goes_on: bool = False, begun: bool = True
+    ) -> tuple[Message, ...]:
+        """The system prompt (if there is anything in it) and one message for each of `said`; then, if
+        `begun`, the reply's beginning.
 
         With `goes_on` the last of `said` is that beginning itself.
         """
@@ -71,8 +77,16 @@ class Scene:
         system = self.system(said)
         found = [Message("system", system)] if system else []
         for each in said:
-            role = "assistant" if self._is_own(each) else each.role if each.role in ("system", "tool") else "user"
-            found.append(Message(role, self._signed(each) if named and role in ("assistant", "user") else each.text))
+            role = (
+                "assistant"
+                if self._is_own(each)
+                else each.role
+                if each.role in ("system", "tool")
+                else "user"
+            )
+            found.append(
+                Message(role, self._signed(each) if named and role in ("assistant", "user") else each.text)
+            )
         if begun and not goes_on and not any(message.role == "user" for message in found):
             found.append(Message("user", _BEGIN))
         if begun and self.opens(said, goes_on):
@@ -90,8 +104,15 @@ class Scene:
         lines = []
         if others:
             lines.append(f"This is a conversation between {_listed([self.speaker.name, *others])}.")
-        lines.append(f"You are {self.speaker.name}." + (f" Write only what {self.speaker.name} says next, in one turn." if others else ""))
-        about = [f"{voice.name}: {_first_line(voice.prompt)}" for name in others if (voice := known.get(name.casefold())) and voice.prompt]
+        lines.append(
+            f"You are {self.speaker.name}."
+            + (f" Write only what {self.speaker.name} says next, in one turn." if others else "")
+        )
+        about = [
+            f"{voice.name}: {_first_line(voice.prompt)}"
+            for name in others
+            if (voice := known.get(name.casefold())) and voice.prompt
+        ]
         if about:
             lines += ["The others:", *about]
         parts = (self.prompt.strip(), "\n".join(lines), self.speaker.prompt.strip())
@@ -102,7 +123,9 @@ class Scene:
         names = [name for name in self._names(said) if not _same(name, self.speaker.name)]
         return tuple(f"\n{begin}" for name in names for begin in (f"{name}:", f"**{name}:**", f"**{name}**:"))
 
-    def leading(self, said: Sequence[Said], opened: str = "", tags: Iterable[tuple[str, str]] = ()) -> LeadingName:
+    def leading(
+        self, said: Sequence[Said], opened: str = "", tags: Iterable[tuple[str, str]] = ()
+    ) -> LeadingName:
         """What takes a name off the beginning of the reply, behind its thoughts."""
         return LeadingName((self.speaker.name, *self._names(said)), opened, tags)
 
@@ -118,7 +141,10 @@ class Scene:
         if self._is_own(said):
             return self.speaker.name
         if said.role == "assistant":
-            return next((voice.name for voice in self.voices if voice.is_of(said.speaker)), said.speaker.name) or _ASSISTANT
+            return (
+                next((voice.name for voice in self.voices if voice.is_of(said.speaker)), said.speaker.name)
+                or _ASSISTANT
+            )
         return said.speaker.name or self.user or _USER
 
     def _signed(self, said: Said) -> str:
@@ -127,7 +153,10 @@ class Scene:
     def _names(self, said: Sequence[Said]) -> list[str]:
         """Everybody: those who take part, the user, and who else has said something."""
         found = {voice.name.casefold(): voice.name for voice in self.voices}
-        for name in (self.user or _USER, *(self._name(each) for each in said if each.role in ("user", "assistant"))):
+        for name in (
+            self.user or _USER,
+            *(self._name(each) for each in said if each.role in ("user", "assistant")),
+        ):
             found.setdefault(name.casefold(), name)
         return list(found.values())
 
@@ -137,13 +166,20 @@ class Scene:
 
 
 class LeadingName:
-    """Takes blanks and a name with its colon off the beginning of a text that comes in pieces, behind the thought it begins with.
+    """Takes blanks and a name with its colon off the beginning of a text that comes in pieces, behind the
+    thought it begins with.
 
-    `opened` closes the thought that the text begins inside of; `tags` are pairs that a thought can stand between.
+    `opened` closes the thought that the text begins inside of; `tags` are pairs that a thought can stand
+    between.
     """
 
     def __init__(self, names: Iterable[str], opened: str = "", tags: Iterable[tuple[str, str]] = ()) -> None:
-        forms = {form.casefold() for name in names if name for form in (f"{name}:", f"**{name}:**", f"**{name}**:", f"*{name}*:")}
+        forms = {
+            form.casefold()
+            for name in names
+            if name
+            for form in (f"{name}:", f"**{name}:**", f"**{name}**:", f"*{name}*:")
+        }
         self._forms = sorted(forms, key=len, reverse=True)
         self._tags = tuple(tags)
         self.opened = self._closing = opened
@@ -187,7 +223,12 @@ class LeadingName:
             blanks = len(self._text[end:]) - len(self._text[end:].lstrip())
             if end + blanks == len(self._text):  # the blanks between thought and text stay, and more may come
                 return "", False
-            shown, self._text, self._closing, self._tags = self._text[: end + blanks], self._text[end + blanks :], "", ()
+            shown, self._text, self._closing, self._tags = (
+                self._text[: end + blanks],
+                self._text[end + blanks :],
+                "",
+                (),
+            )
             return shown, True
         keep = len(self._closing) - 1
         cut = max(0, len(self._text) - keep)
@@ -225,7 +266,10 @@ def next_voice(roles: Roles, voices: Sequence[Voice], said: Sequence[Said]) -> V
         return None
     if roles.turn == "named" and said:
         last = said[-1]
-        named = mentioned(last.text, [voice for voice in voices if not (last.role == "assistant" and voice.is_of(last.speaker))])
+        named = mentioned(
+            last.text,
+            [voice for voice in voices if not (last.role == "assistant" and voice.is_of(last.speaker))],
+        )
         if named is not None:
             return named
     return in_turn(voices, said)
@@ -242,11 +286,15 @@ def in_turn(voices: Sequence[Voice], said: Sequence[Said]) -> Voice:
 
 
 def mentioned(text: str, voices: Sequence[Voice]) -> Voice | None:
-    """The voice whose whole name, or first word of it, stands last in the text; the longer name where two end alike."""
+    """The voice whose whole name, or first word of it, stands last in the text; the longer name where two
+    end alike.
+    """
     places = []
     for voice in voices:
         for name in dict.fromkeys((voice.name, voice.name.split()[0])):
-            found = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)]
+            found = [
+                match.end() for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE)
+            ]
             if found:
                 places.append((found[-1], len(name), voice))
     return max(places, key=lambda place: place[:2])[2] if places else None

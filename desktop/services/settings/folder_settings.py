@@ -1,4 +1,6 @@
-"""Name, system prompt and settings of one folder, saved at every change; what could not be saved waits here and is tried again."""
+"""Name, system prompt and settings of one folder, saved at every change; what could not be saved waits
+here and is tried again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class FolderSettings(QObject):
     failed = Signal(str)
     settings_changed = Signal(object)
 
-    def __init__(self, database: Database, preferences: Preferences, folder_id: int, parent: QObject | None = None) -> None:
+    def __init__(
+        self, database: Database, preferences: Preferences, folder_id: int, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._database, self._store, self._preferences = database, FolderStore(database), preferences
         *self._above, self.folder = self._store.above(folder_id)
@@ -42,11 +46,18 @@ class FolderSettings(QObject):
 
     @property
     def inherited_prompt(self) -> tuple[str, str]:
-        """The system prompt of the folders around this one, and its source ("folder NAME"); empty for none."""
-        return next(((f.system_prompt, FROM_FOLDER + f.name) for f in reversed(self._above) if f.system_prompt), ("", ""))
+        """The system prompt of the folders around this one, and its source ("folder NAME"); empty for
+        none.
+        """
+        return next(
+            ((f.system_prompt, FROM_FOLDER + f.name) for f in reversed(self._above) if f.system_prompt),
+            ("", ""),
+        )
 
     def settings(self, cls: type[S]) -> S:
-        """What a chat in this folder has, as far as model, persona and the chat itself do not say otherwise."""
+        """What a chat in this folder has, as far as model, persona and the chat itself do not say
+        otherwise.
+        """
         return cls(**merged(self._levels(cls)))
 
     def below(self, cls: type[S]) -> S:
@@ -55,8 +66,8 @@ class FolderSettings(QObject):
         return cls(**{name: below(levels, name) for name in cls().to_json()})
 
     def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
-        """For each value, every source that says something about it, with what it says, lowest first: "default", "saved default",
-        "folder NAME" for one around this, or "folder".
+        """For each value, every source that says something about it, with what it says, lowest first:
+        "default", "saved default", "folder NAME" for one around this, or "folder".
         """
         levels = self._levels(cls)
         return {name: levels_with(levels, name) for name in levels[0].values}
@@ -83,7 +94,9 @@ class FolderSettings(QObject):
         return not self.unsaved or self._save()
 
     def _put(self, cls: type[Settings], values: dict[str, Any]) -> None:
-        settings = {name: each for name, each in {**self.folder.settings, cls.__name__: values}.items() if each}
+        settings = {
+            name: each for name, each in {**self.folder.settings, cls.__name__: values}.items() if each
+        }
         self._change(replace(self.folder, settings=settings))
         self.settings_changed.emit(cls)
 
@@ -94,7 +107,11 @@ class FolderSettings(QObject):
         saved = self._preferences.settings(cls).to_json()
         return [
             Level("default", cls().to_json(), fixed=True),
-            Level("saved default", {name: saved[name] for name in self._preferences.saved_names(cls)}, fixed=True),
+            Level(
+                "saved default",
+                {name: saved[name] for name in self._preferences.saved_names(cls)},
+                fixed=True,
+            ),
             *(Level(FROM_FOLDER + folder.name, _usable(folder, cls), fixed=True) for folder in self._above),
             Level(OWN, _usable(self.folder, cls)),
         ]

@@ -1,7 +1,8 @@
-"""Where a setting's value comes from: built-in and saved defaults, the makers' advice, the model, folders, a persona, the conversation.
+"""Where a setting's value comes from: built-in and saved defaults, the makers' advice, the model, folders, a
+persona, the conversation.
 
-A sampler preset puts its values into the conversation's layer; the layer remembers its name as long as the conversation goes
-on from there.
+A sampler preset puts its values into the conversation's layer; the layer remembers its name as long as the
+conversation goes on from there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ S = TypeVar("S", bound=Settings)
 
 
 class SettingsLayers:
-    """The settings in force. Only `CONVERSATION_SETTINGS` have a conversation layer, and only `KEPT_FOR_MODELS` one of the model."""
+    """The settings in force.
+
+    Only `CONVERSATION_SETTINGS` have a conversation layer, and only `KEPT_FOR_MODELS` one of the model.
+    """
 
     def __init__(self, preferences: Preferences) -> None:
         self._preferences = preferences
@@ -49,7 +53,8 @@ class SettingsLayers:
         return bool(self._advised)
 
     def enter_model(self, path: str, advised: Mapping[str, Any] | None = None) -> tuple[type[Settings], ...]:
-        """Put what is kept for the model at `path` in force ("": nothing is); returns the classes whose layers changed.
+        """Put what is kept for the model at `path` in force ("": nothing is); returns the classes whose
+        layers changed.
 
         `advised` are the sampler settings its makers advise; None: as before, where it is the same model.
         """
@@ -59,7 +64,9 @@ class SettingsLayers:
         elif path != self._model:
             self._advised = {}
         self._model = path
-        self._kept = {cls.__name__: self._preferences.kept(path, cls) if path else {} for cls in KEPT_FOR_MODELS}
+        self._kept = {
+            cls.__name__: self._preferences.kept(path, cls) if path else {} for cls in KEPT_FOR_MODELS
+        }
         changed = {cls for cls in KEPT_FOR_MODELS if before.get(cls.__name__, {}) != self._kept[cls.__name__]}
         if before["advised"] != self._advised:
             changed.add(SamplerSettings)
@@ -73,7 +80,9 @@ class SettingsLayers:
 
     @property
     def preset(self) -> str:
-        """The name of the preset that was chosen last in the conversation, else of its persona's; empty when there is none."""
+        """The name of the preset that was chosen last in the conversation, else of its persona's; empty
+        when there is none.
+        """
         return self._preset or next((around.preset for around in self._around if around.preset), "")
 
     @property
@@ -82,7 +91,9 @@ class SettingsLayers:
         return self._around
 
     def surround(self, around: Sequence[Around]) -> tuple[type[Settings], ...]:
-        """The folders, outermost first, and the persona that the conversation takes values from now; returns the classes that changed."""
+        """The folders, outermost first, and the persona that the conversation takes values from now;
+        returns the classes that changed.
+        """
         before, self._around = self._around, tuple(around)
         return tuple(cls for cls in CONVERSATION_SETTINGS if _said(before, cls) != _said(self._around, cls))
 
@@ -107,13 +118,17 @@ class SettingsLayers:
         self._own, self._preset, self._preset_values, self._around = standing
 
     def choose_preset(self, preset: Preset) -> None:
-        """Put the values of a preset into the conversation's layer: those it names and those that differ below."""
+        """Put the values of a preset into the conversation's layer: those it names and those that differ
+        below.
+        """
         wanted = preset.over(self.settings(SamplerSettings)).to_json()
         below = self._under(SamplerSettings)
         own = self._own.get(SamplerSettings.__name__, {})
         kept = {"seed"} & own.keys()
         self._own[SamplerSettings.__name__] = {
-            name: value for name, value in wanted.items() if name in preset.settings or name in kept or value != below[name]
+            name: value
+            for name, value in wanted.items()
+            if name in preset.settings or name in kept or value != below[name]
         }
         self._preset = preset.name
         self.look_up_preset()
@@ -136,7 +151,9 @@ class SettingsLayers:
         return cls(**merged(self._levels(cls)))
 
     def below(self, cls: type[S]) -> S:
-        """What each value would be after `reset`; a saved default and the makers' advice count as they are."""
+        """What each value would be after `reset`; a saved default and the makers' advice count as they
+        are.
+        """
         levels = self._levels(cls)
         return cls(**{name: below(levels, name) for name in cls().to_json()})
 
@@ -145,7 +162,9 @@ class SettingsLayers:
         *lower, own = self._levels(cls)
         from_preset = {name for name, value in own.values.items() if self._is_preset_s(cls, name, value)}
         parts = (
-            replace(own, values={name: value for name, value in own.values.items() if name not in from_preset}),
+            replace(
+                own, values={name: value for name, value in own.values.items() if name not in from_preset}
+            ),
             Level(FROM_PRESET + self._preset, {name: own.values[name] for name in from_preset}),
         )
         return {name: levels_with([*lower, *parts], name) for name in lower[0].values}
@@ -160,7 +179,9 @@ class SettingsLayers:
         name = cls.__name__
         return [
             Level("default", cls().to_json(), fixed=True),
-            Level("saved default", {key: saved[key] for key in self._preferences.saved_names(cls)}, fixed=True),
+            Level(
+                "saved default", {key: saved[key] for key in self._preferences.saved_names(cls)}, fixed=True
+            ),
             Level("makers", self._advice(cls), fixed=True),
             Level("model", self._kept.get(name, {})),
             *(Level(around.source, around.values.get(name, {})) for around in self._around),
@@ -184,7 +205,9 @@ class SettingsLayers:
         return source_of(self._levels(cls), name)
 
     def put(self, settings: Settings) -> None:
-        """Put these in force: in the conversation's layer where there is one, else with the model or as saved defaults."""
+        """Put these in force: in the conversation's layer where there is one, else with the model or as
+        saved defaults.
+        """
         cls = type(settings)
         if cls not in CONVERSATION_SETTINGS:
             self._put_below(settings)
@@ -192,13 +215,16 @@ class SettingsLayers:
         below = self._under(cls)
         before = self._own.get(cls.__name__, {})
         self._own[cls.__name__] = {
-            name: value for name, value in settings.to_json().items() if value != below[name] or before.get(name, _MISSING) == value
+            name: value
+            for name, value in settings.to_json().items()
+            if value != below[name] or before.get(name, _MISSING) == value
         }
 
     def reset(self, cls: type[Settings], name: str) -> None:
         """Take the topmost layer off one value; the makers' advice stays, and so does what is below it.
 
-        Folders and personas are shared with other conversations: over theirs, the conversation gets the value from below as its own.
+        Folders and personas are shared with other conversations: over theirs, the conversation gets the value
+        from below as its own.
         """
         if self._own.get(cls.__name__, {}).pop(name, _MISSING) is not _MISSING:
             return
@@ -212,7 +238,9 @@ class SettingsLayers:
             self._preferences.forget_setting(cls, name)
 
     def _put_below(self, settings: Settings) -> None:
-        """What is kept for the model stays with it, or a new value would be hidden by the old one; the rest are saved defaults."""
+        """What is kept for the model stays with it, or a new value would be hidden by the old one; the
+        rest are saved defaults.
+        """
         cls, values = type(settings), settings.to_json()
         saved, kept = self._preferences.settings(cls).to_json(), self._kept.get(cls.__name__, {})
         now = {name: values[name] for name in kept}
@@ -222,7 +250,9 @@ class SettingsLayers:
         self._preferences.save_settings(cls(**{**values, **{name: saved[name] for name in kept}}))
 
     def save_as_defaults(self) -> None:
-        """Make the conversation's values the saved defaults; its own layer has only what a folder or persona would hide."""
+        """Make the conversation's values the saved defaults; its own layer has only what a folder or
+        persona would hide.
+        """
         for cls in CONVERSATION_SETTINGS:
             saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
             kept = self._kept.get(cls.__name__, {})
@@ -232,7 +262,9 @@ class SettingsLayers:
                 self._preferences.keep(self._model, cls, self._kept[cls.__name__])
             self._preferences.save_settings(cls(**{**saved, **own}))
             self._own[cls.__name__] = {
-                name: value for name, value in own.items() if any(name in around.values.get(cls.__name__, {}) for around in self._around)
+                name: value
+                for name, value in own.items()
+                if any(name in around.values.get(cls.__name__, {}) for around in self._around)
             }
 
 

@@ -1,4 +1,6 @@
-"""The levels a setting's value goes through, lowest first: which one has the last word, and what lies below it."""
+"""The levels a setting's value goes through, lowest first: which one has the last word, and what lies
+below it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from desktop.store.settings.preferences import checked_values
 from desktop.store.settings.presets import Preset
 from engine.settings import SamplerSettings, Settings
 
-__all__ = ["FROM_FOLDER", "FROM_PERSONA", "Around", "Level", "around_of", "below", "levels_with", "merged", "source_of"]
+__all__ = [
+    "FROM_FOLDER",
+    "FROM_PERSONA",
+    "Around",
+    "Level",
+    "around_of",
+    "below",
+    "levels_with",
+    "merged",
+    "source_of",
+]
 
 FROM_FOLDER, FROM_PERSONA = "folder ", "persona "
 """How the source of a value begins that comes from a folder or a persona; its name follows."""
@@ -19,7 +31,10 @@ FROM_FOLDER, FROM_PERSONA = "folder ", "persona "
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Values of one settings class and where they come from. A `fixed` level stays as it is when a value is reset."""
+    """Values of one settings class and where they come from.
+
+    A `fixed` level stays as it is when a value is reset.
+    """
 
     source: str
     values: Mapping[str, Any]
@@ -46,7 +61,9 @@ def source_of(levels: Sequence[Level], name: str) -> str:
 
 
 def below(levels: Sequence[Level], name: str) -> Any:
-    """The value under the topmost level that has one and is not fixed; without such a level, the value in force."""
+    """The value under the topmost level that has one and is not fixed; without such a level, the value in
+    force.
+    """
     places = [place for place, level in enumerate(levels) if name in level.values and not level.fixed]
     lower = levels[: places[-1]] if places else levels
     return next(level.values[name] for level in reversed(lower) if name in level.values)
@@ -60,7 +77,8 @@ def levels_with(levels: Sequence[Level], name: str) -> tuple[tuple[str, Any], ..
 def around_of(
     layers: Sequence[Layer], classes: Sequence[type[Settings]], find: Callable[[str], Preset | None]
 ) -> tuple[tuple[Around, ...], tuple[str, ...]]:
-    """What the folders and the persona among `layers` say, outermost first, and a sentence for each value that is not usable.
+    """What the folders and the persona among `layers` say, outermost first, and a sentence for each value
+    that is not usable.
 
     A persona says what the preset says that `find` gives for its name.
     """

@@ -1,4 +1,6 @@
-"""The user's way with sampler presets: choose, save, rename, delete, import and export; each tells in a sentence what happened."""
+"""The user's way with sampler presets: choose, save, rename, delete, import and export; each tells in a
+sentence what happened.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from PySide6.QtCore import QObject, Signal
 
 from desktop.services.session.settings import SettingsSession
 from desktop.store.database.database import StoreError
-from desktop.store.settings.presets import Preset, all_presets, find_preset, free_name, preset_of, read_preset, write_preset
+from desktop.store.settings.presets import (
+    Preset,
+    all_presets,
+    find_preset,
+    free_name,
+    preset_of,
+    read_preset,
+    write_preset,
+)
 from engine.settings import SamplerSettings, Settings
 
 __all__ = ["PresetService"]
@@ -29,7 +39,10 @@ class PresetService(QObject):
     told = Signal(str, str, bool)
 
     def __init__(
-        self, session: SettingsSession, push_undo: Callable[[str, Callable[[], None]], None], parent: QObject | None = None
+        self,
+        session: SettingsSession,
+        push_undo: Callable[[str, Callable[[], None]], None],
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._push_undo = session, push_undo
@@ -40,12 +53,16 @@ class PresetService(QObject):
         return all_presets(self._session.preferences)
 
     def in_force(self) -> tuple[str, bool]:
-        """The preset whose values are in force, and whether some were changed since; "" when there is none."""
+        """The preset whose values are in force, and whether some were changed since; "" when there is
+        none.
+        """
         settings = self._session.settings(SamplerSettings)
         found = find_preset(self._session.preferences, self._session.preset) if self._session.preset else None
         if found is not None:
             return found.name, found.over(settings) != settings
-        return next((preset.name for preset in self.presets() if preset.over(settings) == settings), ""), False
+        return next(
+            (preset.name for preset in self.presets() if preset.over(settings) == settings), ""
+        ), False
 
     def choose(self, name: str) -> None:
         """Put a preset's values in force for the open conversation."""
@@ -61,7 +78,9 @@ class PresetService(QObject):
         preset = preset_of(name, self._session.settings(SamplerSettings))
         before = next((other for other in self.presets() if other.name.casefold() == name.casefold()), None)
         earlier = before.name if before is not None else ""
-        if not self._tried(lambda: self._session.preferences.save_preset(name, preset.settings, instead_of=earlier)):
+        if not self._tried(
+            lambda: self._session.preferences.save_preset(name, preset.settings, instead_of=earlier)
+        ):
             return False
         if before is not None and before.settings != preset.settings:
             self._push_undo("change of the preset", lambda: self._bring_back(before, instead_of=name))
@@ -78,7 +97,9 @@ class PresetService(QObject):
             return False
         if new.casefold() != old.casefold() and (not self._may_be(new) or self._taken(new)):
             return False
-        if not self._tried(lambda: self._session.preferences.save_preset(new, found.settings, instead_of=old)):
+        if not self._tried(
+            lambda: self._session.preferences.save_preset(new, found.settings, instead_of=old)
+        ):
             return False
         self._session.presets_edited(old, new)
         self.changed.emit()
@@ -106,12 +127,16 @@ class PresetService(QObject):
             return False
         self.choose(name)
         self.changed.emit()
-        self.told.emit(f"Imported the preset “{name}”.{_left_out(unknown)}", "warning" if unknown else "info", False)
+        self.told.emit(
+            f"Imported the preset “{name}”.{_left_out(unknown)}", "warning" if unknown else "info", False
+        )
         return True
 
     def export_file(self, name: str, path: Path) -> bool:
         """Write a preset as a JSON file; the values in force when there is none of that name."""
-        preset = find_preset(self._session.preferences, name) or preset_of(path.stem, self._session.settings(SamplerSettings))
+        preset = find_preset(self._session.preferences, name) or preset_of(
+            path.stem, self._session.settings(SamplerSettings)
+        )
         if not self._tried(lambda: write_preset(path, preset)):
             return False
         self.told.emit(f"The preset “{preset.name}” was saved as {path.name}.", "info", False)
@@ -124,7 +149,9 @@ class PresetService(QObject):
     def _may_be(self, name: str) -> bool:
         """Whether the user can have a preset of this name; if not, says why."""
         if any(preset.built_in and preset.name.casefold() == name.casefold() for preset in self.presets()):
-            self.told.emit(f"“{name}” is one of the program's own presets: choose another name.", "warning", False)
+            self.told.emit(
+                f"“{name}” is one of the program's own presets: choose another name.", "warning", False
+            )
             return False
         return True
 
@@ -143,7 +170,9 @@ class PresetService(QObject):
         return True
 
     def _bring_back(self, preset: Preset, instead_of: str = "") -> None:
-        self._tried(lambda: self._session.preferences.save_preset(preset.name, preset.settings, instead_of=instead_of))
+        self._tried(
+            lambda: self._session.preferences.save_preset(preset.name, preset.settings, instead_of=instead_of)
+        )
         self._session.presets_edited()
         self.changed.emit()
 

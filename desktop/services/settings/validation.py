@@ -1,4 +1,6 @@
-"""Looks at what the user types before it counts: patterns, expressions and biases, checked by the engine off the GUI thread."""
+"""Looks at what the user types before it counts: patterns, expressions and biases, checked by the engine
+off the GUI thread.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,18 @@ def _said(make: Callable[[], object]) -> str:
     return ""
 
 
-CHECKS: dict[str, Check] = {"constraint": _constraint, "expression": _expression, "bias": _bias, "adapters": _adapters}
+CHECKS: dict[str, Check] = {
+    "constraint": _constraint,
+    "expression": _expression,
+    "bias": _bias,
+    "adapters": _adapters,
+}
 """Each kind of check by name, with its function."""
 
 
 class ValidationService(QObject):
-    """Checks the latest values of each kind, a moment after they came; a later request takes the place of one that waits.
+    """Checks the latest values of each kind, a moment after they came; a later request takes the place of one
+    that waits.
 
     Signals:
         checked(str kind, object values, str sentence): what is wrong with these values; "" when nothing is.

@@ -1,4 +1,6 @@
-"""Copies of the conversations made by the clock, the check of the file itself, and the way back: all off the GUI thread."""
+"""Copies of the conversations made by the clock, the check of the file itself, and the way back: all off
+the GUI thread.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from desktop.services.engine.stream_thread import Job, StreamThread
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
-from desktop.store.backups import Backup, Backups, count_conversations, forget_restore, prepare_restore, put_in_place
+from desktop.store.backups import (
+    Backup,
+    Backups,
+    count_conversations,
+    forget_restore,
+    prepare_restore,
+    put_in_place,
+)
 from desktop.store.database.database import StoreError, check_file
 
 __all__ = ["BackupRow", "BackupService"]
@@ -42,7 +51,8 @@ class _Answer:
 
 
 class BackupService(QObject):
-    """Makes a copy when one is due and the user wants copies; looks for damage in a large file that was not checked for a day.
+    """Makes a copy when one is due and the user wants copies; looks for damage in a large file that was not
+    checked for a day.
 
     Signals:
         made(object): the `Backup` that was made now; None when `make_now` found that it is not possible.
@@ -85,7 +95,9 @@ class BackupService(QObject):
         self._start(_listing(self.copies))
 
     def restore(self, backup: Path) -> None:
-        """Put this copy in the place of the conversations: it is prepared in the background, a reply that runs is stopped."""
+        """Put this copy in the place of the conversations: it is prepared in the background, a reply that
+        runs is stopped.
+        """
         self._start(_preparing(backup, self.copies.path))
 
     def close(self) -> bool:
@@ -96,7 +108,8 @@ class BackupService(QObject):
             forget_restore(self._part)
         return self._worker is None or self._worker.close()
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _start(self, run: Any) -> Job | None:
         if self._closed:
@@ -198,14 +211,19 @@ def _check(copies: Backups, stop: threading.Event) -> _Answer:
         damage = check_file(copies.path, stop.is_set)
     except (OSError, StoreError) as error:
         return _Answer("checked", None, str(error))
-    words = "The file with your conversations is damaged ({}): start the program again, and what can be read is saved."
+    words = (
+        "The file with your conversations is damaged ({}): start the program again, and what can be read "
+        "is saved."
+    )
     return _Answer("checked", None, words.format(damage) if damage else "")
 
 
 def _listing(copies: Backups) -> Any:
     def run(stop: threading.Event) -> Generator[None, None, _Answer]:
         yield from ()
-        return _Answer("list", tuple(BackupRow(backup, count_conversations(backup.path)) for backup in copies.list()))
+        return _Answer(
+            "list", tuple(BackupRow(backup, count_conversations(backup.path)) for backup in copies.list())
+        )
 
     return run
 

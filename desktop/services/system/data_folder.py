@@ -1,4 +1,6 @@
-"""DataPlace: notices that the file with the conversations is no longer where it was, and saves all of it somewhere else."""
+"""DataPlace: notices that the file with the conversations is no longer where it was, and saves all of it
+somewhere else.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ LOOK_MS = 1000
 
 
 class DataFolder(QObject):
-    """Looks once a second, beside every write, which is refused while the file is gone. Systems keep a file that is open
-    until it is closed, also one that was removed: all of it can still be written to another place.
+    """Looks once a second, beside every write, which is refused while the file is gone. Systems keep a file
+    that is open until it is closed, also one that was removed: all of it can still be written to another
+    place.
 
-    `gone` is whether the file is away; `given_up` that the user wants nothing saved any more; `opened_in` the folder at
-    the start, where the next start looks, too.
+    `gone` is whether the file is away; `given_up` that the user wants nothing saved any more; `opened_in` the
+    folder at the start, where the next start looks, too.
 
     Signals:
         lost(str sentence): the file is not in its place any more.
@@ -76,7 +79,8 @@ class DataFolder(QObject):
     def save_in(self, folder: Path) -> str:
         """Save everything in `folder` and go on there; returns "", or why that is not possible.
 
-        Where the file cannot be read any more, as from a disk that was pulled out, what is on the screen is saved.
+        Where the file cannot be read any more, as from a disk that was pulled out, what is on the screen is
+        saved.
         """
         path = folder / FILE_NAME
         try:
@@ -104,7 +108,9 @@ class DataFolder(QObject):
         return ""
 
     def rescue(self) -> None:
-        """The program ends without having asked: put everything back where it was, if nothing else is there."""
+        """The program ends without having asked: put everything back where it was, if nothing else is
+        there.
+        """
         self.look()
         if self.gone and not self.given_up and self.is_free and (sentence := self.save_in(self.folder)):
             log.error("the conversations are not saved: %s", sentence)

@@ -1,4 +1,6 @@
-"""Formulas as SVG, worked out in another process: some 3 to 30 ms of Python each, which the window's thread would wait for."""
+"""Formulas as SVG, worked out in another process: some 3 to 30 ms of Python each, which the window's
+thread would wait for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ atexit.register(_HELPER.close)
 
 
 def formula_svg(latex: str, size: float, display: bool) -> str:
-    """As `math_svg`; also empty for a formula at which the process ended. From any thread but the window's."""
+    """As `math_svg`; also empty for a formula at which the process ended.
+
+    From any thread but the window's.
+    """
     with _one_at_a_time:
         try:
             if not _HELPER.start():
@@ -32,7 +37,9 @@ def formula_svg(latex: str, size: float, display: bool) -> str:
 
 
 def rest() -> None:
-    """No formula is expected for now: the process gives its memory back, and the next formula starts another one."""
+    """No formula is expected for now: the process gives its memory back, and the next formula starts
+    another one.
+    """
     with _one_at_a_time:
         _HELPER.stop()
 

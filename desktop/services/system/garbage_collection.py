@@ -1,7 +1,8 @@
-"""Searches for cyclic garbage on the GUI thread only, in pauses: Python's own search runs on whatever thread makes an object.
+"""Searches for cyclic garbage on the GUI thread only, in pauses: Python's own search runs on whatever thread
+makes an object.
 
-There it would delete Qt's objects away from their thread, which ends in a crash, and a whole search (tens of milliseconds with a
-model loaded) would fall into the middle of a frame.
+There it would delete Qt's objects away from their thread, which ends in a crash, and a whole search (tens of
+milliseconds with a model loaded) would fall into the middle of a frame.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ _MOST_YOUNG = 200_000
 
 
 class GarbageCollector(QObject):
-    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits; while `acting()`, which is
-    when the user scrolls or types, every search does: of the youngest objects, too, it takes a third of a frame.
+    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits; while
+    `acting()`, which is when the user scrolls or types, every search does: of the youngest objects, too, it
+    takes a third of a frame.
     """
 
-    def __init__(self, busy: Callable[[], bool], acting: Callable[[], bool], parent: QObject | None = None) -> None:
+    def __init__(
+        self, busy: Callable[[], bool], acting: Callable[[], bool], parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._busy, self._acting = busy, acting
         self._trim: Callable[[], object] | None = None
@@ -43,10 +47,11 @@ class GarbageCollector(QObject):
 
     @Slot()
     def look(self) -> None:
-        """Search the youngest objects when there are many, older ones after so many searches of younger ones; as Python does.
+        """Search the youngest objects when there are many, older ones after so many searches of younger ones;
+        as Python does.
 
-        In a pause older ones are searched sooner, so that it need not be done while a reply runs: after a start there are many. And
-        once in `TRIM_S` free memory goes back to the system.
+        In a pause older ones are searched sooner, so that it need not be done while a reply runs: after a
+        start there are many. And once in `TRIM_S` free memory goes back to the system.
         """
         self._give_back()
         young, middle, old = gc.get_count()

@@ -1,4 +1,6 @@
-"""Another Python process for work that would keep this one's interpreter lock, and so cost the window its frames."""
+"""Another Python process for work that would keep this one's interpreter lock, and so cost the window its
+frames.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,14 @@ _BOOT = "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from 
 
 
 class HelperEnded(Exception):
-    """The process ended at this question, or answered something else than JSON; or it was stopped, or closed for good."""
+    """The process ended at this question, or answered something else than JSON; or it was stopped, or
+    closed for good.
+    """
 
 
 class HelperProcess:
-    """`main()` of `module` in a process of its own, which answers each line of its input, a question in JSON, with a line of JSON.
+    """`main()` of `module` in a process of its own, which answers each line of its input, a question in JSON,
+    with a line of JSON.
 
     One thread starts and asks it at a time; any may stop it.
     """
@@ -43,7 +48,10 @@ class HelperProcess:
         return self._child is not None
 
     def start(self) -> bool:
-        """Have one run; False where no process can be started: then its work is to be done in this one. Raises `HelperEnded`."""
+        """Have one run; False where no process can be started: then its work is to be done in this one.
+
+        Raises `HelperEnded`.
+        """
         with self._lock:
             if self._closed:
                 raise HelperEnded("it was closed")
@@ -52,8 +60,9 @@ class HelperProcess:
 
                 try:
                     self._child = subprocess.Popen(
-                        [sys.executable, "-I", "-c", _BOOT.format(self._module)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                        stderr=subprocess.DEVNULL, text=True, encoding="utf-8", creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+                        [sys.executable, "-I", "-c", _BOOT.format(self._module)], stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
+                        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
                     )  # fmt: skip
                     assert self._child.stdin is not None
                     self._child.stdin.write(json.dumps(sys.path) + "\n")

@@ -1,4 +1,6 @@
-"""Runs long work of the GUI thread in short steps: a few milliseconds at a time, then the window comes first again."""
+"""Runs long work of the GUI thread in short steps: a few milliseconds at a time, then the window comes
+first again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Steps(QObject):
     ended = Signal()
     failed = Signal(str)
 
-    def __init__(self, parent: QObject | None = None, pause_ms: int = 0, busy: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, parent: QObject | None = None, pause_ms: int = 0, busy: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__(parent)
         self._busy = busy
         self._job: Iterator[object] | None = None
@@ -64,7 +68,8 @@ class Steps(QObject):
         try:
             for _ in job:
                 before, now = now, time.perf_counter()
-                if self._job is not job or now + (now - before) >= end:  # another step like this one would be too late
+                # another step like this one would be too late
+                if self._job is not job or now + (now - before) >= end:
                     return
         except StoreError as error:
             self.stop()

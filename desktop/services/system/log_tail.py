@@ -10,19 +10,25 @@ __all__ = ["LEVELS", "LogEntry", "LogTail"]
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _FIRST_BYTES = 256_000
-_HEAD = re.compile(r"\d{4}-(?P<time>\d\d-\d\d \d\d:\d\d:\d\d),\d+ (?P<level>[A-Z]+) +(?:MainThread )?(?P<text>.*)")
+_HEAD = re.compile(
+    r"\d{4}-(?P<time>\d\d-\d\d \d\d:\d\d:\d\d),\d+ (?P<level>[A-Z]+) +(?:MainThread )?(?P<text>.*)"
+)
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One entry for people, without the year and the thread of the window, and the place of its level in `LEVELS`."""
+    """One entry for people, without the year and the thread of the window, and the place of its level in
+    `LEVELS`.
+    """
 
     text: str
     level: int
 
 
 class LogTail:
-    """Reads a log of `desktop.diagnostics`; `read` gives what came since the last call, the first time the end of the file."""
+    """Reads a log of `desktop.diagnostics`; `read` gives what came since the last call, the first time the
+    end of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,7 +37,10 @@ class LogTail:
         self._rest = b""
 
     def read(self) -> list[LogEntry]:
-        """The entries that are new. Lines that go on with an entry of an earlier call come as an entry of its level."""
+        """The entries that are new.
+
+        Lines that go on with an entry of an earlier call come as an entry of its level.
+        """
         try:
             with self._path.open("rb") as file:
                 status = self._path.stat()
@@ -41,7 +50,8 @@ class LogTail:
                     skips = self._place > 0
                 else:
                     skips = False
-                    if size < self._place or status.st_ino != self._inode:  # it was put aside, and a new one begun
+                    # it was put aside, and a new one begun
+                    if size < self._place or status.st_ino != self._inode:
                         self._place, self._rest = 0, b""
                 self._inode = status.st_ino
                 file.seek(self._place)

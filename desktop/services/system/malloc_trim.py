@@ -1,4 +1,6 @@
-"""Gives memory that nobody uses any more back to the system, where the C library keeps it in pieces (glibc)."""
+"""Gives memory that nobody uses any more back to the system, where the C library keeps it in pieces
+(glibc).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ _ARENA_MAX, _ARENAS = -8, 2
 
 
 def share_arenas() -> None:
-    """Let all threads take their memory from two pools of it, as mallopt(3) says; by itself glibc makes one for every thread.
+    """Let all threads take their memory from two pools of it, as mallopt(3) says; by itself glibc makes one
+    for every thread.
 
-    Memory that one of them has given back is of no use to another pool: a program that stays open for days would grow.
+    Memory that one of them has given back is of no use to another pool: a program that stays open for days
+    would grow.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

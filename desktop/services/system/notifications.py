@@ -1,7 +1,7 @@
 """Tells of a long reply that ended while nobody looked at the window, with a notification of the system.
 
-On Linux it goes over the session bus to the desktop's own service; elsewhere through an icon in the tray that is there only
-as long as the notification is. A click on it asks for the reply's chat.
+On Linux it goes over the session bus to the desktop's own service; elsewhere through an icon in the tray that
+is there only as long as the notification is. A click on it asks for the reply's chat.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _SHOWN = 20
 
 
 class Notifier(Protocol):
-    """Shows notifications: `show` answers at once, and `clicked(str token)` of the one shown last may follow, or `failed()`."""
+    """Shows notifications: `show` answers at once, and `clicked(str token)` of the one shown last may
+    follow, or `failed()`.
+    """
 
     def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
         """Show one. `clicked` gets the leave to come to the front that the desktop gives, or ""."""
@@ -40,7 +42,9 @@ class Notifier(Protocol):
 
 
 class BusNotifier(QObject):
-    """Notifications over the session bus of a Linux desktop; its service may hang, so it is asked on a thread of its own."""
+    """Notifications over the session bus of a Linux desktop; its service may hang, so it is asked on a
+    thread of its own.
+    """
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -121,15 +125,17 @@ def _notify(title: str, text: str) -> Generator[None, None, int | None]:
     from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, QMetaObject
     from PySide6.QtDBus import QDBusConnection, QDBusInterface
 
-    # Through the service's own description of itself, for that alone makes an unsigned number of a Python int.
+    # Through the service's own description of itself, for that alone makes an unsigned number of a Python
+    # int.
     service = QDBusInterface(SERVICE, PLACE, SERVICE, QDBusConnection.sessionBus())
     yield None
     if not service.isValid():
         return None
     hints = {"desktop-entry": "inglenook", "category": "im.received"}
     arguments = (
-        Q_ARG("QString", "Inglenook"), Q_ARG("uint", 0), Q_ARG("QString", "inglenook"), Q_ARG("QString", title), Q_ARG("QString", text),
-        Q_ARG("QStringList", ["default", "Show the reply"]), Q_ARG("QVariantMap", hints), Q_ARG("int", -1),
+        Q_ARG("QString", "Inglenook"), Q_ARG("uint", 0), Q_ARG("QString", "inglenook"),
+        Q_ARG("QString", title), Q_ARG("QString", text), Q_ARG("QStringList", ["default", "Show the reply"]),
+        Q_ARG("QVariantMap", hints), Q_ARG("int", -1),
     )  # fmt: skip
     try:
         number = QMetaObject.invokeMethod(service, "Notify", Q_RETURN_ARG("uint"), *arguments)
@@ -151,7 +157,11 @@ class ReplyWatch(QObject):
     unheard = Signal()
 
     def __init__(
-        self, session: ChatSession, make_notifier: Callable[[], Notifier], in_front: Callable[[], bool], parent: QObject | None = None
+        self,
+        session: ChatSession,
+        make_notifier: Callable[[], Notifier],
+        in_front: Callable[[], bool],
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._make, self._in_front = session, make_notifier, in_front
@@ -178,7 +188,11 @@ class ReplyWatch(QObject):
             return
         try:
             state = self._session.library.of(message).message(message).state
-            title = "" if conversation >= FIRST_TEMPORARY else self._session.library.of(conversation).get(conversation).title
+            title = (
+                ""
+                if conversation >= FIRST_TEMPORARY
+                else self._session.library.of(conversation).get(conversation).title
+            )
         except StoreError:
             return
         if state == "stopped":
@@ -187,7 +201,12 @@ class ReplyWatch(QObject):
         what = f"The reply{where} ended early" if state == "failed" else f"The reply{where} is ready"
         if self._notifier is None:
             self._notifier = self._make()
-        self._notifier.show(what, f"After {_span(seconds)}", lambda token: self.wanted.emit(conversation, token), self.unheard.emit)
+        self._notifier.show(
+            what,
+            f"After {_span(seconds)}",
+            lambda token: self.wanted.emit(conversation, token),
+            self.unheard.emit,
+        )
 
 
 def _span(seconds: float) -> str:

@@ -1,4 +1,6 @@
-"""Shows a file in the system's file manager, selected where the system can do that; else its folder is opened."""
+"""Shows a file in the system's file manager, selected where the system can do that; else its folder is
+opened.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ __all__ = ["FileShower", "show_command"]
 
 Failed = Callable[[str], None]
 SERVICE, PLACE = "org.freedesktop.FileManager1", "/org/freedesktop/FileManager1"
-"""The file managers' interface on Linux desktops: https://www.freedesktop.org/wiki/Specifications/file-manager-interface"""
+"""The file managers' interface on Linux desktops:
+https://www.freedesktop.org/wiki/Specifications/file-manager-interface
+"""
 ANSWER_MS = 5000
 
 
@@ -23,7 +27,10 @@ def show_command(path: Path, platform: str = sys.platform) -> tuple[str, list[st
     if platform == "darwin":
         return "/usr/bin/open", ["-R", str(path)]
     if platform == "win32":
-        return str(Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "explorer.exe"), ["/select,", str(path)]
+        return str(Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "explorer.exe"), [
+            "/select,",
+            str(path),
+        ]
     return None
 
 
@@ -60,7 +67,9 @@ class FileShower(QObject):
         if not bus.isConnected():
             return False
         message = QDBusMessage.createMethodCall(SERVICE, PLACE, SERVICE, "ShowItems")
-        message.setArguments([[QUrl.fromLocalFile(str(path)).toString(QUrl.ComponentFormattingOption.FullyEncoded)], ""])
+        message.setArguments(
+            [[QUrl.fromLocalFile(str(path)).toString(QUrl.ComponentFormattingOption.FullyEncoded)], ""]
+        )
         watcher = QDBusPendingCallWatcher(bus.asyncCall(message, ANSWER_MS), self)
 
         def answered() -> None:

@@ -1,7 +1,8 @@
 """One program for one data folder: a second start hands what it was asked to open to the first one, and ends.
 
-The lock of the folder (`take_lock`) decides who is first; the socket only carries words. It lies in the data folder, where
-nobody else can put one in its place, or, where that path is too long for a socket, in the user's folder for such things.
+The lock of the folder (`take_lock`) decides who is first; the socket only carries words. It lies in the data
+folder, where nobody else can put one in its place, or, where that path is too long for a socket, in the
+user's folder for such things.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ __all__ = ["AlreadyOpen", "FirstInstance", "Request", "hand_over", "socket_name"
 log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
-"""So long a second start waits for the first: a start takes less than one second, a program that hangs takes for ever."""
+"""So long a second start waits for the first: a start takes less than one second, a program that hangs
+takes for ever.
+"""
 _SLICE_MS = 20
 """Qt's waiting holds Python's lock, so it is done in such pieces."""
 _LONGEST_PATH = 90
-"""Bytes of a socket's path: systems allow 104 to 108, and Qt puts up to 9 behind it while it makes the socket."""
+"""Bytes of a socket's path: systems allow 104 to 108, and Qt puts up to 9 behind it while it makes the
+socket.
+"""
 _LONGEST_REQUEST = 1 << 20
 _HEARD = b"heard\n"
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
@@ -44,13 +49,17 @@ class AlreadyOpen(StoreError):
     """Another program has the data folder; `process` is its number, 0 when that is not known."""
 
     def __init__(self, folder: Path, process: int) -> None:
-        super().__init__(f"Inglenook is already open with the data in {folder}: use that window, or start with another --data folder.")
+        super().__init__(
+            f"Inglenook is already open with the data in {folder}: use that window, or start with another "
+            "--data folder."
+        )
         self.folder, self.process = folder, process
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a start was asked to do: files and folders to open, by absolute path, and whether to fetch the starter model.
+    """What a start was asked to do: files and folders to open, by absolute path, and whether to fetch the
+    starter model.
 
     `token` is the desktop's leave to come to the front (XDG activation); empty where there is none.
     """
@@ -79,15 +88,16 @@ class Request:
 
 
 def take_lock(folder: Path) -> QLockFile:
-    """The lock of the data folder, so that no second program writes to it. Raises `AlreadyOpen` when another one has it,
-    `StoreError` when nothing can be written there.
+    """The lock of the data folder, so that no second program writes to it. Raises `AlreadyOpen` when another
+    one has it, `StoreError` when nothing can be written there.
     """
     lock = QLockFile(str(folder / "inglenook.lock"))
     lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
     if not lock.tryLock(0):
         if lock.error() != QLockFile.LockError.LockFailedError:
             raise StoreError(
-                f"Nothing can be written in the data folder {folder}: make it writable, or start with another --data folder."
+                f"Nothing can be written in the data folder {folder}: make it writable, or start with "
+                "another --data folder."
             )
         found: object = lock.getLockInfo()  # (process, host, program), whatever the stubs say
         process = found[0] if isinstance(found, tuple) else 0
@@ -96,7 +106,9 @@ def take_lock(folder: Path) -> QLockFile:
 
 
 def socket_name(folder: Path, platform: str = sys.platform) -> str:
-    """The name under which the program with this data folder listens: a path, on Windows the name of a pipe."""
+    """The name under which the program with this data folder listens: a path, on Windows the name of a
+    pipe.
+    """
     import hashlib  # the socket comes after the first paint
 
     real = folder.resolve()
@@ -143,7 +155,8 @@ class FirstInstance(QObject):
     def _listen(self, name: str) -> QLocalServer | None:
         try:
             from PySide6.QtNetwork import QLocalServer
-        except ImportError as error:  # a system library of Qt's is missing; the lock alone still guards the data
+        # a system library of Qt's is missing; the lock alone still guards the data
+        except ImportError as error:
             log.warning("later starts cannot be heard: %s", error)
             return None
         server = QLocalServer(self)
@@ -166,8 +179,8 @@ class FirstInstance(QObject):
 class _Caller(QObject):
     """A later start at the other end of `socket`, which lives as long as this: until it hangs up.
 
-    Its slots hold on to nothing. A lambda would hold the server's owner: freed with the socket's connections as its last holder, it
-    would delete the owner, and with it the socket that is being deleted.
+    Its slots hold on to nothing. A lambda would hold the server's owner: freed with the socket's connections
+    as its last holder, it would delete the owner, and with it the socket that is being deleted.
     """
 
     asked = Signal(object)
@@ -202,10 +215,15 @@ class _Caller(QObject):
         self.deleteLater()  # where the other end has gone already, the socket tells nothing any more
 
 
-def hand_over(found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False) -> bool:
-    """Give the request to the program that has the folder. True when it heard; False when `free()` says that it is gone.
+def hand_over(
+    found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False
+) -> bool:
+    """Give the request to the program that has the folder.
 
-    A program that is still starting or already ending is waited for. Raises `StoreError` with what to do when nobody answers.
+    True when it heard; False when `free()` says that it is gone.
+
+    A program that is still starting or already ending is waited for. Raises `StoreError` with what to do when
+    nobody answers.
     """
     try:
         from PySide6.QtNetwork import QLocalSocket
@@ -235,7 +253,10 @@ def _told(socket: QLocalSocket, line: bytes, end: float) -> bool:
     while not answer.endswith(b"\n") and time.monotonic() < end:
         if socket.bytesToWrite():
             socket.waitForBytesWritten(_SLICE_MS)
-        elif not socket.waitForReadyRead(_SLICE_MS) and socket.state() != QLocalSocket.LocalSocketState.ConnectedState:
+        elif (
+            not socket.waitForReadyRead(_SLICE_MS)
+            and socket.state() != QLocalSocket.LocalSocketState.ConnectedState
+        ):
             break
         answer += bytes(socket.readAll().data())
     return answer == _HEARD
@@ -244,8 +265,8 @@ def _told(socket: QLocalSocket, line: bytes, end: float) -> bool:
 def _no_answer(found: AlreadyOpen) -> str:
     number = f" (process {found.process})" if found.process else ""
     return (
-        f"Inglenook is already open with the data in {found.folder}, but its window does not answer{number}: wait until it does, end that "
-        "program, or start with another --data folder."
+        f"Inglenook is already open with the data in {found.folder}, but its window does not "
+        f"answer{number}: wait until it does, end that program, or start with another --data folder."
     )
 
 

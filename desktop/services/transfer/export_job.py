@@ -9,7 +9,13 @@ from pathlib import Path
 
 from desktop.services.transfer.transfer_report import Exported
 from desktop.store.database.database import Database, StoreError
-from desktop.store.transfer.exporters.write import FORMATS, Choice, ExportFormat, export_conversations, export_folder
+from desktop.store.transfer.exporters.write import (
+    FORMATS,
+    Choice,
+    ExportFormat,
+    export_conversations,
+    export_folder,
+)
 from desktop.store.transfer.records import ConversationRecord, Progress
 
 __all__ = ["Choice", "export"]
@@ -17,8 +23,12 @@ __all__ = ["Choice", "export"]
 TELL_S = 0.1
 
 
-def export(path: Path, choice: Choice, label: str, target: Path, stop: threading.Event) -> Generator[Progress, None, Exported]:
-    """Write what `choice` names of the database at `path`, in the format `label`, to the file or folder `target`."""
+def export(
+    path: Path, choice: Choice, label: str, target: Path, stop: threading.Event
+) -> Generator[Progress, None, Exported]:
+    """Write what `choice` names of the database at `path`, in the format `label`, to the file or folder
+    `target`.
+    """
     told = 0.0
     try:
         database = Database.beside(path)
@@ -38,7 +48,9 @@ def export(path: Path, choice: Choice, label: str, target: Path, stop: threading
     return Exported(target, len(choice.ids), cancelled=stop.is_set())
 
 
-def _writing(database: Database, choice: Choice, label: str, target: Path, cancel: Callable[[], bool]) -> Iterator[Progress]:
+def _writing(
+    database: Database, choice: Choice, label: str, target: Path, cancel: Callable[[], bool]
+) -> Iterator[Progress]:
     format = next((found for found in FORMATS if found.label == label), None)
     if format is not None and not target.is_dir():
         yield from export_conversations(database, choice, target, format, cancel)
@@ -58,4 +70,6 @@ def _writing(database: Database, choice: Choice, label: str, target: Path, cance
 def _writer_of(
     format: ExportFormat, database: Database, cancel: Callable[[], bool]
 ) -> Callable[[ConversationRecord, Path], Iterator[Progress]]:
-    return lambda record, path: export_conversations(database, Choice((0,), given={0: record}), path, format, cancel)
+    return lambda record, path: export_conversations(
+        database, Choice((0,), given={0: record}), path, format, cancel
+    )

@@ -1,4 +1,6 @@
-"""Conversations in and out, on a thread of their own with a connection of their own: the window and a reply go on meanwhile."""
+"""Conversations in and out, on a thread of their own with a connection of their own: the window and a
+reply go on meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ class TransferService(QObject):
             job.stop()
 
     def export(self, ids: Sequence[int], label: str, target: Path, thoughts: bool = True) -> None:
-        """Write conversations in the format `label` to `target`: a file, or a folder for a file each where it is one.
+        """Write conversations in the format `label` to `target`: a file, or a folder for a file each where it
+        is one.
 
         Raises `StoreError` when a temporary one cannot be read.
         """
@@ -101,10 +104,12 @@ class TransferService(QObject):
         """Cancel what runs and end the thread; False when it did not end in time."""
         return self._worker is None or self._worker.close()
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _record(self, number: int) -> ConversationRecord:
-        from desktop.store.conversations.bulk_insert import read_whole  # here and below: only for who imports or exports
+        # here and below: only for who imports or exports
+        from desktop.store.conversations.bulk_insert import read_whole
 
         return read_whole(self._library.database_of(number), number)
 
@@ -143,7 +148,9 @@ class TransferService(QObject):
             self.exported.emit(Exported(Path(), 0, trouble=sentence))
 
 
-def _import(path: Path, files: Sequence[Path], stop: threading.Event) -> Generator[ImportReport, None, ImportReport]:
+def _import(
+    path: Path, files: Sequence[Path], stop: threading.Event
+) -> Generator[ImportReport, None, ImportReport]:
     """Gathers what happens into a report that is told ten times a second."""
     from desktop.services.transfer.transfer_report import ImportReport
     from desktop.store.conversations.bulk_insert import discard_unfinished

@@ -31,8 +31,8 @@ class ImportReport:
     """Counts of conversations by outcome, what could not be read, and the latest changes.
 
     `left_out` is what could be read and has no place here, added up over the files.
-    `share` of the files is read (0 to 1). `changed` maps ids of conversations that came or grew since the last report to
-    whether they are new; `first` is one to open, 0 for none.
+    `share` of the files is read (0 to 1). `changed` maps ids of conversations that came or grew since the
+    last report to whether they are new; `first` is one to open, 0 for none.
     """
 
     files: int = 1
@@ -53,7 +53,9 @@ class ImportReport:
     def with_event(self, event: Event, file: int) -> ImportReport:
         """After an event of the import of the `file`-th file."""
         if isinstance(event, Progress):
-            return dataclasses.replace(self, share=(file + (event.done / event.total if event.total else 0.0)) / self.files)
+            return dataclasses.replace(
+                self, share=(file + (event.done / event.total if event.total else 0.0)) / self.files
+            )
         if isinstance(event, Broken):
             kept = (*self.broken, event) if len(self.broken) < MOST_BROKEN else self.broken
             return dataclasses.replace(self, broken=kept, broken_count=self.broken_count + 1)
@@ -69,15 +71,21 @@ class ImportReport:
         name = _NAMES[event.outcome]
         here = event.outcome != "deleted"
         is_new = event.outcome == "new"
-        changed = {**self.changed, event.conversation_id: is_new} if event.messages or is_new else self.changed
+        changed = (
+            {**self.changed, event.conversation_id: is_new} if event.messages or is_new else self.changed
+        )
         return dataclasses.replace(
-            self, changed=changed, first=self.first or (event.conversation_id if here else 0), messages=self.messages + event.messages,
-            **{name: getattr(self, name) + 1},
+            self, changed=changed, first=self.first or (event.conversation_id if here else 0),
+            messages=self.messages + event.messages, **{name: getattr(self, name) + 1},
         )  # fmt: skip
 
 
 def _added(found: tuple[LeftOut, ...], event: LeftOut) -> tuple[LeftOut, ...]:
     for place, known in enumerate(found):
         if (known.what, known.of) == (event.what, event.of):
-            return (*found[:place], dataclasses.replace(known, count=known.count + event.count), *found[place + 1 :])
+            return (
+                *found[:place],
+                dataclasses.replace(known, count=known.count + event.count),
+                *found[place + 1 :],
+            )
     return (*found, event)

@@ -1,4 +1,6 @@
-"""The text of a file that is to be attached: its encoding found out, PDF pages read, everything else refused in a sentence."""
+"""The text of a file that is to be attached: its encoding found out, PDF pages read, everything else
+refused in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from engine.printable import one_line
 __all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
 
 MOST_BYTES = 8 << 20
-"""Bytes of a text file, and characters of a PDF's text: some two million tokens, more than any model reads."""
+"""Bytes of a text file, and characters of a PDF's text: some two million tokens, more than any model
+reads.
+"""
 MOST_PDF_BYTES = 200 << 20
 MOST_PAGES = 500
 MOST_PDF_S = 30.0
@@ -28,8 +32,8 @@ _GRACE_S = 5.0
 _LOOK_S = 0.05
 _GUESSED_BYTES = 64 << 10
 _BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
 """The marks that files begin with; UTF-32's before those of UTF-16, which they begin with."""
 _CONTROLS = frozenset(range(32)) - {7, 8, 9, 10, 12, 13, 27}
@@ -56,21 +60,27 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
             if head.lstrip()[:5] == b"%PDF-":
                 return _pdf(path, size, stop)
             if size > MOST_BYTES:
-                raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but up to {MOST_BYTES / 1e6:,.0f} MB of text can be attached: "
-                                 "attach the part that matters.")  # fmt: skip
+                raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but up to "
+                    f"{MOST_BYTES / 1e6:,.0f} MB of text "
+                    "can be attached: attach the part that matters.")  # fmt: skip
             data = head + file.read(MOST_BYTES)
     except OSError as error:
         raise Unreadable(f"“{path.name}” cannot be read: {error.strerror or error}.") from error
     text = decoded(data)
     if text is None:
-        raise Unreadable(f"“{path.name}” is not a text file: text, code, Markdown, CSV and PDF files can be attached.")
+        raise Unreadable(
+            f"“{path.name}” is not a text file: text, code, Markdown, CSV and PDF files can be attached."
+        )
     if not text.strip():
         raise Unreadable(f"“{path.name}” is empty: there is nothing in it that a model could read.")
     return Attachment(one_line(path.name), _clean(text))
 
 
 def decoded(data: bytes) -> str | None:
-    """The text of a file; None when it is none. By its mark, as UTF-8, as UTF-16 without a mark, else as the likeliest charset."""
+    """The text of a file; None when it is none.
+
+    By its mark, as UTF-8, as UTF-16 without a mark, else as the likeliest charset.
+    """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             try:
@@ -87,8 +97,11 @@ def decoded(data: bytes) -> str | None:
 
     matches = from_bytes(data[:_GUESSED_BYTES])
     best = matches.best()
-    western = best is not None and any(match.encoding == "cp1252" and match.chaos <= best.chaos for match in matches)
-    for encoding in ("cp1252" if best is None or western else best.encoding, "cp1252"):  # of equals, the one most files are in
+    western = best is not None and any(
+        match.encoding == "cp1252" and match.chaos <= best.chaos for match in matches
+    )
+    # of equals, the one most files are in
+    for encoding in ("cp1252" if best is None or western else best.encoding, "cp1252"):
         try:
             return data.decode(encoding)
         except (UnicodeDecodeError, LookupError):
@@ -116,7 +129,9 @@ def _bare_utf16(data: bytes) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """One kind of line end, no marks in the middle, no blank end, and no half of a UTF-16 pair, which a PDF's fonts can give."""
+    """One kind of line end, no marks in the middle, no blank end, and no half of a UTF-16 pair, which a
+    PDF's fonts can give.
+    """
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "").replace("\x00", "").rstrip()
 
@@ -124,11 +139,20 @@ def _clean(text: str) -> str:
 def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     """The text of a PDF's pages, as many as bounds of pages, characters, time and memory allow."""
     if size > MOST_PDF_BYTES:
-        raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but PDF files of up to {MOST_PDF_BYTES / 1e6:,.0f} MB can be attached.")
-    broken = f"“{path.name}” is damaged: its PDF pages cannot be read. Save it anew in the program it comes from, then attach it again."
+        raise Unreadable(
+            f"“{path.name}” has {size / 1e6:,.0f} MB, but PDF files of up to {MOST_PDF_BYTES / 1e6:,.0f} MB "
+            "can be attached."
+        )
+    broken = (
+        f"“{path.name}” is damaged: its PDF pages cannot be read. Save it anew in the program it comes "
+        "from, then attach it again."
+    )
     answer = _ask_reader(path, stop)
     if answer is None:
-        raise Unreadable(f"“{path.name}” was not read to its end: it was stopped, or its pages take too long or too much memory to read.")
+        raise Unreadable(
+            f"“{path.name}” was not read to its end: it was stopped, or its pages take too long or too much "
+            "memory to read."
+        )
     if answer.get("trouble") == "locked":
         raise Unreadable(f"“{path.name}” is encrypted: save a copy without a password, then attach that.")
     if "pages" not in answer:
@@ -136,7 +160,9 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     pages, total = [str(page) for page in answer["pages"]], int(answer["total"])
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
-        raise Unreadable(f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first.")
+        raise Unreadable(
+            f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first."
+        )
     note = f"first {len(pages):,} of {total:,} pages" if len(pages) < total else ""
     if answer.get("cut"):
         note = f"first {len(text):,} characters"
@@ -144,7 +170,9 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
 
 
 def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
-    """What `pdf_text` answers from a process of its own; None when it was stopped, took too long, or was ended by its bounds."""
+    """What `pdf_text` answers from a process of its own; None when it was stopped, took too long, or was
+    ended by its bounds.
+    """
     import subprocess  # not for the window's start
 
     limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
@@ -152,8 +180,8 @@ def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     reader = subprocess.Popen(
         [sys.executable, "-m", "desktop.store.attachments.pdf_text", str(path.absolute()), *map(str, limits)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths},
-        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": paths}, creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )  # fmt: skip
     until = time.monotonic() + MOST_PDF_S + _GRACE_S
     try:

@@ -1,6 +1,7 @@
 """Files within a message: how they are written into its text, and how they are found there again.
 
-A message with files begins with them, each as a line with its name and its text in a fence, then comes what the user wrote::
+A message with files begins with them, each as a line with its name and its text in a fence, then comes what
+the user wrote::
 
     Attached file: report.csv (first 120 of 400 lines)
     ```csv
@@ -9,7 +10,8 @@ A message with files begins with them, each as a line with its name and its text
 
     What stands out here?
 
-So they are kept, searched, exported and read by the model like any text, and no other program is puzzled by them.
+So they are kept, searched, exported and read by the model like any text, and no other program is puzzled by
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-__all__ = ["Attachment", "auto_source", "cut", "cut_inside", "join", "kind_of", "language_of", "lines_of", "message_text", "split"]
+__all__ = [
+    "Attachment",
+    "auto_source",
+    "cut",
+    "cut_inside",
+    "join",
+    "kind_of",
+    "language_of",
+    "lines_of",
+    "message_text",
+    "split",
+]
 
 _HEAD = "Attached file: "
 _FILE = re.compile(
@@ -28,12 +41,14 @@ _FILE = re.compile(
     re.DOTALL,
 )
 _LANGUAGES = {
-    "py": "python", "pyi": "python", "js": "javascript", "mjs": "javascript", "jsx": "jsx", "ts": "typescript", "tsx": "tsx", "rs": "rust",
-    "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "hpp": "cpp", "cu": "cuda", "cs": "csharp", "go": "go", "java": "java", "kt": "kotlin",
-    "swift": "swift", "rb": "ruby", "php": "php", "sh": "bash", "bash": "bash", "zsh": "bash", "ps1": "powershell", "bat": "batch",
-    "sql": "sql", "html": "html", "htm": "html", "css": "css", "scss": "scss", "xml": "xml", "json": "json", "jsonl": "json",
-    "yaml": "yaml", "yml": "yaml", "toml": "toml", "ini": "ini", "cfg": "ini", "lua": "lua", "r": "r", "jl": "julia", "hs": "haskell",
-    "scala": "scala", "pl": "perl", "dart": "dart", "vue": "vue", "tex": "latex", "diff": "diff", "patch": "diff", "qss": "css",
+    "py": "python", "pyi": "python", "js": "javascript", "mjs": "javascript", "jsx": "jsx",
+    "ts": "typescript", "tsx": "tsx", "rs": "rust", "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp",
+    "hpp": "cpp", "cu": "cuda", "cs": "csharp", "go": "go", "java": "java", "kt": "kotlin", "swift": "swift",
+    "rb": "ruby", "php": "php", "sh": "bash", "bash": "bash", "zsh": "bash", "ps1": "powershell",
+    "bat": "batch", "sql": "sql", "html": "html", "htm": "html", "css": "css", "scss": "scss", "xml": "xml",
+    "json": "json", "jsonl": "json", "yaml": "yaml", "yml": "yaml", "toml": "toml", "ini": "ini",
+    "cfg": "ini", "lua": "lua", "r": "r", "jl": "julia", "hs": "haskell", "scala": "scala", "pl": "perl",
+    "dart": "dart", "vue": "vue", "tex": "latex", "diff": "diff", "patch": "diff", "qss": "css",
 }  # fmt: skip
 _TABLES = ("csv", "tsv")
 _PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
@@ -41,7 +56,9 @@ _PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One file: its name, the text that the model gets, and, where that is only its beginning, "first 120 of 400 lines"."""
+    """One file: its name, the text that the model gets, and, where that is only its beginning, "first 120
+    of 400 lines".
+    """
 
     name: str
     text: str
@@ -66,7 +83,10 @@ def message_text(attachment: Attachment) -> str:
     fence = "`" * (longest + 1)
     note = f" ({attachment.note})" if attachment.note else ""
     text = attachment.text + "\n" if attachment.text else ""
-    return f"{_HEAD}{' '.join(attachment.name.split()) or 'file'}{note}\n{fence}{language_of(attachment.name)}\n{text}{fence}"
+    return (
+        f"{_HEAD}{' '.join(attachment.name.split()) or 'file'}{note}\n"
+        f"{fence}{language_of(attachment.name)}\n{text}{fence}"
+    )
 
 
 def join(attachments: Iterable[Attachment], text: str) -> str:
@@ -75,7 +95,9 @@ def join(attachments: Iterable[Attachment], text: str) -> str:
 
 
 def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
-    """The files that a message begins with, each with the character it starts at, and where the user's own words start."""
+    """The files that a message begins with, each with the character it starts at, and where the user's own
+    words start.
+    """
     found: list[tuple[int, Attachment]] = []
     place = 0
     while message.startswith(_HEAD, place) and (match := _FILE.match(message, place)) is not None:
@@ -88,7 +110,11 @@ def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
 def auto_source(message: str) -> str:
     """What a title is made of: the user's own words, else the names of the files."""
     files, place = split(message)
-    return message[place:] if message[place:].strip() or not files else ", ".join(attachment.name for _, attachment in files)
+    return (
+        message[place:]
+        if message[place:].strip() or not files
+        else ", ".join(attachment.name for _, attachment in files)
+    )
 
 
 def lines_of(text: str) -> int:
@@ -107,5 +133,9 @@ def cut(attachment: Attachment, lines: int) -> Attachment:
     whole = attachment.text.split("\n")
     if lines >= len(whole):
         return attachment
-    total = attachment.note.split(" of ")[1].removesuffix(" lines") if attachment.note.endswith("lines") else f"{len(whole):,}"
+    total = (
+        attachment.note.split(" of ")[1].removesuffix(" lines")
+        if attachment.note.endswith("lines")
+        else f"{len(whole):,}"
+    )
     return replace(attachment, text="\n".join(whole[:lines]), note=f"first {lines:,} of {total} lines")

@@ -1,9 +1,10 @@
-"""A program of its own that reads the text of one PDF: a hard page can neither hold up the window nor take all memory.
+"""A program of its own that reads the text of one PDF: a hard page can neither hold up the window nor take
+all memory.
 
     python -m desktop.store.attachments.pdf_text FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES
 
-Writes one line of JSON: {"total": pages, "pages": [text of each page that was read], "cut": whether the last one goes on} or
-{"trouble": "locked" | "broken"}.
+Writes one line of JSON: {"total": pages, "pages": [text of each page that was read], "cut": whether the last
+one goes on} or {"trouble": "locked" | "broken"}.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from typing import Any
 __all__ = ["read_pages"]
 
 _BROKEN = (
-    ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, RecursionError, OverflowError, NotImplementedError,
-    MemoryError, OSError, ArithmeticError,
+    ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, RecursionError,
+    OverflowError, NotImplementedError, MemoryError, OSError, ArithmeticError,
 )  # fmt: skip
 """What pypdf raises for files that break the rules."""
 
 
-def read_pages(path: str, most_pages: int, most_characters: int, most_s: float, page_bytes: int) -> dict[str, Any]:
-    """The answer as above. A page whose drawing is longer than `page_bytes` is a picture of lines, and counts as empty."""
+def read_pages(
+    path: str, most_pages: int, most_characters: int, most_s: float, page_bytes: int
+) -> dict[str, Any]:
+    """The answer as above.
+
+    A page whose drawing is longer than `page_bytes` is a picture of lines, and counts as empty.
+    """
     from pypdf import PdfReader
     from pypdf.errors import DependencyError, PyPdfError
 
@@ -60,7 +66,9 @@ def _bound(memory: int) -> None:
         import resource
 
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard)
+        )
 
 
 if __name__ == "__main__":

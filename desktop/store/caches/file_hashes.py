@@ -1,4 +1,6 @@
-"""SHA-256 of model files, computed once for each path, size and time of change, and kept in a small JSON file."""
+"""SHA-256 of model files, computed once for each path, size and time of change, and kept in a small JSON
+file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _MATTERS = (".gguf", ".safetensors", ".json", ".model", ".jinja", ".tiktoken", "
 
 
 def parts(path: Path) -> list[Path]:
-    """The files that a model consists of: the file itself, with its further shards, or those of its folder that matter."""
+    """The files that a model consists of: the file itself, with its further shards, or those of its folder
+    that matter.
+    """
     if path.is_dir():
         return sorted(each for each in path.iterdir() if each.is_file() and each.suffix in _MATTERS)
     stem, dash, rest = path.stem.rpartition("-of-")
@@ -28,7 +32,9 @@ def parts(path: Path) -> list[Path]:
 
 
 def identity(path: Path) -> str:
-    """What tells one content of a model's files from another without reading them: names, sizes and times of change; "" for none."""
+    """What tells one content of a model's files from another without reading them: names, sizes and times
+    of change; "" for none.
+    """
     try:
         facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in parts(path)]
     except OSError:
@@ -39,7 +45,9 @@ def identity(path: Path) -> str:
 
 
 class FileHashes:
-    """The known hashes, in `path`; a file that cannot be read or written costs only that they are computed again."""
+    """The known hashes, in `path`; a file that cannot be read or written costs only that they are computed
+    again.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,7 +76,8 @@ class FileHashes:
 
 
 def computed(path: Path, wait: Callable[[], bool]) -> Iterator[tuple[int, int, str]]:
-    """(bytes read, of so many, hash when done): one file's SHA-256, or for several that of the lines "hash  name" of each.
+    """(bytes read, of so many, hash when done): one file's SHA-256, or for several that of the lines "hash
+    name" of each.
 
     `wait` is asked before each piece, and ends it by returning False. Raises OSError.
     """

@@ -27,7 +27,9 @@ _TABLE = "CREATE TABLE IF NOT EXISTS headers (path TEXT PRIMARY KEY, stamp TEXT 
 
 
 class HeaderStore:
-    """Facts of models by path, each good as long as its `stamp` (times and sizes of files) is the same. Used by one thread.
+    """Facts of models by path, each good as long as its `stamp` (times and sizes of files) is the same.
+
+    Used by one thread.
 
     `version` tells apart what different versions of the program read; the entries of others are dropped.
     """
@@ -38,10 +40,14 @@ class HeaderStore:
         self._useless = False
 
     def get(self, path: str, stamp: Sequence[object]) -> ModelInfo | None:
-        """What is known of the model at `path`; None when that is nothing, or it was read from other files."""
+        """What is known of the model at `path`; None when that is nothing, or it was read from other
+        files.
+        """
         from engine.hub.local.header_process import info_from_json
 
-        rows = self._run("SELECT info FROM headers WHERE path = ? AND stamp = ?", _text(path), _stamp_text(stamp))
+        rows = self._run(
+            "SELECT info FROM headers WHERE path = ? AND stamp = ?", _text(path), _stamp_text(stamp)
+        )
         try:
             return info_from_json(json.loads(rows[0][0])) if rows else None
         except (TypeError, ValueError, RecursionError):
@@ -66,7 +72,8 @@ class HeaderStore:
             return []
         try:
             return self._open().execute(statement, values).fetchall()
-        except (OSError, sqlite3.OperationalError) as error:  # no room, no right to write, or another program is at it
+        # no room, no right to write, or another program is at it
+        except (OSError, sqlite3.OperationalError) as error:
             log.info("the cache of headers cannot be used: %s", error)
             self._useless = True  # until `close`: a thousand models are not to wait a thousand times
         except sqlite3.DatabaseError as error:
@@ -84,7 +91,10 @@ class HeaderStore:
             self._database.execute(_TABLE)
             self._database.execute("CREATE TABLE IF NOT EXISTS version (name TEXT)")
             (count,) = self._database.execute("SELECT count(*) FROM headers").fetchone()
-            if self._database.execute("SELECT name FROM version").fetchall() != [(self._version,)] or count > MOST_MODELS:
+            if (
+                self._database.execute("SELECT name FROM version").fetchall() != [(self._version,)]
+                or count > MOST_MODELS
+            ):
                 self._database.execute("DELETE FROM headers")
                 self._database.execute("DELETE FROM version")
                 self._database.execute("INSERT INTO version VALUES (?)", (self._version,))

@@ -1,6 +1,8 @@
-"""Whole conversations into the store and out of it: each appears when it is whole, and is found again when it comes twice.
+"""Whole conversations into the store and out of it: each appears when it is whole, and is found again when it
+comes twice.
 
-Works on a `Database` and not on a `ConversationStore`, whose opening would stop the reply that runs in the window meanwhile.
+Works on a `Database` and not on a `ConversationStore`, whose opening would stop the reply that runs in the
+window meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _UNFINISHED = 3
 
 
 def chain_key(parent: str | None, *parts: object) -> str:
-    """A message's key where its file has none: a hash of its parent's key and of what never changes about it."""
+    """A message's key where its file has none: a hash of its parent's key and of what never changes about
+    it.
+    """
     text = "\0".join([parent or "", *map(str, parts)])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -42,10 +46,13 @@ class Intake:
         self._database = database
 
     def save(self, record: ConversationRecord) -> Imported:
-        """Write the conversation, or what is new in it where it is here already. Raises `StoreError` when that is not possible.
+        """Write the conversation, or what is new in it where it is here already.
 
-        In steps of a few milliseconds, between which the window writes; a new conversation is not seen before the last one.
-        Parents must stand before their children; a message under an unknown parent goes to the top.
+        Raises `StoreError` when that is not possible.
+
+        In steps of a few milliseconds, between which the window writes; a new conversation is not seen before
+        the last one. Parents must stand before their children; a message under an unknown parent goes to the
+        top.
         """
         now = time.time()
         found = self._find(record)
@@ -53,7 +60,9 @@ class Intake:
             with Steps(self._database) as steps:
                 number, title = self._create(record, now)
                 added = self._add(number, record, {}, now, steps)
-                self._database.execute("UPDATE conversations SET deleted = ? WHERE id = ?", (int(record.deleted), number))
+                self._database.execute(
+                    "UPDATE conversations SET deleted = ? WHERE id = ?", (int(record.deleted), number)
+                )
             return Imported(number, title, record.source, "new", added)
         number, title, deleted = found
         if deleted and not record.deleted:
@@ -64,7 +73,9 @@ class Intake:
         with Steps(self._database) as steps:
             added = self._add(number, record, keys, now, steps)
             latest = self._latest(record, now)
-            self._database.execute("UPDATE conversations SET updated_at = max(updated_at, ?) WHERE id = ?", (latest, number))
+            self._database.execute(
+                "UPDATE conversations SET updated_at = max(updated_at, ?) WHERE id = ?", (latest, number)
+            )
         return Imported(number, title, record.source, "extended", added)
 
     def _find(self, record: ConversationRecord) -> tuple[int, str, bool] | None:
@@ -82,29 +93,42 @@ class Intake:
                         "AND NOT EXISTS (SELECT 1 FROM imports WHERE conversation_id = id)",
                         (record.created_at,),
                     ).fetchall()
-                    if record.created_at is not None and _own_key(int(row[0]), record.created_at) == record.key
+                    if record.created_at is not None
+                    and _own_key(int(row[0]), record.created_at) == record.key
                 ),
                 None,
             )
         return (int(row[0]), str(row[1]), bool(row[2])) if row is not None else None
 
     def _create(self, record: ConversationRecord, now: float) -> tuple[int, str]:
-        first = next((message.text for message in record.messages if message.role == "user" or record.kind == NOTEBOOK), "")
+        first = next(
+            (
+                message.text
+                for message in record.messages
+                if message.role == "user" or record.kind == NOTEBOOK
+            ),
+            "",
+        )
         title = record.title if record.auto_title else " ".join(record.title.split()) or auto_title(first)
         created = record.created_at if record.created_at is not None else _earliest(record, now)
         cursor = self._database.execute(
-            "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
-            "folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, "
+            "system_prompt, model_path, folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, "
+            "kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                title, record.auto_title or not record.title.strip(), created, self._latest(record, now), _UNFINISHED,
-                json.dumps(dict(record.settings)), record.system_prompt, record.model_path, folder_of(self._database, record.folder),
+                title, record.auto_title or not record.title.strip(), created, self._latest(record, now),
+                _UNFINISHED,
+                json.dumps(dict(record.settings)), record.system_prompt, record.model_path,
+                folder_of(self._database, record.folder),
                 record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
                 (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
                 settled(self._database, record.roles).text(), record.kind,
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
-        self._database.execute("INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?)", (record.source, record.key, number, now))
+        self._database.execute(
+            "INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?)", (record.source, record.key, number, now)
+        )
         return number, title
 
     def _latest(self, record: ConversationRecord, now: float) -> float:
@@ -113,8 +137,12 @@ class Intake:
         times = [message.created_at for message in record.messages if message.created_at is not None]
         return max(times) if times else record.created_at if record.created_at is not None else now
 
-    def _add(self, number: int, record: ConversationRecord, ids: dict[str, int], now: float, steps: Steps) -> int:
-        """Insert the messages whose key is not in `ids`, and show what the record shows; how many were new."""
+    def _add(
+        self, number: int, record: ConversationRecord, ids: dict[str, int], now: float, steps: Steps
+    ) -> int:
+        """Insert the messages whose key is not in `ids`, and show what the record shows; how many were
+        new.
+        """
         fallback = record.created_at if record.created_at is not None else _earliest(record, now)
         times: dict[str, float] = {}
         new: set[str] = set()
@@ -122,30 +150,47 @@ class Intake:
             inherited = times.get(message.parent or "", fallback)
             times[message.key] = message.created_at if message.created_at is not None else inherited
             if message.key not in ids:
-                ids[message.key] = self._insert(number, message, ids.get(message.parent or ""), times[message.key])
+                ids[message.key] = self._insert(
+                    number, message, ids.get(message.parent or ""), times[message.key]
+                )
                 new.add(message.key)
                 steps.rest()
         for message in record.messages:
             if message.shown_child in ids and (message.shown_child in new or message.key in new):
-                self._database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (ids[message.shown_child], ids[message.key]))
+                self._database.execute(
+                    "UPDATE messages SET shown_child = ? WHERE id = ?",
+                    (ids[message.shown_child], ids[message.key]),
+                )
                 steps.rest()
         if record.shown_root in new:
-            self._database.execute("UPDATE conversations SET shown_root = ? WHERE id = ?", (ids[record.shown_root], number))
+            self._database.execute(
+                "UPDATE conversations SET shown_root = ? WHERE id = ?", (ids[record.shown_root], number)
+            )
         return len(new)
 
     def _insert(self, number: int, message: MessageRecord, parent: int | None, created: float) -> int:
         state = message.state if message.state in STATES and message.state != "running" else "stopped"
         cursor = self._database.execute(
-            "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, deleted, speaker, speaker_persona) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, "
+            "deleted, speaker, speaker_persona) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                number, parent, message.role, message.text, state, created, json.dumps(dict(message.stats)), int(message.deleted),
-                message.speaker, self._persona(message),
+                number,
+                parent,
+                message.role,
+                message.text,
+                state,
+                created,
+                json.dumps(dict(message.stats)),
+                int(message.deleted),
+                message.speaker,
+                self._persona(message),
             ),
         )
         message_id = int(cursor.lastrowid or 0)
         raw = zlib.compress(json.dumps(message.raw).encode("ascii")) if message.raw is not None else None
-        self._database.execute("INSERT INTO imported_messages VALUES (?, ?, ?)", (message_id, message.key, raw))
+        self._database.execute(
+            "INSERT INTO imported_messages VALUES (?, ?, ?)", (message_id, message.key, raw)
+        )
         if message.tokens:
             self._database.execute("INSERT INTO message_tokens VALUES (?, ?)", (message_id, message.tokens))
         return message_id
@@ -154,7 +199,9 @@ class Intake:
         """The persona of the name that a reply is from: numbers are others in other stores."""
         if message.role != "assistant" or not message.speaker:
             return 0
-        row = self._database.execute("SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (message.speaker,)).fetchone()
+        row = self._database.execute(
+            "SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (message.speaker,)
+        ).fetchone()
         return int(row[0]) if row is not None else 0
 
     def _keys(self, number: int) -> dict[str, int]:
@@ -162,8 +209,12 @@ class Intake:
 
 
 def discard_unfinished(database: Database) -> Iterator[None]:
-    """Delete, in steps, what an import left that was killed in the middle of a conversation; not while another one runs."""
-    for (number,) in database.execute("SELECT id FROM conversations WHERE deleted = ?", (_UNFINISHED,)).fetchall():
+    """Delete, in steps, what an import left that was killed in the middle of a conversation; not while
+    another one runs.
+    """
+    for (number,) in database.execute(
+        "SELECT id FROM conversations WHERE deleted = ?", (_UNFINISHED,)
+    ).fetchall():
         yield from delete_for_good(database, int(number))
 
 
@@ -174,30 +225,51 @@ def conversation_ids(database: Database, deleted: bool = False) -> tuple[int, ..
 
 
 def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
-    """One conversation with everything the store has of it, deleted messages too. Raises `StoreError` when it is not there.
+    """One conversation with everything the store has of it, deleted messages too.
+
+    Raises `StoreError` when it is not there.
 
     A reply that runs is given as it was last saved, as a stopped one.
     """
     head = database.execute(
-        "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, shown_root, folder_id, pinned, "
-        "persona_id, inherits_prompt, deleted_at, roles, kind FROM conversations WHERE id = ?",
+        "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
+        "shown_root, folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, kind FROM "
+        "conversations WHERE id = ?",
         (conversation_id,),
     ).fetchone()
     if head is None:
-        raise StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
+        raise StoreError(
+            f"There is no conversation number {conversation_id}; it may have been removed by another window."
+        )
     keys = _message_keys(database, conversation_id)
     messages = tuple(_record(row, keys) for row in database.execute(
-        "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, speaker FROM messages "
-        "LEFT JOIN message_tokens ON message_tokens.message_id = id LEFT JOIN imported_messages ON imported_messages.message_id = id "
-        "WHERE conversation_id = ? ORDER BY id",
+        "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, "
+        "speaker FROM messages LEFT JOIN message_tokens ON message_tokens.message_id = id LEFT JOIN "
+        "imported_messages ON imported_messages.message_id = id WHERE conversation_id = ? ORDER BY id",
         (conversation_id,),
     ))  # fmt: skip
-    origin = database.execute("SELECT source, key FROM imports WHERE conversation_id = ? LIMIT 1", (conversation_id,)).fetchone()
+    origin = database.execute(
+        "SELECT source, key FROM imports WHERE conversation_id = ? LIMIT 1", (conversation_id,)
+    ).fetchone()
     source, key = origin if origin is not None else (OWN, _own_key(conversation_id, head[2]))
-    title, is_auto, created, updated, deleted, settings, system_prompt, model_path, shown_root, folder, pinned, persona = head[:12]
+    (
+        title,
+        is_auto,
+        created,
+        updated,
+        deleted,
+        settings,
+        system_prompt,
+        model_path,
+        shown_root,
+        folder,
+        pinned,
+        persona,
+    ) = head[:12]
     return ConversationRecord(
-        source, key, title, created, updated, messages, keys.get(shown_root), system_prompt, json.loads(settings), model_path,
-        bool(is_auto), bool(deleted), folder_path(database, folder), bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
+        source, key, title, created, updated, messages, keys.get(shown_root), system_prompt,
+        json.loads(settings), model_path, bool(is_auto), bool(deleted), folder_path(database, folder),
+        bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
         portable(database, Roles.read(head[14])), head[15],
     )  # fmt: skip
 
@@ -205,8 +277,9 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
 def _record(row: tuple[Any, ...], keys: dict[int, str]) -> MessageRecord:
     number, parent, role, text, state, created, stats, deleted, shown, tokens, raw, speaker = row
     return MessageRecord(
-        keys[number], keys.get(parent), role, text, created, "stopped" if state == "running" else state, json.loads(stats),
-        keys.get(shown), bool(deleted), bytes(tokens or b""), _unpacked(raw), speaker=speaker,
+        keys[number], keys.get(parent), role, text, created, "stopped" if state == "running" else state,
+        json.loads(stats), keys.get(shown), bool(deleted), bytes(tokens or b""), _unpacked(raw),
+        speaker=speaker,
     )  # fmt: skip
 
 
@@ -217,16 +290,24 @@ def _unpacked(raw: bytes | None) -> Any:
 def _message_keys(database: Database, number: int) -> dict[int, str]:
     """The key of every message: the one it came with, else that of a message made here."""
     rows = database.execute(
-        "SELECT id, created_at, key FROM messages LEFT JOIN imported_messages ON message_id = id WHERE conversation_id = ? ORDER BY id",
+        "SELECT id, created_at, key FROM messages LEFT JOIN imported_messages ON message_id = id WHERE "
+        "conversation_id = ? ORDER BY id",
         (number,),
     )
-    return {int(row[0]): str(row[2]) if row[2] is not None else _own_key(int(row[0]), float(row[1])) for row in rows}
+    return {
+        int(row[0]): str(row[2]) if row[2] is not None else _own_key(int(row[0]), float(row[1]))
+        for row in rows
+    }
 
 
 def _own_key(number: int, created: float) -> str:
-    """The key of what was made here: numbers are never given twice in this store, and the time tells stores apart."""
+    """The key of what was made here: numbers are never given twice in this store, and the time tells
+    stores apart.
+    """
     return chain_key(None, OWN, number, repr(float(created)))
 
 
 def _earliest(record: ConversationRecord, now: float) -> float:
-    return min((message.created_at for message in record.messages if message.created_at is not None), default=now)
+    return min(
+        (message.created_at for message in record.messages if message.created_at is not None), default=now
+    )

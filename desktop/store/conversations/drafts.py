@@ -1,5 +1,5 @@
-"""What stands in the composer and is not sent yet, for each conversation a text, how the reply is to begin, and files: they survive
-the program's end.
+"""What stands in the composer and is not sent yet, for each conversation a text, how the reply is to begin,
+and files: they survive the program's end.
 """
 
 from __future__ import annotations
@@ -19,29 +19,40 @@ MOST_FILES = 8 << 20
 
 
 class DraftStore:
-    """Reads and writes drafts: one small write, meant for half a second after the last key. Raises `StoreError` as the others do."""
+    """Reads and writes drafts: one small write, meant for half a second after the last key.
+
+    Raises `StoreError` as the others do.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, conversation_id: int) -> str:
         """The draft, empty for none."""
-        row = self._database.execute("SELECT text FROM drafts WHERE conversation_id = ?", (conversation_id,)).fetchone()
+        row = self._database.execute(
+            "SELECT text FROM drafts WHERE conversation_id = ?", (conversation_id,)
+        ).fetchone()
         return str(row[0]) if row else ""
 
     def opening(self, conversation_id: int) -> str:
         """How the reply is to begin, empty for no wish."""
-        row = self._database.execute("SELECT opening FROM drafts WHERE conversation_id = ?", (conversation_id,)).fetchone()
+        row = self._database.execute(
+            "SELECT opening FROM drafts WHERE conversation_id = ?", (conversation_id,)
+        ).fetchone()
         return str(row[0]) if row else ""
 
     def put(self, conversation_id: int, text: str, opening: str = "") -> None:
-        """Keep both; where they are nothing but blanks they are forgotten. Does not move the conversation in the list."""
+        """Keep both; where they are nothing but blanks they are forgotten.
+
+        Does not move the conversation in the list.
+        """
         if not text.strip() and not opening.strip():
             self._database.execute("DELETE FROM drafts WHERE conversation_id = ?", (conversation_id,))
             return
         self._database.execute(
-            "INSERT INTO drafts (conversation_id, text, updated_at, opening) VALUES (?, ?, ?, ?) ON CONFLICT (conversation_id) "
-            "DO UPDATE SET text = excluded.text, updated_at = excluded.updated_at, opening = excluded.opening",
+            "INSERT INTO drafts (conversation_id, text, updated_at, opening) VALUES (?, ?, ?, ?) ON "
+            "CONFLICT (conversation_id) DO UPDATE SET text = excluded.text, updated_at = "
+            "excluded.updated_at, opening = excluded.opening",
             (conversation_id, text[:LONGEST_DRAFT], time.time(), opening[:LONGEST_DRAFT]),
         )
 
@@ -51,7 +62,9 @@ class DraftStore:
         return tuple(Attachment(*row) for row in self._database.execute(query, (conversation_id,)))
 
     def put_files(self, conversation_id: int, files: Sequence[Attachment]) -> tuple[str, ...]:
-        """Keep these and no others, up to `MOST_FILES` characters; returns the names of those that are too much."""
+        """Keep these and no others, up to `MOST_FILES` characters; returns the names of those that are too
+        much.
+        """
         room, kept, left_out = MOST_FILES, [], []
         for place, file in enumerate(files):
             if len(file.text) > room:
@@ -67,7 +80,9 @@ class DraftStore:
 
     def conversations_with_files(self) -> frozenset[int]:
         """The conversations that have files."""
-        return frozenset(int(row[0]) for row in self._database.execute("SELECT DISTINCT conversation_id FROM draft_files"))
+        return frozenset(
+            int(row[0]) for row in self._database.execute("SELECT DISTINCT conversation_id FROM draft_files")
+        )
 
     def conversations(self) -> frozenset[int]:
         """The conversations that have one, for a mark in the sidebar."""

@@ -1,4 +1,6 @@
-"""Folders of conversations: nested, in the order the user gives them, each with a system prompt and settings of its own."""
+"""Folders of conversations: nested, in the order the user gives them, each with a system prompt and
+settings of its own.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What `FolderStore.remove` did, for `put_back`: the folders, and the conversations that were in and those thrown away with them."""
+    """What `FolderStore.remove` did, for `put_back`: the folders, and the conversations that were in and
+    those thrown away with them.
+    """
 
     folders: tuple[Folder, ...]
     children: tuple[tuple[int, int], ...]
@@ -42,7 +46,10 @@ class Removal:
 
 
 class FolderStore:
-    """Reads and writes folders. Methods raise `StoreError` for an id that is not there and for trouble with the file."""
+    """Reads and writes folders.
+
+    Methods raise `StoreError` for an id that is not there and for trouble with the file.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,7 +71,9 @@ class FolderStore:
         """One folder."""
         row = self._database.execute(f"SELECT {_COLUMNS} FROM folders WHERE id = ?", (folder_id,)).fetchone()
         if row is None:
-            raise StoreError(f"There is no folder number {folder_id}; it may have been removed by another window.")
+            raise StoreError(
+                f"There is no folder number {folder_id}; it may have been removed by another window."
+            )
         return _folder(row)
 
     def above(self, folder_id: int | None) -> tuple[Folder, ...]:
@@ -80,7 +89,8 @@ class FolderStore:
         with self._database.transaction():
             self._check_depth(parent_id, 1)
             cursor = self._database.execute(
-                "INSERT INTO folders (parent_id, name, position) VALUES (?, ?, ?)", (parent_id, _name(name), len(self._siblings(parent_id)))
+                "INSERT INTO folders (parent_id, name, position) VALUES (?, ?, ?)",
+                (parent_id, _name(name), len(self._siblings(parent_id))),
             )
         return self.get(int(cursor.lastrowid or 0))
 
@@ -93,11 +103,14 @@ class FolderStore:
         self._set(folder_id, "settings = ?", json.dumps(settings))
 
     def set_system_prompt(self, folder_id: int, text: str) -> None:
-        """Replace the text that goes before all messages of what is in it; empty takes that of the folder around it."""
+        """Replace the text that goes before all messages of what is in it; empty takes that of the folder
+        around it.
+        """
         self._set(folder_id, "system_prompt = ?", text)
 
     def move(self, folder_id: int, parent_id: int | None, position: int | None = None) -> None:
-        """Put it, with all that is in it, into another folder (None: the top) before the sibling at `position`, or last.
+        """Put it, with all that is in it, into another folder (None: the top) before the sibling at
+        `position`, or last.
 
         Raises `StoreError` for a folder that would be inside itself.
         """
@@ -114,8 +127,9 @@ class FolderStore:
             self._order(siblings)
 
     def remove(self, folder_id: int, throw_away: bool = False) -> Removal:
-        """Remove a folder. What is in it moves to the folder around it; with `throw_away`, all its conversations and those of
-        the folders in it go to the trash, and these folders are removed too. `put_back` undoes it.
+        """Remove a folder. What is in it moves to the folder around it; with `throw_away`, all its
+        conversations and those of the folders in it go to the trash, and these folders are removed too.
+        `put_back` undoes it.
         """
         with self._database.transaction():
             folder = self.get(folder_id)
@@ -123,14 +137,21 @@ class FolderStore:
             folders = tuple(found for found in self.all() if found.id in doomed)
             marks = json.dumps(doomed)
             held = self._database.execute(
-                f"SELECT id, folder_id, deleted FROM conversations WHERE folder_id IN {_MARKED} ORDER BY id", (marks,)
+                f"SELECT id, folder_id, deleted FROM conversations WHERE folder_id IN {_MARKED} ORDER BY id",
+                (marks,),
             ).fetchall()
-            children = tuple((number, folder_id) for number in self._siblings(folder_id) if number not in doomed)
+            children = tuple(
+                (number, folder_id) for number in self._siblings(folder_id) if number not in doomed
+            )
             thrown = tuple(number for number, _, deleted in held if throw_away and not deleted)
             self._database.execute(
-                f"UPDATE conversations SET deleted = 1, deleted_at = ? WHERE id IN {_MARKED}", (time.time(), json.dumps(thrown))
+                f"UPDATE conversations SET deleted = 1, deleted_at = ? WHERE id IN {_MARKED}",
+                (time.time(), json.dumps(thrown)),
             )
-            self._database.execute(f"UPDATE conversations SET folder_id = ? WHERE folder_id IN {_MARKED}", (folder.parent_id, marks))
+            self._database.execute(
+                f"UPDATE conversations SET folder_id = ? WHERE folder_id IN {_MARKED}",
+                (folder.parent_id, marks),
+            )
             place = self._siblings(folder.parent_id).index(folder_id)
             order = self._siblings(folder.parent_id)
             order[place : place + 1] = [number for number, _ in children]
@@ -142,13 +163,17 @@ class FolderStore:
         return Removal(folders, children, tuple((number, place) for number, place, _ in held), thrown)
 
     def put_back(self, removal: Removal) -> None:
-        """Undo `remove`. What was deleted for good since then stays so; where the parent is gone, the folder comes to the top."""
+        """Undo `remove`.
+
+        What was deleted for good since then stays so; where the parent is gone, the folder comes to the top.
+        """
         with self._database.transaction():
             present = {folder.id for folder in self.all()}
             for folder in removal.folders:
                 parent = folder.parent_id if folder.parent_id in present else None
                 self._database.execute(
-                    "INSERT INTO folders (id, parent_id, name, settings, system_prompt) VALUES (?, ?, ?, ?, ?)",
+                    "INSERT INTO folders (id, parent_id, name, settings, system_prompt) VALUES (?, ?, ?, "
+                    "?, ?)",
                     (folder.id, parent, folder.name, json.dumps(folder.settings), folder.system_prompt),
                 )
                 present.add(folder.id)
@@ -162,17 +187,25 @@ class FolderStore:
             for number, place in removal.conversations:
                 self._database.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (place, number))
             self._database.execute(
-                f"UPDATE conversations SET deleted = 0, deleted_at = NULL WHERE id IN {_MARKED}", (json.dumps(removal.thrown_away),)
+                f"UPDATE conversations SET deleted = 0, deleted_at = NULL WHERE id IN {_MARKED}",
+                (json.dumps(removal.thrown_away),),
             )
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _set(self, folder_id: int, assignment: str, value: object) -> None:
-        if not self._database.execute(f"UPDATE folders SET {assignment} WHERE id = ?", (value, folder_id)).rowcount:
-            raise StoreError(f"There is no folder number {folder_id}; it may have been removed by another window.")
+        if not self._database.execute(
+            f"UPDATE folders SET {assignment} WHERE id = ?", (value, folder_id)
+        ).rowcount:
+            raise StoreError(
+                f"There is no folder number {folder_id}; it may have been removed by another window."
+            )
 
     def _siblings(self, parent_id: int | None) -> list[int]:
-        rows = self._database.execute("SELECT id FROM folders WHERE parent_id IS ? ORDER BY position, id", (parent_id,))
+        rows = self._database.execute(
+            "SELECT id FROM folders WHERE parent_id IS ? ORDER BY position, id", (parent_id,)
+        )
         return [int(row[0]) for row in rows]
 
     def _order(self, siblings: Sequence[int]) -> None:
@@ -182,8 +215,8 @@ class FolderStore:
     def _inside(self, folder_id: int) -> tuple[int, ...]:
         """The folder and all folders in it."""
         rows = self._database.execute(
-            "WITH RECURSIVE inside (id) AS (VALUES (?) UNION SELECT folders.id FROM inside JOIN folders ON parent_id = inside.id) "
-            "SELECT id FROM inside",
+            "WITH RECURSIVE inside (id) AS (VALUES (?) UNION SELECT folders.id FROM inside JOIN folders ON "
+            "parent_id = inside.id) SELECT id FROM inside",
             (folder_id,),
         )
         return tuple(int(row[0]) for row in rows)

@@ -1,4 +1,6 @@
-"""A conversation that goes on from the middle of another one: what is shown up to there, with all that is kept of it."""
+"""A conversation that goes on from the middle of another one: what is shown up to there, with all that is
+kept of it.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ _STATS = """CASE state WHEN 'running' THEN '{"reason": "cancelled"}' ELSE stats 
 
 
 def fork(library: Library, message_id: int) -> int:
-    """A new conversation with the shown path up to and with a message, and the variants beside each message of it; returns its number.
+    """A new conversation with the shown path up to and with a message, and the variants beside each message
+    of it; returns its number.
 
-    Tokens, statistics and dates are copied, as are settings, system prompt, folder and persona. What runs is copied as it is
-    saved, and not as running. A fork of a temporary conversation is temporary. Raises `StoreError`.
+    Tokens, statistics and dates are copied, as are settings, system prompt, folder and persona. What runs is
+    copied as it is saved, and not as running. A fork of a temporary conversation is temporary. Raises
+    `StoreError`.
     """
     return _copy(library.database_of(message_id), library.of(message_id), message_id)
 
@@ -29,7 +33,9 @@ def _copy(database: Database, store: ConversationStore, message_id: int) -> int:
     with database.transaction():
         made = store.create(f"{source.title or 'New chat'} (fork)").id
         database.execute(
-            f"UPDATE conversations SET ({_KEPT}) = (SELECT {_KEPT} FROM conversations WHERE id = ?) WHERE id = ?", (source.id, made)
+            f"UPDATE conversations SET ({_KEPT}) = (SELECT {_KEPT} FROM conversations WHERE id = ?) WHERE "
+            "id = ?",
+            (source.id, made),
         )
         parent: int | None = None
         for number in path:
@@ -57,12 +63,15 @@ def _above(store: ConversationStore, message_id: int) -> list[int]:
 
 def _copy_message(database: Database, number: int, conversation_id: int, parent: int | None) -> int:
     cursor = database.execute(
-        f"INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona) "
-        f"SELECT ?, ?, role, text, {_ENDED}, created_at, {_STATS}, speaker, speaker_persona FROM messages WHERE id = ?",
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, speaker, "
+        f"speaker_persona) SELECT ?, ?, role, text, {_ENDED}, created_at, {_STATS}, speaker, "
+        "speaker_persona FROM messages WHERE id = ?",
         (conversation_id, parent, number),
     )
     made = int(cursor.lastrowid or 0)
     database.execute(
-        "INSERT INTO message_tokens (message_id, data) SELECT ?, data FROM message_tokens WHERE message_id = ?", (made, number)
+        "INSERT INTO message_tokens (message_id, data) SELECT ?, data FROM message_tokens WHERE message_id "
+        "= ?",
+        (made, number),
     )
     return made

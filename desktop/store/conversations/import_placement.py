@@ -1,4 +1,6 @@
-"""Where an imported conversation goes: the folders of its path and the persona of its name, found, or made where they are missing."""
+"""Where an imported conversation goes: the folders of its path and the persona of its name, found, or made
+where they are missing.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,24 @@ __all__ = ["folder_of", "folder_path", "persona_id", "persona_of"]
 
 
 def folder_of(database: Database, names: Sequence[str]) -> int | None:
-    """The folder of this path from the top, made where it is missing; None for the top itself. Within a transaction.
+    """The folder of this path from the top, made where it is missing; None for the top itself.
+
+    Within a transaction.
 
     A path deeper than folders can be ends at the deepest.
     """
     above: int | None = None
     for name in names[:DEEPEST]:
-        row = database.execute("SELECT id FROM folders WHERE parent_id IS ? AND name = ? ORDER BY position, id", (above, name)).fetchone()
+        row = database.execute(
+            "SELECT id FROM folders WHERE parent_id IS ? AND name = ? ORDER BY position, id", (above, name)
+        ).fetchone()
         if row is None:
-            count = database.execute("SELECT count(*) FROM folders WHERE parent_id IS ?", (above,)).fetchone()[0]
-            made = database.execute("INSERT INTO folders (parent_id, name, position) VALUES (?, ?, ?)", (above, name, count))
+            count = database.execute(
+                "SELECT count(*) FROM folders WHERE parent_id IS ?", (above,)
+            ).fetchone()[0]
+            made = database.execute(
+                "INSERT INTO folders (parent_id, name, position) VALUES (?, ?, ?)", (above, name, count)
+            )
             above = int(made.lastrowid or 0)
         else:
             above = int(row[0])
@@ -47,7 +57,9 @@ def persona_id(database: Database, persona: Persona | None) -> int | None:
     """The persona of this name, made where there is none; None for nobody. Within a transaction."""
     if persona is None:
         return None
-    row = database.execute("SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (persona.name,)).fetchone()
+    row = database.execute(
+        "SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (persona.name,)
+    ).fetchone()
     if row is not None:
         return int(row[0])
     values = (persona.name, persona.avatar, persona.system_prompt, persona.preset, persona.model_path)
@@ -57,5 +69,7 @@ def persona_id(database: Database, persona: Persona | None) -> int | None:
 
 def persona_of(database: Database, number: int | None) -> Persona | None:
     """The persona without its id; None for nobody and for one that was deleted."""
-    row = database.execute(f"SELECT {_FIELDS} FROM personas WHERE id = ? AND NOT deleted", (number,)).fetchone()
+    row = database.execute(
+        f"SELECT {_FIELDS} FROM personas WHERE id = ? AND NOT deleted", (number,)
+    ).fetchone()
     return Persona(0, *row) if row is not None else None

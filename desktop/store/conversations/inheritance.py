@@ -1,4 +1,6 @@
-"""What a conversation takes from where it stands: layers of the folders around it, of its persona, and its own."""
+"""What a conversation takes from where it stands: layers of the folders around it, of its persona, and its
+own.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ __all__ = ["Layer", "layers_of", "model_of", "settings_of", "system_prompt_of"]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source of values. `source` is "folder", "persona" or "conversation"; `name` is what the user calls it.
+    """One source of values.
 
-    `settings` maps a settings class name to the values that it changes; `preset` is the name of a sampler preset; empty texts
-    say nothing. `inherits` False: the system prompt is this one, be it empty.
+    `source` is "folder", "persona" or "conversation"; `name` is what the user calls it.
+
+    `settings` maps a settings class name to the values that it changes; `preset` is the name of a sampler
+    preset; empty texts say nothing. `inherits` False: the system prompt is this one, be it empty.
     """
 
     source: str
@@ -33,7 +37,8 @@ class Layer:
 
 
 def layers_of(database: Database, found: Conversation) -> tuple[Layer, ...]:
-    """The layers of a conversation; each one goes over those before it: outer folders, inner folders, persona, conversation.
+    """The layers of a conversation; each one goes over those before it: outer folders, inner folders,
+    persona, conversation.
 
     `database` has the folders and personas; a temporary conversation takes from them too.
     """
@@ -43,7 +48,14 @@ def layers_of(database: Database, found: Conversation) -> tuple[Layer, ...]:
     ]
     if found.persona_id is not None and not (persona := PersonaStore(database).get(found.persona_id)).deleted:
         layers.append(
-            Layer("persona", persona.id, persona.name, persona.system_prompt, preset=persona.preset, model_path=persona.model_path)
+            Layer(
+                "persona",
+                persona.id,
+                persona.name,
+                persona.system_prompt,
+                preset=persona.preset,
+                model_path=persona.model_path,
+            )
         )
     own = Layer(
         "conversation", found.id, found.title, found.system_prompt, found.settings,
@@ -61,7 +73,9 @@ def system_prompt_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
 
 
 def model_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
-    """The model that is to answer, and the layer it comes from; the one that answered last goes before the persona's."""
+    """The model that is to answer, and the layer it comes from; the one that answered last goes before the
+    persona's.
+    """
     return next(((layer.model_path, layer) for layer in reversed(layers) if layer.model_path), ("", None))
 
 

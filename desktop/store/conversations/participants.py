@@ -1,4 +1,6 @@
-"""Who takes part in a conversation besides the model as such: named participants, the user's own names, and who answers when."""
+"""Who takes part in a conversation besides the model as such: named participants, the user's own names,
+and who answers when.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import Database
 
 __all__ = [
-    "LONGEST_NAME", "MOST_AUTOMATIC", "MOST_PARTICIPANTS", "NOBODY", "PLAIN", "TURNS", "Participant", "Roles", "Spoken", "name_of",
-    "portable", "settled",
+    "LONGEST_NAME", "MOST_AUTOMATIC", "MOST_PARTICIPANTS", "NOBODY", "PLAIN", "TURNS", "Participant", "Roles",
+    "Spoken", "name_of", "portable", "settled",
 ]  # fmt: skip
 
 TURNS = ("hand", "turn", "named")
@@ -25,7 +27,9 @@ LONGEST_NAME = 60
 
 
 class Spoken(NamedTuple):
-    """Who said a message: the name as it was then (empty for nobody in particular) and the persona's number, 0 for none."""
+    """Who said a message: the name as it was then (empty for nobody in particular) and the persona's
+    number, 0 for none.
+    """
 
     name: str = ""
     persona: int = 0
@@ -37,7 +41,10 @@ NOBODY = Spoken()
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """One who can be made to speak; `description` tells the model about somebody, or more about a persona. `persona` 0 is none."""
+    """One who can be made to speak; `description` tells the model about somebody, or more about a persona.
+
+    `persona` 0 is none.
+    """
 
     name: str
     description: str = ""
@@ -48,8 +55,8 @@ class Participant:
 class Roles:
     """The cast of one conversation, none at all in a plain chat.
 
-    `own` are the user's names, of which `writing_as` is in use (the first one where it is not among them); `turn` is one of `TURNS`;
-    after the first reply `automatic` others follow before it is the user's turn.
+    `own` are the user's names, of which `writing_as` is in use (the first one where it is not among them);
+    `turn` is one of `TURNS`; after the first reply `automatic` others follow before it is the user's turn.
     """
 
     participants: tuple[Participant, ...] = ()
@@ -83,14 +90,29 @@ class Roles:
         for entry in _items(given.get("participants")):
             about = entry if isinstance(entry, Mapping) else {}
             name, number = name_of(about.get("name")), about.get("persona")
-            persona = number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1 << 62 else 0
+            persona = (
+                number
+                if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1 << 62
+                else 0
+            )
             if name and name.casefold() not in found and len(found) < MOST_PARTICIPANTS:
                 found[name.casefold()] = Participant(name, _text(about.get("description")), persona)
-        own = tuple(dict.fromkeys(name for name in map(name_of, _items(given.get("own"))) if name and name.casefold() not in found))
+        own = tuple(
+            dict.fromkeys(
+                name
+                for name in map(name_of, _items(given.get("own")))
+                if name and name.casefold() not in found
+            )
+        )
         turn, count = given.get("turn"), given.get("automatic")
-        automatic = min(max(count, 0), MOST_AUTOMATIC) if isinstance(count, int) and not isinstance(count, bool) else 0
+        automatic = (
+            min(max(count, 0), MOST_AUTOMATIC)
+            if isinstance(count, int) and not isinstance(count, bool)
+            else 0
+        )
         writing_as = name_of(given.get("writing_as"))
-        return cls(tuple(found.values()), own[:MOST_PARTICIPANTS], turn if isinstance(turn, str) and turn in TURNS else "turn", automatic,
+        return cls(tuple(found.values()), own[:MOST_PARTICIPANTS],
+            turn if isinstance(turn, str) and turn in TURNS else "turn", automatic,
                    writing_as if writing_as in own else "")  # fmt: skip
 
 
@@ -104,7 +126,10 @@ def name_of(value: Any) -> str:
 
 
 def portable(database: Database, roles: Roles) -> dict[str, Any]:
-    """The cast for a file that other machines read: whole personas in place of their numbers. Empty for a plain chat."""
+    """The cast for a file that other machines read: whole personas in place of their numbers.
+
+    Empty for a plain chat.
+    """
     if roles == Roles():
         return {}
     made = dataclasses.asdict(roles)
@@ -123,7 +148,9 @@ def settled(database: Database, given: Mapping[str, Any]) -> Roles:
         who = about.get("persona")
         persona = None
         if isinstance(who, Mapping) and (name := " ".join(_text(who.get("name")).split())):
-            avatar, prompt, preset, model = (_text(who.get(field)) for field in ("avatar", "system_prompt", "preset", "model_path"))
+            avatar, prompt, preset, model = (
+                _text(who.get(field)) for field in ("avatar", "system_prompt", "preset", "model_path")
+            )
             persona = Persona(0, name, avatar, prompt, preset, model)
         numbers.append({**about, "persona": persona_id(database, persona) or 0})
     return Roles.of({**given, "participants": numbers})

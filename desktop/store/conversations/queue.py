@@ -21,7 +21,10 @@ class Queued:
 
 
 class QueueStore:
-    """Reads and writes the messages that wait; those of temporary conversations are kept in memory only. Raises `StoreError`."""
+    """Reads and writes the messages that wait; those of temporary conversations are kept in memory only.
+
+    Raises `StoreError`.
+    """
 
     def __init__(self, library: Library) -> None:
         self._kept = library.database
@@ -31,8 +34,9 @@ class QueueStore:
     def all(self) -> tuple[Queued, ...]:
         """All of them in the order they came, those of conversations in the trash left out."""
         rows = self._kept.execute(
-            "SELECT queued_messages.id, conversation_id, text, opening FROM queued_messages JOIN conversations "
-            "ON conversations.id = conversation_id WHERE NOT deleted ORDER BY queued_messages.id"
+            "SELECT queued_messages.id, conversation_id, text, opening FROM queued_messages JOIN "
+            "conversations ON conversations.id = conversation_id WHERE NOT deleted ORDER BY "
+            "queued_messages.id"
         )
         return (*(Queued(*row) for row in rows), *self._memory)
 
@@ -43,12 +47,16 @@ class QueueStore:
             self._memory.append(Queued(self._next, conversation_id, text, opening))
             return self._next
         cursor = self._kept.execute(
-            "INSERT INTO queued_messages (conversation_id, text, opening) VALUES (?, ?, ?)", (conversation_id, text, opening)
+            "INSERT INTO queued_messages (conversation_id, text, opening) VALUES (?, ?, ?)",
+            (conversation_id, text, opening),
         )
         return int(cursor.lastrowid or 0)
 
     def move(self, before: int, now: int) -> None:
-        """Let the messages of one chat wait in another one. What cannot be written waits there in memory. Raises `StoreError`."""
+        """Let the messages of one chat wait in another one.
+
+        What cannot be written waits there in memory. Raises `StoreError`.
+        """
         trouble: StoreError | None = None
         everything = self._memory if before >= FIRST_TEMPORARY else self.all()
         for waiting in [each for each in everything if each.conversation_id == before]:

@@ -1,4 +1,6 @@
-"""What the store hands out: frozen records of a conversation, a message and a search hit, and the automatic title."""
+"""What the store hands out: frozen records of a conversation, a message and a search hit, and the
+automatic title.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from typing import Any, NamedTuple
 from desktop.store.attachments.message_format import auto_source
 from desktop.store.conversations.participants import NOBODY, PLAIN, Roles, Spoken
 
-__all__ = ["CHAT", "HIDDEN", "NOTEBOOK", "STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
+__all__ = [
+    "CHAT",
+    "HIDDEN",
+    "NOTEBOOK",
+    "STATES",
+    "Conversation",
+    "ConversationSummary",
+    "SearchHit",
+    "StoredMessage",
+    "auto_title",
+]
 
 STATES = ("complete", "running", "stopped", "failed")
 """Every value `StoredMessage.state` can have."""
@@ -23,7 +35,10 @@ HIDDEN = "hidden"
 
 
 class ConversationSummary(NamedTuple):
-    """A row of the sidebar or of the trash; times are seconds since 1970. A tuple, because 10,000 are made at once."""
+    """A row of the sidebar or of the trash; times are seconds since 1970.
+
+    A tuple, because 10,000 are made at once.
+    """
 
     id: int
     title: str
@@ -38,9 +53,9 @@ class ConversationSummary(NamedTuple):
 class Conversation:
     """One conversation without its messages.
 
-    `settings` maps a settings class name to the values that this conversation changed; `model_path` is the model that
-    answered last; times are seconds since 1970. An empty `system_prompt` takes that of the persona or of a folder where
-    `inherits_prompt`, and is none otherwise.
+    `settings` maps a settings class name to the values that this conversation changed; `model_path` is the
+    model that answered last; times are seconds since 1970. An empty `system_prompt` takes that of the persona
+    or of a folder where `inherits_prompt`, and is none otherwise.
     """
 
     id: int
@@ -61,7 +76,8 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message of the tree; it is variant `variant_index` (from 0) of `variant_count` with the same parent.
+    """One message of the tree; it is variant `variant_index` (from 0) of `variant_count` with the same
+    parent.
 
     `stats` is plain JSON: how the reply ended, its counts and times, notices about it.
     """
@@ -83,8 +99,8 @@ class StoredMessage:
 class SearchHit:
     """A message that contains the words; `snippet` is the text around the first of them, on one line.
 
-    `spans` are the places of words in the snippet, (first, behind) in characters; `place` is the character of the message's
-    text where the first of them begins.
+    `spans` are the places of words in the snippet, (first, behind) in characters; `place` is the character of
+    the message's text where the first of them begins.
     """
 
     message_id: int
@@ -97,7 +113,9 @@ class SearchHit:
 
 
 def auto_title(text: str) -> str:
-    """The first line of the user's own words with something in it, shortened at a word to 48 characters; of files alone, their names."""
+    """The first line of the user's own words with something in it, shortened at a word to 48 characters;
+    of files alone, their names.
+    """
     line = next((" ".join(part.split()) for part in auto_source(text).splitlines() if part.strip()), "")
     line = re.sub(r"^(?:#{1,6}|>|[*-])\s+(?=\S)", "", line)
     if len(line) <= TITLE_CHARACTERS:

@@ -1,4 +1,6 @@
-"""Temporary conversations: kept in memory only, never written to a disk, gone with the program unless the user keeps one."""
+"""Temporary conversations: kept in memory only, never written to a disk, gone with the program unless the
+user keeps one.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,16 @@ from desktop.store.provenance.provenance import OriginStore
 __all__ = ["FIRST_TEMPORARY", "Library"]
 
 FIRST_TEMPORARY = 1 << 30
-"""Ids from here on, of conversations and messages, are temporary ones; a file never gets that far, and a C int holds them."""
+"""Ids from here on, of conversations and messages, are temporary ones; a file never gets that far, and a C
+int holds them.
+"""
 
 
 class Library:
-    """The kept conversations and the temporary ones, each in a `ConversationStore`; ids tell which. Used by one thread."""
+    """The kept conversations and the temporary ones, each in a `ConversationStore`; ids tell which.
+
+    Used by one thread.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -29,7 +36,9 @@ class Library:
         found.execute("PRAGMA temp_store = MEMORY")
         found.execute("PRAGMA foreign_keys = OFF")  # folders and personas are in the other one
         for table in ("conversations", "messages"):
-            found.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, FIRST_TEMPORARY - 1))
+            found.execute(
+                "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, FIRST_TEMPORARY - 1)
+            )
         return found
 
     @cached_property
@@ -54,31 +63,47 @@ class Library:
         with self._memory.transaction():
             for table in ("message_tokens", "message_origins"):
                 self._memory.execute(
-                    f"DELETE FROM {table} WHERE message_id IN (SELECT id FROM messages WHERE conversation_id = ?)", (conversation_id,)
+                    f"DELETE FROM {table} WHERE message_id IN (SELECT id FROM messages WHERE "
+                    "conversation_id = ?)",
+                    (conversation_id,),
                 )
-            for table, column in (("messages", "conversation_id"), ("drafts", "conversation_id"), ("conversations", "id")):
+            for table, column in (
+                ("messages", "conversation_id"),
+                ("drafts", "conversation_id"),
+                ("conversations", "id"),
+            ):
                 self._memory.execute(f"DELETE FROM {table} WHERE {column} = ?", (conversation_id,))
 
     def keep(self, conversation_id: int) -> Conversation:
-        """Write a temporary conversation, all variants and tokens included, and forget the temporary one; not while a reply
-        runs in it. Raises `StoreError` (`DiskFull` ...) when that fails: it is still there then.
+        """Write a temporary conversation, all variants and tokens included, and forget the temporary one; not
+        while a reply runs in it. Raises `StoreError` (`DiskFull` ...) when that fails: it is still there
+        then.
         """
         found = self.temporary.get(conversation_id)
         new: dict[int, int] = {}
         with self.database.transaction():
             made = self._copy("conversations", conversation_id, {})
             rows = self._memory.execute(
-                "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? ORDER BY id", (conversation_id,)
+                "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? ORDER BY id",
+                (conversation_id,),
             ).fetchall()
             for number, parent, _ in rows:
-                new[number] = self._copy("messages", number, {"conversation_id": made, "parent_id": new.get(parent)})
+                new[number] = self._copy(
+                    "messages", number, {"conversation_id": made, "parent_id": new.get(parent)}
+                )
                 tokens = self.temporary.tokens(number)
                 if tokens:
                     self.database.execute("INSERT INTO message_tokens VALUES (?, ?)", (new[number], tokens))
             for number, _, child in rows:
-                self.database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (new.get(child), new[number]))
-            root = self._memory.execute("SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)).fetchone()[0]
-            self.database.execute("UPDATE conversations SET shown_root = ? WHERE id = ?", (new.get(root), made))
+                self.database.execute(
+                    "UPDATE messages SET shown_child = ? WHERE id = ?", (new.get(child), new[number])
+                )
+            root = self._memory.execute(
+                "SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)
+            ).fetchone()[0]
+            self.database.execute(
+                "UPDATE conversations SET shown_root = ? WHERE id = ?", (new.get(root), made)
+            )
         with contextlib.suppress(StoreError):  # the conversation itself is safe
             for number, copy in new.items():
                 origin = self.origins(number).load(number)
@@ -98,5 +123,7 @@ class Library:
         values = {**dict(zip(names, cursor.fetchone(), strict=True)), **changed}
         del values["id"]
         marks = ", ".join("?" * len(values))
-        made = self.database.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+        made = self.database.execute(
+            f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values())
+        )
         return int(made.lastrowid or 0)

@@ -1,9 +1,10 @@
-"""The tokens of a reply in columns, small enough to be kept for every reply: growing while it is written, packed at its end.
+"""The tokens of a reply in columns, small enough to be kept for every reply: growing while it is written,
+packed at its end.
 
-A packed trace is one byte of version and a zlib stream (RFC 1950) of sections, each a little-endian uint32 length and its
-bytes: the model, the text (UTF-8), the columns of the tokens, the columns of their alternatives, and the alternatives'
-texts, each once. Numbers are little-endian, 4 bytes wide, flags and counts 1 byte: some 60 packed bytes for a token with five
-alternatives.
+A packed trace is one byte of version and a zlib stream (RFC 1950) of sections, each a little-endian uint32
+length and its bytes: the model, the text (UTF-8), the columns of the tokens, the columns of their
+alternatives, and the alternatives' texts, each once. Numbers are little-endian, 4 bytes wide, flags and
+counts 1 byte: some 60 packed bytes for a token with five alternatives.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ _MOST_ALTERNATIVES = 255
 
 
 class TokenTrace:
-    """Every token of a reply's text, in order. `model` is the key of the model that wrote them, empty when there were several.
+    """Every token of a reply's text, in order.
 
-    Columns, one entry for each token: `ids`; `starts`, the character of the text it begins at; `probabilities` after all
-    sampler steps; `raw`, the model's own; `entropies` in nats; `seconds` from the request; `flags`.
+    `model` is the key of the model that wrote them, empty when there were several.
+
+    Columns, one entry for each token: `ids`; `starts`, the character of the text it begins at;
+    `probabilities` after all sampler steps; `raw`, the model's own; `entropies` in nats; `seconds` from the
+    request; `flags`.
     """
 
     def __init__(self, model: str = "") -> None:
@@ -85,16 +89,21 @@ class TokenTrace:
         self.length = ends[-1]
 
     def token(self, index: int) -> TokenInfo:
-        """One token with its alternatives (`top` is not kept). Raises IndexError when there is no such token."""
+        """One token with its alternatives (`top` is not kept).
+
+        Raises IndexError when there is no such token.
+        """
         first = self._firsts[index]
         others = tuple(
-            Alternative(self._other_ids[i], self._pieces[self._other_ids[i]], self._other_raw[i], self._other_final[i])
+            Alternative(
+                self._other_ids[i], self._pieces[self._other_ids[i]], self._other_raw[i], self._other_final[i]
+            )
             for i in range(first, first + self._counts[index])
         )
         return TokenInfo(
-            self.ids[index], self.text[self.starts[index] : self.end(index)], self.probabilities[index], self.raw[index],
-            alternatives=others, entropy=self.entropies[index], drafted=self.drafted(index), healed=self.healed(index),
-            seconds=self.seconds[index],
+            self.ids[index], self.text[self.starts[index] : self.end(index)], self.probabilities[index],
+            self.raw[index], alternatives=others, entropy=self.entropies[index], drafted=self.drafted(index),
+            healed=self.healed(index), seconds=self.seconds[index],
         )  # fmt: skip
 
     def end(self, index: int) -> int:
@@ -114,7 +123,9 @@ class TokenTrace:
         return bool(self.flags[index] & _HEALED)
 
     def piece(self, id: int) -> str | None:
-        """A token's text for people's eyes where it is known: bytes that are no whole character are shown as \\xNN."""
+        """A token's text for people's eyes where it is known: bytes that are no whole character are shown
+        as \\xNN.
+        """
         return self._pieces.get(id)
 
     def ids_before(self, index: int) -> tuple[int, ...] | None:
@@ -132,13 +143,23 @@ class TokenTrace:
         last = min(last, len(self))
         begin, stop = self._start(first), self._start(last)
         copy.ids = self.ids[first:last]
-        copy.starts = array("I", (start - begin for start in self.starts[first:last])) if begin else self.starts[first:last]
+        copy.starts = (
+            array("I", (start - begin for start in self.starts[first:last]))
+            if begin
+            else self.starts[first:last]
+        )
         copy.probabilities, copy.raw = self.probabilities[first:last], self.raw[first:last]
         copy.entropies, copy.seconds = self.entropies[first:last], self.seconds[first:last]
         copy.flags, copy._counts = self.flags[first:last], self._counts[first:last]
-        others = [self._firsts[place] if place < len(self) else len(self._other_ids) for place in (first, last)]
+        others = [
+            self._firsts[place] if place < len(self) else len(self._other_ids) for place in (first, last)
+        ]
         low, high = others
-        copy._firsts = array("I", (place - low for place in self._firsts[first:last])) if low else self._firsts[first:last]
+        copy._firsts = (
+            array("I", (place - low for place in self._firsts[first:last]))
+            if low
+            else self._firsts[first:last]
+        )
         copy._other_ids, copy._other_raw = self._other_ids[low:high], self._other_raw[low:high]
         copy._other_final = self._other_final[low:high]
         copy._pieces = dict(self._pieces)
@@ -165,8 +186,8 @@ class TokenTrace:
         self.length += other.length
 
     def edited(self, text: str) -> TokenTrace:
-        """The trace of `text`, which this one's text was changed into: tokens before the first and behind the last other character
-        are kept, what is between is unknown. It is this trace where nothing was changed.
+        """The trace of `text`, which this one's text was changed into: tokens before the first and behind the
+        last other character are kept, what is between is unknown. It is this trace where nothing was changed.
         """
         old = self.text
         if text == old:
@@ -192,14 +213,18 @@ class TokenTrace:
         """A new trace of `text`: this one's up to a token, in whose place stands one of its alternatives."""
         old, made = self.token(index), self.part(0, index)
         visible, final, raw = text[made.length :], other.probability, other.raw_probability
-        made.append(TokenInfo(other.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy))
+        made.append(
+            TokenInfo(other.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy)
+        )
         return made
 
     def _start(self, index: int) -> int:
         return self.starts[index] if index < len(self) else self.length
 
     def covering(self, text: str) -> TokenTrace:
-        """A new trace of all of `text`: this one where the text begins with it, and what is left, or all, as unknown."""
+        """A new trace of all of `text`: this one where the text begins with it, and what is left, or all,
+        as unknown.
+        """
         fits = text.startswith(self.text)
         copy = self.until(len(self)) if fits else TokenTrace(self.model)
         rest = text[copy.length :]
@@ -208,17 +233,26 @@ class TokenTrace:
         return copy
 
     def branched(self, text: str, ids: tuple[int, ...]) -> TokenTrace:
-        """A new trace of `text`, which begins as this one does and ends with an alternative of the next token.
+        """A new trace of `text`, which begins as this one does and ends with an alternative of the next
+        token.
 
-        `ids` are the exact ids of `text`; where they are not known (empty), or do not fit, what differs is unknown.
+        `ids` are the exact ids of `text`; where they are not known (empty), or do not fit, what differs is
+        unknown.
         """
         count = len(ids) - 1
-        if 0 <= count < len(self) and tuple(self.ids[:count]) == ids[:-1] and text.startswith(self.text[: self.starts[count]]):
+        if (
+            0 <= count < len(self)
+            and tuple(self.ids[:count]) == ids[:-1]
+            and text.startswith(self.text[: self.starts[count]])
+        ):
             old = self.token(count)
             chosen = next((other for other in old.alternatives if other.id == ids[-1]), None)
             if chosen is not None:
                 return self.chosen(count, chosen, text)
-        same = next((place for place, (a, b) in enumerate(zip(text, self.text, strict=False)) if a != b), min(len(text), self.length))
+        same = next(
+            (place for place, (a, b) in enumerate(zip(text, self.text, strict=False)) if a != b),
+            min(len(text), self.length),
+        )
         return self.until(sum(self.end(index) <= same for index in range(len(self)))).covering(text)
 
     # -- packed
@@ -278,7 +312,9 @@ class TokenTrace:
 
 
 def _same_start(first: str, second: str) -> int:
-    """How many characters two texts have in common at their beginning; halving, for comparing pieces is much faster than characters."""
+    """How many characters two texts have in common at their beginning; halving, for comparing pieces is
+    much faster than characters.
+    """
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
@@ -291,7 +327,9 @@ def _same_end(first: str, second: str, most: int) -> int:
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        same = first[len(first) - middle : len(first) - low] == second[len(second) - middle : len(second) - low]
+        same = (
+            first[len(first) - middle : len(first) - low] == second[len(second) - middle : len(second) - low]
+        )
         low, high = (middle, high) if same else (low, middle - 1)
     return low
 

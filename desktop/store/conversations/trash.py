@@ -1,4 +1,6 @@
-"""The trash: conversations thrown away, deleted for good after some time or when the user empties it, in short steps."""
+"""The trash: conversations thrown away, deleted for good after some time or when the user empties it, in
+short steps.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ STEP_MESSAGES = 300
 
 
 def empty_trash(database: Database, older_than_s: float = 0.0, now: float | None = None) -> Iterator[int]:
-    """Delete for good what has been in the trash for `older_than_s` seconds or more; yields after each step how many
-    conversations are gone. Stopped between two steps, it leaves the rest in the trash; the next call also ends what was begun.
+    """Delete for good what has been in the trash for `older_than_s` seconds or more; yields after each step
+    how many conversations are gone. Stopped between two steps, it leaves the rest in the trash; the next call
+    also ends what was begun.
     """
     limit = (time.time() if now is None else now) - older_than_s
     rows = database.execute(
-        "SELECT id FROM conversations WHERE deleted = 1 AND coalesce(deleted_at, updated_at) <= ? OR deleted = 2 ORDER BY id", (limit,)
+        "SELECT id FROM conversations WHERE deleted = 1 AND coalesce(deleted_at, updated_at) <= ? OR "
+        "deleted = 2 ORDER BY id",
+        (limit,),
     ).fetchall()
     for count, (conversation_id,) in enumerate(rows):
         for _ in delete_for_good(database, int(conversation_id)):
@@ -29,16 +34,20 @@ def empty_trash(database: Database, older_than_s: float = 0.0, now: float | None
 
 
 def delete_for_good(database: Database, conversation_id: int) -> Iterator[None]:
-    """Delete one conversation of the trash with its messages, in steps; one that is not in the trash any more is left alone.
+    """Delete one conversation of the trash with its messages, in steps; one that is not in the trash any more
+    is left alone.
 
-    From the first step it is in neither list (`deleted` = 2): half a conversation is nothing to bring back. Replies go before
-    what they answer, because SQLite follows a chain of references only 1000 deep.
+    From the first step it is in neither list (`deleted` = 2): half a conversation is nothing to bring back.
+    Replies go before what they answer, because SQLite follows a chain of references only 1000 deep.
     """
-    begun = database.execute("UPDATE conversations SET deleted = 2 WHERE id = ? AND deleted > 0", (conversation_id,)).rowcount
+    begun = database.execute(
+        "UPDATE conversations SET deleted = 2 WHERE id = ? AND deleted > 0", (conversation_id,)
+    ).rowcount
     while begun:
         with database.transaction():
             deleted = database.execute(
-                "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE conversation_id = ? ORDER BY id DESC LIMIT ?)",
+                "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE conversation_id = ? ORDER "
+                "BY id DESC LIMIT ?)",
                 (conversation_id, STEP_MESSAGES),
             ).rowcount
             if not deleted:

@@ -1,4 +1,6 @@
-"""The message tree of one conversation, without texts: which children stand side by side, and which path is shown."""
+"""The message tree of one conversation, without texts: which children stand side by side, and which path
+is shown.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ __all__ = ["Node", "Tree"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One message's place: `parent` None is the top; `shown_child` is the variant asked for below it, if any."""
+    """One message's place: `parent` None is the top; `shown_child` is the variant asked for below it, if
+    any.
+    """
 
     id: int
     parent: int | None
@@ -38,7 +42,10 @@ class Tree:
         return tree
 
     def path(self) -> tuple[int, ...]:
-        """The shown messages from the top to the last one. Where the variant asked for is gone, the newest is shown."""
+        """The shown messages from the top to the last one.
+
+        Where the variant asked for is gone, the newest is shown.
+        """
         found: list[int] = []
         parent: int | None = None
         wanted = self.shown_root

@@ -1,4 +1,6 @@
-"""Long writing in short transactions: whoever waits for the file meanwhile gets it after a few milliseconds."""
+"""Long writing in short transactions: whoever waits for the file meanwhile gets it after a few
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ STEP_S = 0.02
 
 
 class Steps:
-    """A context in which everything is written, in one transaction after another; `rest` is where one may end."""
+    """A context in which everything is written, in one transaction after another; `rest` is where one may
+    end.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -26,7 +30,9 @@ class Steps:
         self._begin()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._open.__exit__(kind, error, trace)
 
     def rest(self) -> None:

@@ -1,8 +1,9 @@
 """The SQLite file behind the conversations: where it lies, how it is opened, migrated, checked and closed.
 
-WAL with `synchronous = NORMAL`: a commit survives the death of the process (kill -9), because the write-ahead log is
-already with the operating system; only a power cut can take the last commits, never the file's consistency. FULL would
-wait for the disk at every commit, and commits happen on the GUI thread five times a second while a reply runs.
+WAL with `synchronous = NORMAL`: a commit survives the death of the process (kill -9), because the write-ahead
+log is already with the operating system; only a power cut can take the last commits, never the file's
+consistency. FULL would wait for the disk at every commit, and commits happen on the GUI thread five times a
+second while a reply runs.
 Source: https://www.sqlite.org/pragma.html#pragma_synchronous and https://www.sqlite.org/wal.html
 """
 
@@ -17,15 +18,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from desktop.store.database.errors import Damaged, DiskFull, Gone, Rows, StoreError, is_damage, translated
-from desktop.store.database.integrity_marker import BESIDE, check_done, check_requested, known_whole, note_whole, request_check
+from desktop.store.database.integrity_marker import (
+    BESIDE,
+    check_done,
+    check_requested,
+    known_whole,
+    note_whole,
+    request_check,
+)
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.write_lock import is_write, turn_of
 from desktop.store.search.folding import index_text
 from engine.platform.folders import DATA_VARIABLE, data_dir, private_file, private_folder
 
 __all__ = [
-    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "Gone", "StoreError", "check_file",
-    "connect_existing", "data_folder", "set_aside",
+    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "Gone", "StoreError",
+    "check_file", "connect_existing", "data_folder", "set_aside",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -35,20 +43,22 @@ MEMORY = Path(":memory:")
 """A database of this path is never written anywhere."""
 BUSY_TIMEOUT_S = 5.0
 CHECKED_ON_OPENING = 64 << 20
-"""Bytes of a file that is checked, where it is not known to be whole, and before a migration copied while it is opened: up to 0.3 s.
-Larger ones are checked later.
+"""Bytes of a file that is checked, where it is not known to be whole, and before a migration copied while it
+is opened: up to 0.3 s. Larger ones are checked later.
 """
 CACHE_KIB = 16_384
 WAL_BYTES = 64 << 20
 BESIDE_WAL_PAGES = 600
-"""Pages of the log that another connection than the window's merges into the file: before there are 1000, at which the window would."""
+"""Pages of the log that another connection than the window's merges into the file: before there are 1000,
+at which the window would.
+"""
 
 Migration = Callable[[sqlite3.Connection], None]
 
 
 def data_folder(folder: Path | None = None) -> Path:
-    """The folder of all user data, made when missing and closed to other users: the argument, else $INGLENOOK_DATA, else the system's
-    place.
+    """The folder of all user data, made when missing and closed to other users: the argument, else
+    $INGLENOOK_DATA, else the system's place.
 
     Raises `StoreError` when it cannot be made.
     """
@@ -57,7 +67,8 @@ def data_folder(folder: Path | None = None) -> Path:
         private_folder(place)
     except OSError as error:
         raise StoreError(
-            f"The data folder {place} cannot be made ({error.strerror}): choose another one with {DATA_VARIABLE} or make room there."
+            f"The data folder {place} cannot be made ({error.strerror}): choose another one with "
+            f"{DATA_VARIABLE} or make room there."
         ) from error
     return place
 
@@ -81,9 +92,10 @@ def set_aside(path: Path, why: str = "damaged") -> Path:
 class Database:
     """One open connection, used by the thread that made it.
 
-    `notices` holds sentences about what opening had to do (a damaged file set aside, what was saved of it); usually empty.
-    `set_aside` is where a damaged file lies now. Connections of one file in one process write by turns (`turns.py`).
-    Raises `StoreError` when the file was written by a newer version, or cannot be opened at all.
+    `notices` holds sentences about what opening had to do (a damaged file set aside, what was saved of it);
+    usually empty. `set_aside` is where a damaged file lies now. Connections of one file in one process write
+    by turns (`turns.py`). Raises `StoreError` when the file was written by a newer version, or cannot be
+    opened at all.
     """
 
     def __init__(self, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
@@ -105,12 +117,19 @@ class Database:
 
     @classmethod
     def beside(cls, path: Path) -> Database:
-        """Another connection to a file that is open already, for the calling thread: nothing is checked, migrated or moved.
+        """Another connection to a file that is open already, for the calling thread: nothing is checked,
+        migrated or moved.
 
         It merges the log into the file often, so that this falls to it and not to the window's thread.
         """
         found = cls.__new__(cls)
-        found.path, found.notices, found.set_aside, found.turn, found._whole = path, (), None, turn_of(path), False
+        found.path, found.notices, found.set_aside, found.turn, found._whole = (
+            path,
+            (),
+            None,
+            turn_of(path),
+            False,
+        )
         found._identity = _identity(path)
         with translated(path):
             found._connection = connect_existing(path)
@@ -119,7 +138,9 @@ class Database:
         return found
 
     def reopen(self) -> None:
-        """Open the file anew, after `close` and after another one was put in its place; what holds this object goes on with it."""
+        """Open the file anew, after `close` and after another one was put in its place; what holds this
+        object goes on with it.
+        """
         self._connection, self._whole = _open(self.path, MIGRATIONS)
         self._identity = _identity(self.path)
         self.notices, self.set_aside = (), None
@@ -130,9 +151,11 @@ class Database:
         return self._identity is None or self._identity == _identity(self.path)
 
     def move_to(self, path: Path) -> None:
-        """Write all that the open file holds to `path`, where none may be, and go on there; the open file stays as it is.
+        """Write all that the open file holds to `path`, where none may be, and go on there; the open file
+        stays as it is.
 
-        A file that was removed can still be read as long as it is open. Raises `StoreError`, with nothing changed.
+        A file that was removed can still be read as long as it is open. Raises `StoreError`, with nothing
+        changed.
         """
         if path.exists():
             raise StoreError(f"There are conversations in {path.parent} already: choose an empty folder.")
@@ -146,7 +169,9 @@ class Database:
                 raise Damaged(f"The file with your conversations cannot be read any more ({damage}).")
             os.replace(part, path)
         except OSError as error:
-            raise StoreError(f"Nothing can be saved in {path.parent} ({error.strerror}): choose another folder.") from error
+            raise StoreError(
+                f"Nothing can be saved in {path.parent} ({error.strerror}): choose another folder."
+            ) from error
         finally:
             for suffix in ("", "-wal", "-shm", *BESIDE):
                 with contextlib.suppress(OSError):
@@ -154,7 +179,10 @@ class Database:
         self.go_on_at(path)
 
     def go_on_at(self, path: Path) -> None:
-        """Use the file at `path` from now on, in the place of the open one, which is closed. Raises `StoreError`."""
+        """Use the file at `path` from now on, in the place of the open one, which is closed.
+
+        Raises `StoreError`.
+        """
         connection, whole = _open(path, MIGRATIONS)
         with contextlib.suppress(sqlite3.Error):  # what is gone need not be closed well
             self._connection.close()
@@ -163,8 +191,8 @@ class Database:
         self.notices, self.set_aside = (), None
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock or permissions itself; a
-        change where the file is not in its place raises `Gone`.
+        """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock
+        or permissions itself; a change where the file is not in its place raises `Gone`.
         """
         rows = self._connection.cursor(Rows)
         rows.path = self.path
@@ -180,8 +208,8 @@ class Database:
     def transaction(self) -> Iterator[None]:
         """All statements inside are written together or, on any exception, not at all. Does not nest.
 
-        The next one's turn begins before the end is written: SQLite merges the log into the file within that statement when its own
-        lock is free again, and nobody need wait for the disk then.
+        The next one's turn begins before the end is written: SQLite merges the log into the file within that
+        statement when its own lock is free again, and nobody need wait for the disk then.
         """
         try:
             with self.turn:
@@ -212,9 +240,11 @@ class Database:
 
 
 def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
-    """What is wrong with the pages of a file that may be in use; empty when nothing is, or when it was cancelled.
+    """What is wrong with the pages of a file that may be in use; empty when nothing is, or when it was
+    cancelled.
 
-    Reads all of it, from a connection of its own: for a thread of its own. `cancelled` is asked every few milliseconds.
+    Reads all of it, from a connection of its own: for a thread of its own. `cancelled` is asked every few
+    milliseconds.
     """
     with translated(path), contextlib.closing(connect_existing(path)) as connection:
         connection.set_progress_handler(lambda: int(cancelled()), 20_000)
@@ -281,8 +311,9 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> bool:
-    """Raise `Damaged` when the pages contradict each other; returns whether all were read. quick_check reads the whole file, so that
-    a large one is not checked here unless something was wrong with it: only that all its pages are there.
+    """Raise `Damaged` when the pages contradict each other; returns whether all were read. quick_check reads
+    the whole file, so that a large one is not checked here unless something was wrong with it: only that all
+    its pages are there.
     """
     size = path.stat().st_size
     if size <= CHECKED_ON_OPENING or check_requested(path):
@@ -294,19 +325,28 @@ def _check(connection: sqlite3.Connection, path: Path) -> bool:
     connection.execute("SELECT name FROM sqlite_master").fetchall()
     (page,) = connection.execute("PRAGMA page_size").fetchone()
     wal = path.with_name(path.name + "-wal")
-    if not (wal.exists() and wal.stat().st_size) and connection.execute("PRAGMA page_count").fetchone()[0] * page > size:
+    if (
+        not (wal.exists() and wal.stat().st_size)
+        and connection.execute("PRAGMA page_count").fetchone()[0] * page > size
+    ):
         raise Damaged("the end of the file is missing")
     return False
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration], existed: bool) -> None:
-    connection.execute("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at REAL NOT NULL)")
+def _migrate(
+    connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration], existed: bool
+) -> None:
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at "
+        "REAL NOT NULL)"
+    )
     applied = [str(row[0]) for row in connection.execute("SELECT name FROM migrations ORDER BY number")]
     names = [step.__name__ for step in migrations]
     if applied != names[: len(applied)]:
         raise StoreError(
-            f"The conversations in {path} were written by a newer version of Inglenook (step {applied[-1]!r} is unknown here): "
-            f"update Inglenook, or choose another data folder with {DATA_VARIABLE}."
+            f"The conversations in {path} were written by a newer version of Inglenook (step "
+            f"{applied[-1]!r} is unknown here): update Inglenook, or choose another data folder with "
+            f"{DATA_VARIABLE}."
         )
     pending = list(migrations[len(applied) :])
     if not pending:
@@ -317,7 +357,9 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
         connection.execute("BEGIN IMMEDIATE")
         try:
             step(connection)
-            connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, step.__name__, time.time()))
+            connection.execute(
+                "INSERT INTO migrations VALUES (?, ?, ?)", (number, step.__name__, time.time())
+            )
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")

@@ -19,23 +19,30 @@ ROOM = 1 << 20
 
 
 class StoreError(Exception):
-    """The conversations or preferences cannot be read or written; `str(error)` is one sentence for the user's eyes."""
+    """The conversations or preferences cannot be read or written; `str(error)` is one sentence for the
+    user's eyes.
+    """
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 class DiskFull(StoreError):
-    """There is no room for a change: nothing of it was written, and the same call works as soon as there is room."""
+    """There is no room for a change: nothing of it was written, and the same call works as soon as there
+    is room.
+    """
 
 
 class Gone(StoreError):
-    """The file is not where it was when it was opened: nothing is written, for it would be lost with the program's end."""
+    """The file is not where it was when it was opened: nothing is written, for it would be lost with the
+    program's end.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"The file with your conversations is no longer in {path.parent}: the folder was removed, moved, replaced or unmounted. "
-            "Nothing can be saved until it is there again, or you choose another folder."
+            f"The file with your conversations is no longer in {path.parent}: the folder was removed, "
+            "moved, replaced or unmounted. Nothing can be saved until it is there again, or you choose "
+            "another folder."
         )
 
 
@@ -96,16 +103,21 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if is_damage(error):
         request_check(path)
         return Damaged(
-            f"The file {path} with your conversations is damaged ({error}): start the program again, and what can be read is saved."
+            f"The file {path} with your conversations is damaged ({error}): start the program again, and "
+            "what can be read is saved."
         )
     if _is_full(error, path):
-        return DiskFull(f"There is no room to save the conversations in {path}: make room there, then it is saved.")
+        return DiskFull(
+            f"There is no room to save the conversations in {path}: make room there, then it is saved."
+        )
     if _code(error) == sqlite3.SQLITE_READONLY:
         return StoreError(
-            f"The conversations in {path} can be read, but nothing can be saved: the disk or the file is read-only. "
-            "Make it writable, then everything is saved."
+            f"The conversations in {path} can be read, but nothing can be saved: the disk or the file is "
+            "read-only. Make it writable, then everything is saved."
         )
-    return StoreError(f"The conversations in {path} cannot be read or written ({error}); check free space and permissions.")
+    return StoreError(
+        f"The conversations in {path} cannot be read or written ({error}); check free space and permissions."
+    )
 
 
 def _is_full(error: BaseException, path: Path) -> bool:

@@ -1,7 +1,9 @@
-"""Little files beside a database that tell the next opening what is known of it: that something was wrong, or that it was whole.
+"""Little files beside a database that tell the next opening what is known of it: that something was wrong, or
+that it was whole.
 
-A full check reads the whole file. One that was whole when the program closed it, and has neither been written nor grown a log
-since, is not read again at the next start; `desktop.services.system.backups` looks for what a disk did to it, behind the window.
+A full check reads the whole file. One that was whole when the program closed it, and has neither been written
+nor grown a log since, is not read again at the next start; `desktop.services.system.backups` looks for what a
+disk did to it, behind the window.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def check_done(path: Path) -> None:
 
 
 def note_whole(path: Path) -> None:
-    """The file was closed and is whole, as it lies there now. Nothing is noted while a log beside it holds a part of it."""
+    """The file was closed and is whole, as it lies there now.
+
+    Nothing is noted while a log beside it holds a part of it.
+    """
     with contextlib.suppress(OSError):
         if not _has_log(path):
             state = _state(path)  # first: what is in memory has none, and no file beside it
@@ -43,9 +48,15 @@ def note_whole(path: Path) -> None:
 
 
 def known_whole(path: Path) -> bool:
-    """Whether the file lies there as it did when `note_whole` was called, and nothing was found wrong with it since."""
+    """Whether the file lies there as it did when `note_whole` was called, and nothing was found wrong with
+    it since.
+    """
     try:
-        return not check_requested(path) and not _has_log(path) and _beside(path, _WHOLE).read_text(encoding="ascii") == _state(path)
+        return (
+            not check_requested(path)
+            and not _has_log(path)
+            and _beside(path, _WHOLE).read_text(encoding="ascii") == _state(path)
+        )
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -1,7 +1,9 @@
-"""The steps that bring a conversations file up to date, oldest first. A released step is never changed, only followed.
+"""The steps that bring a conversations file up to date, oldest first.
 
-Messages form a tree: `parent_id` points up, `shown_child` (on the message, or `shown_root` on the conversation) points to
-the variant on display. Deleting sets a flag, so that it can be undone.
+A released step is never changed, only followed.
+
+Messages form a tree: `parent_id` points up, `shown_child` (on the message, or `shown_root` on the
+conversation) points to the variant on display. Deleting sets a flag, so that it can be undone.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def conversations_and_messages(connection: sqlite3.Connection) -> None:
         """
     )
     # The sidebar is answered from this index alone, without touching the rows.
-    connection.execute("CREATE INDEX conversations_recent ON conversations (deleted, updated_at DESC, id DESC, title)")
+    connection.execute(
+        "CREATE INDEX conversations_recent ON conversations (deleted, updated_at DESC, id DESC, title)"
+    )
     connection.execute("CREATE INDEX messages_conversation ON messages (conversation_id, parent_id)")
     connection.execute("CREATE INDEX messages_parent ON messages (parent_id)")
     connection.execute("CREATE INDEX messages_running ON messages (state) WHERE state = 'running'")
@@ -60,10 +64,14 @@ def conversations_and_messages(connection: sqlite3.Connection) -> None:
 def full_text_search(connection: sqlite3.Connection) -> None:
     """A trigram index over message text: finds parts of words in every script, Chinese and code included.
 
-    A running reply is not indexed: its text is rewritten five times a second, and indexing it anew each time would cost more
-    than writing it. The change of state at its end brings it in. Source: https://www.sqlite.org/fts5.html
+    A running reply is not indexed: its text is rewritten five times a second, and indexing it anew each time
+    would cost more than writing it. The change of state at its end brings it in. Source:
+    https://www.sqlite.org/fts5.html
     """
-    connection.execute("CREATE VIRTUAL TABLE message_search USING fts5 (text, content='messages', content_rowid='id', tokenize='trigram')")
+    connection.execute(
+        "CREATE VIRTUAL TABLE message_search USING fts5 (text, content='messages', content_rowid='id', "
+        "tokenize='trigram')"
+    )
     connection.execute(
         """
         CREATE TRIGGER message_search_insert AFTER INSERT ON messages WHEN new.state <> 'running' BEGIN
@@ -88,20 +96,25 @@ def full_text_search(connection: sqlite3.Connection) -> None:
         END
         """
     )
-    connection.execute("INSERT INTO message_search (rowid, text) SELECT id, text FROM messages WHERE state <> 'running'")
+    connection.execute(
+        "INSERT INTO message_search (rowid, text) SELECT id, text FROM messages WHERE state <> 'running'"
+    )
 
 
 def message_tokens(connection: sqlite3.Connection) -> None:
     """The packed tokens of replies (`tokens.py`), in a table of their own: a path is read without them."""
     connection.execute(
-        "CREATE TABLE message_tokens (message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE, data BLOB NOT NULL)"
+        "CREATE TABLE message_tokens (message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE "
+        "CASCADE, data BLOB NOT NULL)"
     )
 
 
 def imported_conversations(connection: sqlite3.Connection) -> None:
-    """Where imported conversations and messages came from, so that importing again finds them; what their text cannot show.
+    """Where imported conversations and messages came from, so that importing again finds them; what their
+    text cannot show.
 
-    A conversation of our own JSON is also known by the time it was made, to the microsecond: hence that index.
+    A conversation of our own JSON is also known by the time it was made, to the microsecond: hence that
+    index.
     """
     connection.execute(
         """
@@ -143,6 +156,7 @@ def message_origins(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS = (
-    conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search, imported_conversations,
-    prompts_and_queue, message_origins, speakers_and_roles, draft_openings_and_files, conversation_kinds,
+    conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search,
+    imported_conversations, prompts_and_queue, message_origins, speakers_and_roles, draft_openings_and_files,
+    conversation_kinds,
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""The migration steps of what is written to the model: saved prompts, messages that wait for the running reply to end, and
-what belongs to a draft besides its text.
+"""The migration steps of what is written to the model: saved prompts, messages that wait for the running
+reply to end, and what belongs to a draft besides its text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ __all__ = ["draft_openings_and_files", "prompts_and_queue"]
 
 def prompts_and_queue(connection: sqlite3.Connection) -> None:
     """Two small tables; a message that waits goes with its conversation."""
-    connection.execute("CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, text TEXT NOT NULL)")
+    connection.execute(
+        "CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, text TEXT NOT NULL)"
+    )
     connection.execute(
         """
         CREATE TABLE queued_messages (
@@ -26,7 +28,9 @@ def prompts_and_queue(connection: sqlite3.Connection) -> None:
 
 
 def draft_openings_and_files(connection: sqlite3.Connection) -> None:
-    """How the reply to a draft is to begin, and the files that go with it; those have their own table, written only when they change."""
+    """How the reply to a draft is to begin, and the files that go with it; those have their own table,
+    written only when they change.
+    """
     connection.execute("ALTER TABLE drafts ADD COLUMN opening TEXT NOT NULL DEFAULT ''")
     connection.execute(
         """

@@ -1,7 +1,8 @@
 """The migration steps of the library: folders, pins, trash, personas and drafts; then the index of words.
 
-Both only add tables and columns with constant defaults, so that they take milliseconds on a file of any size. What takes
-long, indexing a million old messages and removing the index of before, is done later in bounded steps (`indexing.py`).
+Both only add tables and columns with constant defaults, so that they take milliseconds on a file of any size.
+What takes long, indexing a million old messages and removing the index of before, is done later in bounded
+steps (`indexing.py`).
 """
 
 from __future__ import annotations
@@ -62,37 +63,58 @@ def folders_personas_drafts(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE conversations ADD COLUMN {column}")
     connection.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted")
     hole = "UPDATE conversations SET holes = 1 WHERE id = new.conversation_id AND NOT holes"
-    connection.execute(f"CREATE TRIGGER messages_hole AFTER UPDATE OF deleted ON messages WHEN new.deleted BEGIN {hole}; END")
-    connection.execute(f"CREATE TRIGGER messages_hole_insert AFTER INSERT ON messages WHEN new.deleted BEGIN {hole}; END")
+    connection.execute(
+        f"CREATE TRIGGER messages_hole AFTER UPDATE OF deleted ON messages WHEN new.deleted BEGIN {hole}; END"
+    )
+    connection.execute(
+        f"CREATE TRIGGER messages_hole_insert AFTER INSERT ON messages WHEN new.deleted BEGIN {hole}; END"
+    )
     # The sidebar and the trash are answered from this index alone, without touching the rows.
     connection.execute("DROP INDEX conversations_recent")
     connection.execute(
-        "CREATE INDEX conversations_listed ON conversations (deleted, updated_at DESC, id DESC, title, folder_id, pinned, deleted_at)"
+        "CREATE INDEX conversations_listed ON conversations (deleted, updated_at DESC, id DESC, title, "
+        "folder_id, pinned, deleted_at)"
     )
-    connection.execute("CREATE INDEX conversations_folder ON conversations (folder_id) WHERE folder_id IS NOT NULL")
-    connection.execute("CREATE INDEX conversations_persona ON conversations (persona_id) WHERE persona_id IS NOT NULL")
+    connection.execute(
+        "CREATE INDEX conversations_folder ON conversations (folder_id) WHERE folder_id IS NOT NULL"
+    )
+    connection.execute(
+        "CREATE INDEX conversations_persona ON conversations (persona_id) WHERE persona_id IS NOT NULL"
+    )
     connection.execute("CREATE INDEX folders_parent ON folders (parent_id, position)")
 
 
 def word_search(connection: sqlite3.Connection) -> None:
-    """An index of folded words (`folding.py`) instead of trigrams: a fourteenth of the size, and its answers are checked anyway.
+    """An index of folded words (`folding.py`) instead of trigrams: a fourteenth of the size, and its answers
+    are checked anyway.
 
-    Nothing but ids is kept for a word (`detail=none`, contentless): texts are read from `messages`. All messages from `low`
-    upwards are in the index, a running reply excepted: its text is rewritten five times a second, and its end brings it in.
-    `ascii` splits at the blanks that `search_tokens` puts and nowhere else. Source: https://www.sqlite.org/fts5.html
+    Nothing but ids is kept for a word (`detail=none`, contentless): texts are read from `messages`. All
+    messages from `low` upwards are in the index, a running reply excepted: its text is rewritten five times a
+    second, and its end brings it in. `ascii` splits at the blanks that `search_tokens` puts and nowhere else.
+    Source: https://www.sqlite.org/fts5.html
     """
     for name in ("insert", "delete", "update"):
         connection.execute(f"DROP TRIGGER message_search_{name}")
-    connection.execute("CREATE VIRTUAL TABLE message_words USING fts5 (text, content='', tokenize='ascii', detail='none', columnsize=0)")
+    connection.execute(
+        "CREATE VIRTUAL TABLE message_words USING fts5 (text, content='', tokenize='ascii', detail='none', "
+        "columnsize=0)"
+    )
     _leave_old_index(connection)
     connection.execute("CREATE TABLE search_state (low INTEGER NOT NULL)")
     connection.execute("INSERT INTO search_state SELECT coalesce(max(id), -1) + 1 FROM messages")
     indexed = "{0}.state <> 'running' AND {0}.id >= (SELECT low FROM search_state)"
     insert = "INSERT INTO message_words (rowid, text) SELECT new.id, search_tokens(new.text)"
-    delete = "INSERT INTO message_words (message_words, rowid, text) SELECT 'delete', old.id, search_tokens(old.text)"
+    delete = (
+        "INSERT INTO message_words (message_words, rowid, text) SELECT 'delete', old.id, "
+        "search_tokens(old.text)"
+    )
     new, old = indexed.format("new"), indexed.format("old")
-    connection.execute(f"CREATE TRIGGER message_words_insert AFTER INSERT ON messages WHEN {new} BEGIN {insert}; END")
-    connection.execute(f"CREATE TRIGGER message_words_delete AFTER DELETE ON messages WHEN {old} BEGIN {delete}; END")
+    connection.execute(
+        f"CREATE TRIGGER message_words_insert AFTER INSERT ON messages WHEN {new} BEGIN {insert}; END"
+    )
+    connection.execute(
+        f"CREATE TRIGGER message_words_delete AFTER DELETE ON messages WHEN {old} BEGIN {delete}; END"
+    )
     connection.execute(
         f"""
         CREATE TRIGGER message_words_update AFTER UPDATE OF text, state ON messages
@@ -105,9 +127,11 @@ def word_search(connection: sqlite3.Connection) -> None:
 
 
 def _leave_old_index(connection: sqlite3.Connection) -> None:
-    """Take the trigram index out of the schema; the tables it was kept in become ordinary ones, to be emptied in steps.
+    """Take the trigram index out of the schema; the tables it was kept in become ordinary ones, to be emptied
+    in steps.
 
-    Where SQLite does not let its schema be edited (defensive builds), and where nothing is in it, it is dropped at once.
+    Where SQLite does not let its schema be edited (defensive builds), and where nothing is in it, it is
+    dropped at once.
     """
     if connection.execute("SELECT 1 FROM messages").fetchone() is not None:
         connection.execute("PRAGMA writable_schema = ON")

@@ -12,5 +12,6 @@ def conversation_kinds(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE conversations ADD COLUMN kind TEXT NOT NULL DEFAULT 'chat'")
     connection.execute("DROP INDEX conversations_listed")
     connection.execute(
-        "CREATE INDEX conversations_listed ON conversations (deleted, updated_at DESC, id DESC, title, folder_id, pinned, deleted_at, kind)"
+        "CREATE INDEX conversations_listed ON conversations (deleted, updated_at DESC, id DESC, title, "
+        "folder_id, pinned, deleted_at, kind)"
     )

@@ -1,7 +1,9 @@
-"""Rows straight from the pages of a database whose trees are broken: every leaf page of a table tells its rows by itself.
+"""Rows straight from the pages of a database whose trees are broken: every leaf page of a table tells its
+rows by itself.
 
-Layout: https://www.sqlite.org/fileformat2.html (sections 1.3 header, 1.5 freelist, 1.6 b-tree pages, 2.1 records) and
-section 4 (write-ahead log). Nothing here trusts a number of the file: what does not fit is passed over.
+Layout: https://www.sqlite.org/fileformat2.html (sections 1.3 header, 1.5 freelist, 1.6 b-tree pages, 2.1
+records) and section 4 (write-ahead log). Nothing here trusts a number of the file: what does not fit is
+passed over.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ _NO_CELL = (IndexError, struct.error, ValueError)
 
 
 def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
-    """Every row that any leaf page holds: its rowid and its values, as they are stored (an alias of the rowid is None).
+    """Every row that any leaf page holds: its rowid and its values, as they are stored (an alias of the rowid
+    is None).
 
-    Pages on the freelist, which hold what was deleted, are passed over as far as that list can be read. UTF-8 only.
-    Raises OSError when the file cannot be read.
+    Pages on the freelist, which hold what was deleted, are passed over as far as that list can be read. UTF-8
+    only. Raises OSError when the file cannot be read.
     """
     with path.open("rb") as file:
         pages = _Pages(file, path.with_name(path.name + "-wal"))
@@ -46,7 +49,9 @@ def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
 
 
 def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
-    """Every record in the pages of indexes, and of tables without rowids, which are kept as indexes are; otherwise as `leaf_rows`."""
+    """Every record in the pages of indexes, and of tables without rowids, which are kept as indexes are;
+    otherwise as `leaf_rows`.
+    """
     with path.open("rb") as file:
         pages = _Pages(file, path.with_name(path.name + "-wal"))
         for page, start, kind in pages.of_kind(_INDEX_LEAF, _INDEX_INTERIOR):
@@ -60,12 +65,16 @@ def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
 
 
 class _Pages:
-    """The latest state of each page: that of the write-ahead log, up to its last whole transaction, before that of the file."""
+    """The latest state of each page: that of the write-ahead log, up to its last whole transaction, before
+    that of the file.
+    """
 
     def __init__(self, file: BinaryIO, wal: Path) -> None:
         self._file = file
         header = file.read(100)
-        size, reserved = (struct.unpack_from(">H", header, 16)[0], header[20]) if header.startswith(_MAGIC) else (0, 0)
+        size, reserved = (
+            (struct.unpack_from(">H", header, 16)[0], header[20]) if header.startswith(_MAGIC) else (0, 0)
+        )
         size = 65_536 if size == 1 else size
         self.size = size if 512 <= size <= 65_536 and not size & (size - 1) else _DEFAULT_PAGE
         self.usable = self.size - reserved if self.size - reserved >= 480 else self.size
@@ -85,7 +94,9 @@ class _Pages:
         return self._file.read(self.size)
 
     def of_kind(self, *kinds: int) -> Iterator[tuple[bytes, int, int]]:
-        """The whole pages of these kinds that are not free: their bytes, where the header begins, and the kind."""
+        """The whole pages of these kinds that are not free: their bytes, where the header begins, and the
+        kind.
+        """
         free = self.free()
         for number in range(1, self.count + 1):
             page = self.read(number)
@@ -139,7 +150,9 @@ def _cells(page: bytes, start: int, header: int) -> Iterator[int]:
 
 
 def _payload(pages: _Pages, page: bytes, at: int, length: int, most: int) -> bytes | None:
-    """The bytes of a record, those on overflow pages included, where a page holds up to `most`; None when a page of them is missing."""
+    """The bytes of a record, those on overflow pages included, where a page holds up to `most`; None when
+    a page of them is missing.
+    """
     usable = pages.usable
     if length <= most:
         return page[at : at + length] if at + length <= len(page) else None

@@ -1,5 +1,6 @@
-"""Saves what can be read of a damaged file into a new one, table by table: rows in ranges of ids around bad pages, then rows of
-single pages. Which tables there are is read from the schema (`recovery_tables.py`), so that a new one needs nothing here.
+"""Saves what can be read of a damaged file into a new one, table by table: rows in ranges of ids around bad
+pages, then rows of single pages. Which tables there are is read from the schema (`recovery_tables.py`), so
+that a new one needs nothing here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was saved: how many rows each table has, and the tables that may have had more, which could not be read."""
+    """What was saved: how many rows each table has, and the tables that may have had more, which could not
+    be read.
+    """
 
     rows: Mapping[str, int]
     lost: tuple[str, ...]
@@ -58,18 +61,26 @@ class Recovery:
         if not any(self.rows.values()):
             return "Nothing could be read from it, so that a new one was begun."
         chats = f"{self.conversations:,} conversation{'s' * (self.conversations != 1)}"
-        saved = f"{chats} with {self.messages:,} message{'s' * (self.messages != 1)} could be read from it and are here."
+        saved = (
+            f"{chats} with {self.messages:,} message{'s' * (self.messages != 1)} could be read from it and "
+            "are here."
+        )
         if not self.lost:
             return f"{saved} Everything in it could be read."
         missing = ", ".join(map(label, self.lost))
-        return f"{saved} What was on its damaged pages may be missing from: {missing}. An earlier copy may have it."
+        return (
+            f"{saved} What was on its damaged pages may be missing from: {missing}. An earlier copy may "
+            "have it."
+        )
 
 
 def recover(damaged: Path, database: Database) -> Recovery:
-    """Put all that can be read of the file `damaged`, which stays as it is, into the new and empty `database`.
+    """Put all that can be read of the file `damaged`, which stays as it is, into the new and empty
+    `database`.
 
-    Messages, drafts and queued messages whose conversation is lost get a new one of the same id; messages whose parent is lost come
-    below the message before them. Raises `StoreError`, with nothing written, when there is no room or the file cannot be opened.
+    Messages, drafts and queued messages whose conversation is lost get a new one of the same id; messages
+    whose parent is lost come below the message before them. Raises `StoreError`, with nothing written, when
+    there is no room or the file cannot be opened.
     """
     tables = content_tables(database)
     database.execute("PRAGMA foreign_keys = OFF")
@@ -81,35 +92,53 @@ def recover(damaged: Path, database: Database) -> Recovery:
                 if connection is not None:
                     stack.enter_context(contextlib.closing(connection))
                 broken = {table.name for table in tables if not _read_table(connection, table, database)}
-                # Also where no read failed: a page with other bytes in it can end a table early without an error.
+                # Also where no read failed: a page with other bytes in it can end a table early without an
+                # error.
                 broken |= _read_pages(damaged, tables, database)
-                lost = tuple(table.name for table in tables if _is_lost(connection, table, database, table.name in broken))
+                lost = tuple(
+                    table.name
+                    for table in tables
+                    if _is_lost(connection, table, database, table.name in broken)
+                )
             _mend(database, tables)
             database.execute("UPDATE search_state SET low = (SELECT coalesce(max(id), -1) + 1 FROM messages)")
-            rows = {table.name: database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0] for table in tables}
+            rows = {
+                table.name: database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
+                for table in tables
+            }
     except OSError as error:
         raise StoreError(f"The file {damaged} cannot be read ({error.strerror}).") from error
     finally:
         database.execute("PRAGMA foreign_keys = ON")
     for name, count in rows.items():
-        log.info("%s: %d rows of %s were saved%s", damaged.name, count, name, "; some may be missing" if name in lost else "")
+        log.info(
+            "%s: %d rows of %s were saved%s",
+            damaged.name,
+            count,
+            name,
+            "; some may be missing" if name in lost else "",
+        )
     return Recovery(rows, lost)
 
 
-# -- rows through the trees -------------------------------------------------------------------------------------------
+# -- rows through the trees
+# -------------------------------------------------------------------------------------------
 
 
 def _opened(damaged: Path) -> sqlite3.Connection | None:
-    """A connection that writes nothing to the file; with its log where there is one that can be read, else without. None where the
-    schema cannot be read.
+    """A connection that writes nothing to the file; with its log where there is one that can be read, else
+    without. None where the schema cannot be read.
     """
     wal = damaged.with_name(damaged.name + "-wal")
     for option in ("mode=ro",) * wal.exists() + ("mode=ro&immutable=1",):
         with contextlib.ExitStack() as stack:
             try:
-                connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None)
+                connection = sqlite3.connect(
+                    f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None
+                )
                 stack.callback(connection.close)
-                connection.execute("PRAGMA writable_schema = ON")  # else a file whose end is missing is refused whole
+                # else a file whose end is missing is refused whole
+                connection.execute("PRAGMA writable_schema = ON")
                 connection.text_factory = lambda data: data.decode(errors="replace")
                 connection.execute("SELECT name FROM sqlite_master").fetchall()
             except sqlite3.Error as error:
@@ -140,7 +169,9 @@ def _read_table(connection: sqlite3.Connection | None, table: Table, database: D
 
 
 def _tables_then(connection: sqlite3.Connection) -> frozenset[str]:
-    """The tables that a file has, by the migrations that it notes; all that there are where it does not tell."""
+    """The tables that a file has, by the migrations that it notes; all that there are where it does not
+    tell.
+    """
     try:
         count = connection.execute("SELECT count(*) FROM migrations").fetchone()[0]
     except sqlite3.DatabaseError:
@@ -153,8 +184,9 @@ def _tables_then(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 class _Reader:
-    """The rows of one table, each behind its rowid (None where there is none). Of ids: a range from its front until a bad page, from
-    its back until one, and its middle in halves. Of other keys: from the front and from the back.
+    """The rows of one table, each behind its rowid (None where there is none). Of ids: a range from its front
+    until a bad page, from its back until one, and its middle in halves. Of other keys: from the front and
+    from the back.
     """
 
     def __init__(self, connection: sqlite3.Connection, table: Table, columns: Sequence[str]) -> None:
@@ -166,7 +198,10 @@ class _Reader:
         self.whole = True
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Every row that can be read; `whole` tells afterwards whether that is all. One without a rowid may come twice."""
+        """Every row that can be read; `whole` tells afterwards whether that is all.
+
+        One without a rowid may come twice.
+        """
         if self._table.key:
             yield from self._keyed()
             return
@@ -185,7 +220,9 @@ class _Reader:
     def _keyed(self) -> Iterator[tuple[Any, ...]]:
         for order in ("", " DESC"):
             try:
-                yield from self._connection.execute(f"{self._sql} ORDER BY {', '.join(key + order for key in self._table.key)}")
+                yield from self._connection.execute(
+                    f"{self._sql} ORDER BY {', '.join(key + order for key in self._table.key)}"
+                )
                 return
             except sqlite3.DatabaseError:
                 self.whole = False
@@ -194,7 +231,9 @@ class _Reader:
         """Yields the rows of a range until a failure; returns the first id after them in this direction."""
         seen = high + 1 if order else low - 1
         try:
-            for row in self._connection.execute(f"{self._sql} WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}", (low, high)):
+            for row in self._connection.execute(
+                f"{self._sql} WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}", (low, high)
+            ):
                 seen = int(row[0])
                 yield row
         except sqlite3.DatabaseError:
@@ -205,7 +244,10 @@ class _Reader:
 
     def _last(self) -> int:
         name = self._table.name
-        for sql in (f"SELECT max(rowid) FROM {name}", f"SELECT seq FROM sqlite_sequence WHERE name = '{name}'"):
+        for sql in (
+            f"SELECT max(rowid) FROM {name}",
+            f"SELECT seq FROM sqlite_sequence WHERE name = '{name}'",
+        ):
             with contextlib.suppress(sqlite3.DatabaseError):
                 row = self._connection.execute(sql).fetchone()
                 return int(row[0] or 0) if row else 0
@@ -213,8 +255,9 @@ class _Reader:
 
 
 def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Database, broken: bool) -> bool:
-    """Whether a row of the table is missing now. The indexes that can be read without an error tell which rows there were: where
-    reading the table failed, each of them is asked; where it did not, a row must be missing by all of them.
+    """Whether a row of the table is missing now. The indexes that can be read without an error tell which
+    rows there were: where reading the table failed, each of them is asked; where it did not, a row must be
+    missing by all of them.
     """
     if connection is None:
         return True
@@ -224,18 +267,27 @@ def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Data
         for _, index, _, _, partial in connection.execute(f"PRAGMA index_list({table.name})").fetchall():
             with contextlib.suppress(sqlite3.DatabaseError):
                 if not partial:
-                    known.append(set(connection.execute(f'SELECT {what} FROM {table.name} INDEXED BY "{index}"').fetchall()))
+                    known.append(
+                        set(
+                            connection.execute(
+                                f'SELECT {what} FROM {table.name} INDEXED BY "{index}"'
+                            ).fetchall()
+                        )
+                    )
     if not known:
         return broken
     wanted = set.union(*known) if broken else set.intersection(*known)
     return not wanted <= set(database.execute(f"SELECT {what} FROM {table.name}").fetchall())
 
 
-# -- rows from single pages -------------------------------------------------------------------------------------------
+# -- rows from single pages
+# -------------------------------------------------------------------------------------------
 
 
 def _read_pages(damaged: Path, tables: Iterable[Table], database: Database) -> set[str]:
-    """Add the rows that only their own page still knows, told apart by the kinds of their values; returns the tables that had some."""
+    """Add the rows that only their own page still knows, told apart by the kinds of their values; returns
+    the tables that had some.
+    """
     added: set[str] = set()
 
     def add(candidates: Sequence[Table], rowid: int | None, values: tuple[Value, ...]) -> None:
@@ -257,11 +309,15 @@ def _read_pages(damaged: Path, tables: Iterable[Table], database: Database) -> s
     return added
 
 
-# -- into the new file ------------------------------------------------------------------------------------------------
+# -- into the new file
+# ------------------------------------------------------------------------------------------------
 
 
 def _insert(database: Database, table: Table, rowid: int | None, row: Mapping[str, Any] | None) -> bool:
-    """Add a row where its key is free; one that the table cannot hold is left out. Returns whether it was added."""
+    """Add a row where its key is free; one that the table cannot hold is left out.
+
+    Returns whether it was added.
+    """
     if row is None or (rowid is not None and not 0 < rowid < FIRST_TEMPORARY):
         return False
     values = {**row, "rowid": rowid} if rowid is not None and table.alias < 0 else dict(row)
@@ -280,20 +336,34 @@ def _mend(database: Database, tables: Iterable[Table]) -> None:
         _make_conversations(database, name)
     # A parent is always older than its children: anything else would be a circle, or lead to one.
     database.execute(
-        "UPDATE messages SET parent_id = (SELECT max(id) FROM messages AS before WHERE before.conversation_id = messages.conversation_id "
-        "AND before.id < messages.id) WHERE parent_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages AS parent "
-        "WHERE parent.id = messages.parent_id AND parent.id < messages.id AND parent.conversation_id = messages.conversation_id)"
+        "UPDATE messages SET parent_id = (SELECT max(id) FROM messages AS before WHERE "
+        "before.conversation_id = messages.conversation_id AND before.id < messages.id) WHERE parent_id IS "
+        "NOT NULL AND NOT EXISTS (SELECT 1 FROM messages AS parent WHERE parent.id = messages.parent_id "
+        "AND parent.id < messages.id AND parent.conversation_id = messages.conversation_id)"
     )
     database.execute("UPDATE folders SET parent_id = NULL WHERE parent_id NOT IN (SELECT id FROM folders)")
     database.execute(f"UPDATE folders SET parent_id = NULL WHERE id NOT IN ({_REACHED})")
-    # What older files did not have yet, and what a trigger could not note because the conversation came later.
+    # What older files did not have yet, and what a trigger could not note because the conversation came
+    # later.
     database.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted AND deleted_at IS NULL")
-    database.execute("UPDATE conversations SET holes = 1 WHERE id IN (SELECT conversation_id FROM messages WHERE deleted)")
-    for table in tables:  # in the order of the schema: what is removed here is missed by those that come after
+    database.execute(
+        "UPDATE conversations SET holes = 1 WHERE id IN (SELECT conversation_id FROM messages WHERE deleted)"
+    )
+    # in the order of the schema: what is removed here is missed by those that come after
+    for table in tables:
         nullable = {column.name for column in table.columns if column.nullable}
-        for _, _, parent, column, target, *_ in database.execute(f"PRAGMA foreign_key_list({table.name})").fetchall():
-            change = f"UPDATE {table.name} SET {column} = NULL" if column in nullable else f"DELETE FROM {table.name}"
-            database.execute(f"{change} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {target or 'rowid'} FROM {parent})")
+        for _, _, parent, column, target, *_ in database.execute(
+            f"PRAGMA foreign_key_list({table.name})"
+        ).fetchall():
+            change = (
+                f"UPDATE {table.name} SET {column} = NULL"
+                if column in nullable
+                else f"DELETE FROM {table.name}"
+            )
+            database.execute(
+                f"{change} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {target or 'rowid'} FROM "
+                f"{parent})"
+            )
 
 
 _REACHED = (
@@ -307,11 +377,14 @@ def _make_conversations(database: Database, table: str) -> None:
     """A conversation for each that is lost while the table still has something of it."""
     times = "min(created_at), max(created_at)" if table == "messages" else "NULL, NULL"
     found = database.execute(
-        f"SELECT conversation_id, {times} FROM {table} WHERE conversation_id NOT IN (SELECT id FROM conversations) GROUP BY conversation_id"
+        f"SELECT conversation_id, {times} FROM {table} WHERE conversation_id NOT IN (SELECT id FROM "
+        "conversations) GROUP BY conversation_id"
     ).fetchall()
     now = time.time()
     for number, first, last in found:
-        said = database.execute("SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)).fetchone()
+        said = database.execute(
+            "SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)
+        ).fetchone()
         title = auto_title(said[0]) if said else ""
         database.execute(
             "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",

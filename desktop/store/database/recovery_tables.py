@@ -1,4 +1,6 @@
-"""What a recovery knows of the tables, read from the schema: which hold the user's data, and which rows can belong to which."""
+"""What a recovery knows of the tables, read from the schema: which hold the user's data, and which rows
+can belong to which.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,21 @@ from desktop.store.database.page_reader import Value
 __all__ = ["BOOKKEEPING", "Column", "Table", "content_tables", "is_object", "label"]
 
 BOOKKEEPING = frozenset({"migrations", "search_state"})
-"""Tables that a new file fills by itself. Those of the search index are told apart by the schema: they belong to a virtual table."""
-_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,), "BLOB": (bytes,)}
+"""Tables that a new file fills by itself.
+
+Those of the search index are told apart by the schema: they belong to a virtual table.
+"""
+_KINDS: dict[str, tuple[type, ...]] = {
+    "INTEGER": (int,),
+    "REAL": (int, float),
+    "TEXT": (str,),
+    "BLOB": (bytes,),
+}
 _WORDS = {
     "personas": "personas", "drafts": "drafts", "draft_files": "files of drafts", "prompts": "saved prompts",
-    "queued_messages": "queued messages", "message_tokens": "tokens of replies", "message_origins": "origins of replies",
-    "imports": "record of imported conversations", "imported_messages": "record of imported messages",
+    "queued_messages": "queued messages", "message_tokens": "tokens of replies",
+    "message_origins": "origins of replies", "imports": "record of imported conversations",
+    "imported_messages": "record of imported messages",
 }  # fmt: skip
 
 
@@ -36,8 +47,9 @@ def label(table: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kinds` are the Python types of its values; `usual` is whether a value that is missing or broken may be left out of
-    an INSERT; `is_object` is whether it holds a JSON object; `refers` is whether it is the id of a row.
+    """One column. `kinds` are the Python types of its values; `usual` is whether a value that is missing or
+    broken may be left out of an INSERT; `is_object` is whether it holds a JSON object; `refers` is whether it
+    is the id of a row.
     """
 
     name: str
@@ -58,8 +70,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `alias` is the place of the column that is the rowid itself, -1 for none; `key` names the columns of the primary key
-    where there is no rowid, and is empty where there is one. `first` columns it had when it was made: no record is shorter.
+    """One table. `alias` is the place of the column that is the rowid itself, -1 for none; `key` names the
+    columns of the primary key where there is no rowid, and is empty where there is one. `first` columns it
+    had when it was made: no record is shorter.
     """
 
     name: str
@@ -95,7 +108,10 @@ class Table:
         return found if self.name not in _MARKS or _MARKS[self.name](found) else None
 
     def mended(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What of a row can be written: broken values that have a default are left to it. None when one without a default is broken."""
+        """What of a row can be written: broken values that have a default are left to it.
+
+        None when one without a default is broken.
+        """
         found: dict[str, Any] = {}
         for column in self.columns:
             if column.name not in row:
@@ -109,11 +125,14 @@ class Table:
 
 
 def content_tables(database: Database) -> tuple[Table, ...]:
-    """The tables that hold what the user would miss, in the order they were made, so that what refers comes after what it refers to.
+    """The tables that hold what the user would miss, in the order they were made, so that what refers comes
+    after what it refers to.
 
     All of the schema but the search index, what SQLite keeps for itself, and `BOOKKEEPING`.
     """
-    rows = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
+    rows = database.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid"
+    ).fetchall()
     virtual = [str(name) for name, sql in rows if re.match(r"\s*CREATE\s+VIRTUAL", sql, re.IGNORECASE)]
     found = []
     for name, sql in rows:
@@ -130,7 +149,11 @@ def _table(database: Database, name: str, sql: str) -> Table:
     for _, column, kind, required, default, place in database.execute(f'PRAGMA table_info("{name}")'):
         kinds = _KINDS.get(str(kind).upper(), (int, float, str, bytes))
         nullable = not required and not place
-        columns.append(Column(str(column), kinds, nullable, default is not None, default == "'{}'", str(column) in refers))
+        columns.append(
+            Column(
+                str(column), kinds, nullable, default is not None, default == "'{}'", str(column) in refers
+            )
+        )
         if place:
             keyed[int(place)] = str(column)
     key = tuple(keyed[place] for place in sorted(keyed))
@@ -138,7 +161,13 @@ def _table(database: Database, name: str, sql: str) -> Table:
         return Table(name, tuple(columns), -1, key, len(columns))
     names = [column.name for column in columns]
     is_alias = len(key) == 1 and columns[names.index(key[0])].kinds == (int,)
-    return Table(name, tuple(columns), names.index(key[0]) if is_alias else -1, (), _first_columns().get(name, len(columns)))
+    return Table(
+        name,
+        tuple(columns),
+        names.index(key[0]) if is_alias else -1,
+        (),
+        _first_columns().get(name, len(columns)),
+    )
 
 
 @functools.cache
@@ -148,7 +177,9 @@ def _first_columns() -> dict[str, int]:
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for step in MIGRATIONS:
             step(connection)
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
                 if name not in found:
                     found[name] = len(connection.execute(f'PRAGMA table_info("{name}")').fetchall())
     return found

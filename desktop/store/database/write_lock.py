@@ -1,8 +1,10 @@
-"""Writing by turns: connections of one process to the same file wait for each other here, and not inside SQLite.
+"""Writing by turns: connections of one process to the same file wait for each other here, and not inside
+SQLite.
 
-SQLite has no queue: who finds the file locked sleeps longer and longer before looking again, and may miss every gap that an
-import leaves. A lock of the process is handed over at once, and tells whether anybody waits for it: who writes much ends its
-transaction then, and goes on without a rest as long as nobody does. Source: https://www.sqlite.org/c3ref/busy_timeout.html
+SQLite has no queue: who finds the file locked sleeps longer and longer before looking again, and may miss
+every gap that an import leaves. A lock of the process is handed over at once, and tells whether anybody waits
+for it: who writes much ends its transaction then, and goes on without a rest as long as nobody does. Source:
+https://www.sqlite.org/c3ref/busy_timeout.html
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._waiting: set[int] = set()  # threads; adding and removing is one step each, so that it needs no lock
+        # threads; adding and removing is one step each, so that it needs no lock
+        self._waiting: set[int] = set()
 
     @property
     def wanted(self) -> bool:
@@ -34,8 +37,8 @@ class Turn:
         return bool(self._waiting)
 
     def hand_over(self) -> None:
-        """Wait until all who wait for it have it, or had it; not for who holds it. A lock that is let go and taken again at once
-        would stay with the same thread: whoever waits has to wake up first.
+        """Wait until all who wait for it have it, or had it; not for who holds it. A lock that is let go and
+        taken again at once would stay with the same thread: whoever waits has to wake up first.
         """
         while self._waiting:
             time.sleep(LOOK_S)

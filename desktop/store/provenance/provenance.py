@@ -1,4 +1,6 @@
-"""Keeps, for each reply, what it was made from; each against that of the reply before it in its conversation."""
+"""Keeps, for each reply, what it was made from; each against that of the reply before it in its
+conversation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class OriginStore:
     def save(self, message_id: int, origin: Origin) -> None:
         """Keep the origin of a reply, in the place of an earlier one of its own."""
         with self._database.transaction():
-            rest = self._database.execute("SELECT message_id FROM message_origins WHERE base_id = ?", (message_id,)).fetchall()
+            rest = self._database.execute(
+                "SELECT message_id FROM message_origins WHERE base_id = ?", (message_id,)
+            ).fetchall()
             for (other,) in rest:  # they are packed against what goes now
                 found = self.load(int(other))
                 if found is not None:
@@ -37,7 +41,9 @@ class OriginStore:
         chain: list[bytes] = []
         at = message_id
         while at and len(chain) <= _DEEPEST + 1:
-            row = self._database.execute("SELECT base_id, data FROM message_origins WHERE message_id = ?", (at,)).fetchone()
+            row = self._database.execute(
+                "SELECT base_id, data FROM message_origins WHERE message_id = ?", (at,)
+            ).fetchone()
             if row is None:
                 return None
             at = int(row[0])
@@ -63,4 +69,6 @@ class OriginStore:
         return (int(row[0]), int(row[1])) if row is not None and row[1] < _DEEPEST else (0, 0)
 
     def _put(self, message_id: int, base_id: int, depth: int, data: bytes) -> None:
-        self._database.execute("INSERT OR REPLACE INTO message_origins VALUES (?, ?, ?, ?)", (message_id, base_id, depth, data))
+        self._database.execute(
+            "INSERT OR REPLACE INTO message_origins VALUES (?, ?, ?, ?)", (message_id, base_id, depth, data)
+        )

@@ -1,8 +1,10 @@
-"""What a reply was made from: its exact prompt and every circumstance, packed against that of the reply before it.
+"""What a reply was made from: its exact prompt and every circumstance, packed against that of the reply
+before it.
 
-A packed origin is one byte of version and a zlib stream (RFC 1950), whose preset dictionary is the base's circumstances, of
-sections, each a little-endian uint32 length and its bytes: the circumstances (JSON), the prompt's ids after the common prefix, its
-passes, the negative prompt's ids, its passes (all int32), and the tokens that the base does not know.
+A packed origin is one byte of version and a zlib stream (RFC 1950), whose preset dictionary is the base's
+circumstances, of sections, each a little-endian uint32 length and its bytes: the circumstances (JSON), the
+prompt's ids after the common prefix, its passes, the negative prompt's ids, its passes (all int32), and the
+tokens that the base does not know.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ _LONGEST = 255
 
 @dataclass(frozen=True)
 class Origin:
-    """`prompt` is what the model read; None where the source did not tell, or before it did. `facts` is plain JSON: model, settings,
-    versions, and the number of tokens that the reply had already."""
+    """`prompt` is what the model read; None where the source did not tell, or before it did. `facts` is plain
+    JSON: model, settings, versions, and the number of tokens that the reply had already.
+    """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     prompt: Rendered | None = None
@@ -49,12 +52,17 @@ def pack(origin: Origin, base: Origin | None = None) -> bytes:
     known = base.prompt if base is not None and base.prompt is not None else Rendered(())
     common = common_length(prompt.ids, known.ids)
     passes = [*prompt.passes, (), ()][:2]
-    head = {**origin.facts, "": [origin.prompt is not None, common, prompt.given, prompt.heal, len(prompt.passes)]}
+    head = {
+        **origin.facts,
+        "": [origin.prompt is not None, common, prompt.given, prompt.heal, len(prompt.passes)],
+    }
     words = {id: (data, special) for id, data, special in known.vocabulary}
     fresh = [token for token in prompt.vocabulary if words.get(token[0]) != token[1:]]
     sections = (
-        _json(head), _numbers(prompt.ids[common:]), _passes(passes[0]), _numbers(prompt.negative_ids), _passes(passes[1]),
-        b"".join(_TOKEN.pack(id, len(data), special) + data for id, data, special in fresh if len(data) <= _LONGEST),
+        _json(head), _numbers(prompt.ids[common:]), _passes(passes[0]), _numbers(prompt.negative_ids),
+        _passes(passes[1]),
+        b"".join(_TOKEN.pack(id, len(data), special) + data for id, data,
+        special in fresh if len(data) <= _LONGEST),
     )  # fmt: skip
     squeezed = _squeezer(base)
     body = b"".join(struct.pack("<I", len(section)) + section for section in sections)
@@ -63,7 +71,9 @@ def pack(origin: Origin, base: Origin | None = None) -> bytes:
 
 
 def unpack(data: bytes, base: Origin | None = None) -> Origin | None:
-    """The origin that `pack` made `data` of; None when it is damaged, of a newer version, or packed against another base."""
+    """The origin that `pack` made `data` of; None when it is damaged, of a newer version, or packed
+    against another base.
+    """
     if data[:1] != bytes([_VERSION]):
         return None
     known = base.prompt if base is not None and base.prompt is not None else Rendered(())
@@ -80,13 +90,17 @@ def unpack(data: bytes, base: Origin | None = None) -> Origin | None:
         whole, other = known.ids[:common] + tuple(_array(ids)), tuple(_array(negative))
         words = {**{id: (data, special) for id, data, special in known.vocabulary}, **dict(_tokens(tokens))}
         vocabulary = tuple((id, *words[id]) for id in dict.fromkeys(whole + other) if id in words)
-        return Origin(facts, Rendered(whole, given, heal, other, tuple(map(_pairs, (first, second)))[:rows], vocabulary))
+        return Origin(
+            facts, Rendered(whole, given, heal, other, tuple(map(_pairs, (first, second)))[:rows], vocabulary)
+        )
     except (zlib.error, struct.error, ValueError, TypeError, KeyError):
         return None
 
 
 def _json(facts: Mapping[str, Any]) -> bytes:
-    return json.dumps(facts, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return json.dumps(facts, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _squeezer(base: Origin | None) -> Any:

@@ -1,8 +1,10 @@
-"""What counts as the same text in a search: letters without case, accents and width, and the words that are indexed.
+"""What counts as the same text in a search: letters without case, accents and width, and the words that are
+indexed.
 
-Folding goes character by character, so that a place in folded text can be traced back to the text that was written.
-Writing without blanks (Chinese, Japanese, Thai ...; symbols and emoji too) is indexed in pairs of characters, which find
-any part of it; other scripts in words. Sources: Unicode Standard Annex 15 (NFKD), section 3.13 of the standard (case folding).
+Folding goes character by character, so that a place in folded text can be traced back to the text that was
+written. Writing without blanks (Chinese, Japanese, Thai ...; symbols and emoji too) is indexed in pairs of
+characters, which find any part of it; other scripts in words. Sources: Unicode Standard Annex 15 (NFKD),
+section 3.13 of the standard (case folding).
 """
 
 from __future__ import annotations
@@ -16,15 +18,29 @@ __all__ = ["LONGEST_TOKEN", "first_place", "fold", "index_text", "places", "quer
 
 LONGEST_TOKEN = 40
 """Characters of a word that are indexed; what follows (base64, hashes) is compared with the text."""
-_NOT_DECOMPOSED = {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d", "ـ": ""}
+_NOT_DECOMPOSED = {
+    "ø": "o",
+    "ł": "l",
+    "đ": "d",
+    "ħ": "h",
+    "æ": "ae",
+    "œ": "oe",
+    "ı": "i",
+    "þ": "th",
+    "ð": "d",
+    "ـ": "",
+}
 _VOICED = "\u3099\u309a"
 """Marks that make another letter of a kana: they stay."""
 _UNSPACED = (
-    "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2100-\u2bff\u2e80-\u30ff\u31a0-\u9fff\ua000-\ua4cf"
+    "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2100-\u2bff\u2e80-\u30ff\u31a0-"
+    "\u9fff\ua000-\ua4cf"
     "\uf900-\ufaff\U0001b000-\U0001b2ff\U0001f000-\U0001fbff\U00020000-\U0003ffff"
 )
 _FOLDS = "[^\x00-\x7f\u2012-\u2015\u2018-\u2019\u201c-\u201d\u2022\u2190-\u2193\u3001\u3002\u4e00-\u9fff]"
-"""Characters that may fold to something else; a text of the others, ASCII, dashes, quotes, ideographs, needs only lower case."""
+"""Characters that may fold to something else; a text of the others, ASCII, dashes, quotes, ideographs,
+needs only lower case.
+"""
 _PIECES, _UNSPACED_START = f"[{_UNSPACED}]+|[^{_UNSPACED}]+", f"[{_UNSPACED}]"
 _STRIDE = 256
 _compiled = functools.cache(re.compile)  # when it is first used: these take 10 ms
@@ -44,7 +60,11 @@ class _Words(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         kind = unicodedata.category(chr(code))
-        part = kind[0] in "LNM" or kind == "Co" or (kind[0] == "S" and _compiled(_UNSPACED_START).match(chr(code)) is not None)
+        part = (
+            kind[0] in "LNM"
+            or kind == "Co"
+            or (kind[0] == "S" and _compiled(_UNSPACED_START).match(chr(code)) is not None)
+        )
         return self.setdefault(code, chr(code) if part else " ")
 
 
@@ -52,7 +72,9 @@ _FOLDED, _WORDS = _Folded(), _Words()
 
 
 class _Indexed(dict[int, str]):
-    """Both tables in one: a text goes through it once, which is what indexing an import of hundreds of megabytes takes longest with."""
+    """Both tables in one: a text goes through it once, which is what indexing an import of hundreds of
+    megabytes takes longest with.
+    """
 
     def __missing__(self, code: int) -> str:
         return self.setdefault(code, chr(code).translate(_FOLDED).translate(_WORDS))
@@ -79,7 +101,11 @@ def index_text(text: str) -> str:
     """Every token of a message once, with blanks between them: what the index is given."""
     words = dict.fromkeys(text.translate(_INDEXED).split())
     joined = " ".join(words)
-    cut = _tokens(joined) if _compiled(_UNSPACED_START).search(joined) else (word[:LONGEST_TOKEN] for word in words)
+    cut = (
+        _tokens(joined)
+        if _compiled(_UNSPACED_START).search(joined)
+        else (word[:LONGEST_TOKEN] for word in words)
+    )
     return " ".join(dict.fromkeys(cut))
 
 
@@ -89,7 +115,8 @@ def query_words(query: str) -> tuple[str, ...]:
 
 
 def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
-    """The tokens that a message with the folded `word` has, where it begins as a word does; True: as a token's beginning.
+    """The tokens that a message with the folded `word` has, where it begins as a word does; True: as a
+    token's beginning.
 
     Empty for a word that is nothing but punctuation.
     """
@@ -104,11 +131,20 @@ def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
             found += [(piece[at : at + 2], False) for at in range(len(piece) - 1)]
     # A word that ends in punctuation is whole, and so is one that ends in what is compared with the text.
     ends = bool(word) and _WORDS[ord(word[-1])] != " "
-    return tuple(dict.fromkeys((term, begins and (ends or bool(_compiled(_UNSPACED_START).match(term)))) for term, begins in found))
+    return tuple(
+        dict.fromkeys(
+            (term, begins and (ends or bool(_compiled(_UNSPACED_START).match(term))))
+            for term, begins in found
+        )
+    )
 
 
-def places(text: str, words: tuple[str, ...], start: int = 0, end: int | None = None) -> tuple[tuple[int, int], ...]:
-    """Where the folded `words` stand in `text` between two characters of it: (first, behind) without overlaps, in order."""
+def places(
+    text: str, words: tuple[str, ...], start: int = 0, end: int | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Where the folded `words` stand in `text` between two characters of it: (first, behind) without
+    overlaps, in order.
+    """
     end = len(text) if end is None else end
     piece = text[start:end]
     folded = fold(piece)

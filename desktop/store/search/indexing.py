@@ -1,6 +1,8 @@
-"""Brings messages of an older file into the index of words, newest first, and removes the index of before: in short steps.
+"""Brings messages of an older file into the index of words, newest first, and removes the index of before: in
+short steps.
 
-Nobody has to wait for it: the search reads what is not indexed yet (`search.scan`), and new messages are indexed by triggers.
+Nobody has to wait for it: the search reads what is not indexed yet (`search.scan`), and new messages are
+indexed by triggers.
 """
 
 from __future__ import annotations
@@ -16,15 +18,22 @@ STEP_CHARACTERS = 150_000
 STEP_PAGES = 400
 """Rows of the old index removed in one step, about one page each."""
 MERGED_CHARACTERS = 2000
-"""For each so many FTS5 merges a page of its index at once. Left to itself it does that now and then, for 20 to 30 ms."""
+"""For each so many FTS5 merges a page of its index at once.
+
+Left to itself it does that now and then, for 20 to 30 ms.
+"""
 AUTOMERGE = 4
-"""SQLite's own value, which holds for new messages: https://www.sqlite.org/fts5.html#the_automerge_configuration_option"""
+"""SQLite's own value, which holds for new messages:
+https://www.sqlite.org/fts5.html#the_automerge_configuration_option
+"""
 _OLD = "message_search"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: `left` messages at most are not in the index; `done` when there is nothing more to do."""
+    """How far it is: `left` messages at most are not in the index; `done` when there is nothing more to
+    do.
+    """
 
     left: int
     done: bool
@@ -50,7 +59,9 @@ def _index(database: Database, characters: int) -> int:
     size = 0
     number = 0
     holes: set[int] = set()
-    rows = database.execute("SELECT id, text, state, conversation_id, deleted FROM messages WHERE id < ? ORDER BY id DESC", (low,))
+    rows = database.execute(
+        "SELECT id, text, state, conversation_id, deleted FROM messages WHERE id < ? ORDER BY id DESC", (low,)
+    )
     for number, text, state, conversation, deleted in rows:
         if deleted:
             holes.add(int(conversation))
@@ -63,7 +74,9 @@ def _index(database: Database, characters: int) -> int:
         number = 0
     _tell_index(database, "automerge", 0)
     for message_id, text in reversed(batch):  # FTS5 gathers ascending ids in memory and writes them once
-        database.execute("INSERT INTO message_words (rowid, text) VALUES (?, search_tokens(?))", (message_id, text))
+        database.execute(
+            "INSERT INTO message_words (rowid, text) VALUES (?, search_tokens(?))", (message_id, text)
+        )
     database.execute("SAVEPOINT written")  # here it writes them
     _tell_index(database, "merge", 1 + characters // MERGED_CHARACTERS)
     _tell_index(database, "automerge", AUTOMERGE)
@@ -79,7 +92,9 @@ def _tell_index(database: Database, command: str, value: int) -> None:
 
 
 def _remove(database: Database) -> bool:
-    """Some pages of the trigram index, then its tables: dropping it whole would write all its pages at once."""
+    """Some pages of the trigram index, then its tables: dropping it whole would write all its pages at
+    once.
+    """
     sql = f"DELETE FROM {_OLD}_data WHERE id IN (SELECT id FROM {_OLD}_data LIMIT {STEP_PAGES})"
     if database.execute(sql).rowcount > 0:
         return False

@@ -1,8 +1,10 @@
-"""Full-text search: any text a person types is a valid query, and every hit is checked against the message itself.
+"""Full-text search: any text a person types is a valid query, and every hit is checked against the message
+itself.
 
-A message is a hit when it contains every word of the query, case and accents aside, parts of words included. The newest
-messages are read; older ones are looked up in the index, which knows words by their beginnings. What is left, parts inside
-words of old messages and messages not indexed yet, is found by `Search.scan`, in steps.
+A message is a hit when it contains every word of the query, case and accents aside, parts of words included.
+The newest messages are read; older ones are looked up in the index, which knows words by their beginnings.
+What is left, parts inside words of old messages and messages not indexed yet, is found by `Search.scan`, in
+steps.
 """
 
 from __future__ import annotations
@@ -21,27 +23,37 @@ __all__ = ["Search"]
 SNIPPET_BEFORE = 32
 SNIPPET_CHARACTERS = 96
 RECENT_COST = 150_000
-"""How much of the newest messages is read at once, in characters (and `_ROW_COST` for each message): a few milliseconds."""
+"""How much of the newest messages is read at once, in characters (and `_ROW_COST` for each message): a few
+milliseconds.
+"""
 CHECK_COST = 200_000
-"""How much of what the index offers is read at once: words that stand in many messages, but hardly ever side by side."""
+"""How much of what the index offers is read at once: words that stand in many messages, but hardly ever
+side by side.
+"""
 SCAN_COST = 60_000
 """How much is read in one step of a scan: some 3 to 6 ms, less than half a frame."""
 _ROW_COST = 200
 _BATCH = 50
 _SAMPLE, _SAMPLE_CHARACTERS = 200, 2000
 _COMMON, _USUAL = 20_000, 12_000
-"""Messages that have a word, about: lists of ids beyond `_COMMON` are too long to merge the words of one beginning."""
+"""Messages that have a word, about: lists of ids beyond `_COMMON` are too long to merge the words of one
+beginning.
+"""
 _PRESENT = "messages.deleted = 0 AND conversations.deleted = 0 AND state <> 'running'"
 _COLUMNS = "messages.id, conversation_id, title, messages.text, messages.created_at, holes"
 _JOIN = "CROSS JOIN conversations ON conversations.id = conversation_id"
-_IN_ORDER = f"SELECT {_COLUMNS} FROM messages {_JOIN} WHERE {_PRESENT} AND messages.id < ? ORDER BY messages.id DESC LIMIT {_BATCH}"
+_IN_ORDER = (
+    f"SELECT {_COLUMNS} FROM messages {_JOIN} WHERE {_PRESENT} AND messages.id < ? ORDER BY messages.id "
+    f"DESC LIMIT {_BATCH}"
+)
 _OF_IDS = (
-    f"SELECT {_COLUMNS} FROM messages {_JOIN} WHERE {_PRESENT} AND messages.id IN (SELECT value FROM json_each(?)) "
-    "ORDER BY messages.id DESC"
+    f"SELECT {_COLUMNS} FROM messages {_JOIN} WHERE {_PRESENT} AND messages.id IN (SELECT value FROM "
+    "json_each(?)) ORDER BY messages.id DESC"
 )
 _BY_WORD = (
     f"SELECT {_COLUMNS} FROM message_words CROSS JOIN messages ON messages.id = message_words.rowid {_JOIN} "
-    f"WHERE {_PRESENT} AND message_words MATCH ? AND message_words.rowid < ? ORDER BY message_words.rowid DESC"
+    f"WHERE {_PRESENT} AND message_words MATCH ? AND message_words.rowid < ? ORDER BY message_words.rowid "
+    "DESC"
 )
 _LISTED = "SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid >= ? AND rowid < ?"
 _READ, _LIST, _RANGE = 60, 4000, 10_000
@@ -52,14 +64,18 @@ Row = tuple[Any, ...]
 
 
 class Search:
-    """Searches the messages of one database; it remembers which words are common. Used by the database's thread."""
+    """Searches the messages of one database; it remembers which words are common.
+
+    Used by the database's thread.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sample: tuple[int, list[str]] = (-1, [])
 
     def find(self, query: str, limit: int, before: int | None = None) -> tuple[SearchHit, ...]:
-        """At most `limit` hits in present messages, latest first, with ids under `before`; an empty query finds nothing.
+        """At most `limit` hits in present messages, latest first, with ids under `before`; an empty query
+        finds nothing.
 
         Quick however large the library is, and so not always all: `scan` has the others.
         """
@@ -85,10 +101,14 @@ class Search:
                 cost += _cost(rows)
         return tuple(hits[:limit])
 
-    def scan(self, query: str, found: Collection[int] = (), before: int | None = None) -> Iterator[tuple[SearchHit, ...]]:
-        """All hits that are not in `found`: one tuple, often empty, every few milliseconds; stop by not asking on.
+    def scan(
+        self, query: str, found: Collection[int] = (), before: int | None = None
+    ) -> Iterator[tuple[SearchHit, ...]]:
+        """All hits that are not in `found`: one tuple, often empty, every few milliseconds; stop by not
+        asking on.
 
-        First what the index offers, latest first, then every message, latest first. Nothing is locked between two steps.
+        First what the index offers, latest first, then every message, latest first. Nothing is locked between
+        two steps.
         """
         words, known = query_words(query), set(found)
         if not words:
@@ -119,7 +139,8 @@ class Search:
     def _listed(self, expression: str, end: int) -> Iterator[list[int]]:
         """The ids that the index offers, latest first, as many as are found in a few milliseconds.
 
-        Beginnings are merged into one list at first, so they are asked for once; whole words are read where they stand, range by range.
+        Beginnings are merged into one list at first, so they are asked for once; whole words are read where
+        they stand, range by range.
         """
         if "*" in expression:
             found = self._database.execute(f"{_LISTED} ORDER BY rowid DESC", (expression, 0, end))
@@ -133,14 +154,21 @@ class Search:
         end = min(end, last + 1)
         while end > 0:
             low = max(0, end - _RANGE)
-            yield [row[0] for row in self._database.execute(f"{_LISTED} ORDER BY rowid DESC", (expression, low, end)).fetchall()]
+            yield [
+                row[0]
+                for row in self._database.execute(
+                    f"{_LISTED} ORDER BY rowid DESC", (expression, low, end)
+                ).fetchall()
+            ]
             end = low
 
     def _expression(self, words: tuple[str, ...]) -> str:
-        """The FTS5 query for candidates; empty when there is nothing to look up. Everything is quoted: nothing in it is syntax.
+        """The FTS5 query for candidates; empty when there is nothing to look up.
 
-        A word is looked up by its beginning where that is not too common; else a word that is not the last one, and so
-        hardly still being typed, as it stands, and the last one not at all, if there are others.
+        Everything is quoted: nothing in it is syntax.
+
+        A word is looked up by its beginning where that is not too common; else a word that is not the last
+        one, and so hardly still being typed, as it stands, and the last one not at all, if there are others.
         """
         terms = dict.fromkeys(term for word in words for term in query_terms(word))
         last = next(reversed(query_terms(words[-1])), None)
@@ -154,7 +182,8 @@ class Search:
             else:
                 chosen.append(f'"{term}"*' if begins else f'"{term}"')
         if not chosen and last is not None:
-            chosen = [f'"{last[0]}"']  # all are common; merging the beginnings would take longer than reading the newest messages
+            # all are common; merging the beginnings would take longer than reading the newest messages
+            chosen = [f'"{last[0]}"']
         return " ".join(chosen)
 
     def _count(self, term: str, begins: bool) -> float:
@@ -163,7 +192,10 @@ class Search:
         taken, sample = self._sample
         if taken < 0 or last > taken + taken // 8 + 1000:
             numbers = json.dumps([1 + last * place // _SAMPLE for place in range(_SAMPLE)])
-            sql = f"SELECT substr(text, 1, {_SAMPLE_CHARACTERS}) FROM messages WHERE id IN (SELECT value FROM json_each(?))"
+            sql = (
+                f"SELECT substr(text, 1, {_SAMPLE_CHARACTERS}) FROM messages WHERE id IN (SELECT value FROM "
+                "json_each(?))"
+            )
             sample = [f" {index_text(row[0])} " for row in self._database.execute(sql, (numbers,)).fetchall()]
             self._sample = (last, sample)
         wanted = f" {term}" if begins else f" {term} "
@@ -178,7 +210,8 @@ class Search:
                 found.append(row)
         if not found:
             return []
-        indexed = self._database.execute("SELECT low FROM search_state").fetchone()[0] == 0  # then holes are known
+        # then holes are known
+        indexed = self._database.execute("SELECT low FROM search_state").fetchone()[0] == 0
         doubtful = [row[0] for row in found if row[5] or not indexed]
         tree = self._above(doubtful) if doubtful else Tree()
         gone = {number for number in doubtful if not tree.reachable(number)}
@@ -187,11 +220,14 @@ class Search:
     def _above(self, ids: list[int]) -> Tree:
         """The messages and what is above them, as far as it is not deleted."""
         rows = self._database.execute(
-            "WITH RECURSIVE up (id) AS (SELECT value FROM json_each(?) UNION SELECT parent_id FROM up JOIN messages USING (id) "
-            "WHERE parent_id IS NOT NULL) SELECT id, parent_id, deleted FROM up JOIN messages USING (id) ORDER BY id",
+            "WITH RECURSIVE up (id) AS (SELECT value FROM json_each(?) UNION SELECT parent_id FROM up JOIN "
+            "messages USING (id) WHERE parent_id IS NOT NULL) SELECT id, parent_id, deleted FROM up JOIN "
+            "messages USING (id) ORDER BY id",
             (json.dumps(ids),),
         ).fetchall()
-        return Tree.build((Node(number, parent, None) for number, parent, deleted in rows if not deleted), None)
+        return Tree.build(
+            (Node(number, parent, None) for number, parent, deleted in rows if not deleted), None
+        )
 
 
 def _cost(rows: list[Row]) -> int:

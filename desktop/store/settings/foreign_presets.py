@@ -1,7 +1,8 @@
 """Sampler presets of other programs: what their names and conventions mean here.
 
-Names and meanings are those of the programs' own settings: text-generation-webui (modules/presets.py), SillyTavern
-(text completion presets), KoboldAI and KoboldCpp (rep_pen, tfs, sampler_order) and llama.cpp (server parameters).
+Names and meanings are those of the programs' own settings: text-generation-webui (modules/presets.py),
+SillyTavern (text completion presets), KoboldAI and KoboldCpp (rep_pen, tfs, sampler_order) and llama.cpp
+(server parameters).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ __all__ = ["foreign_settings", "own_values"]
 
 _SAME = {
     "temp": "temperature", "rep_pen": "repetition_penalty", "repeat_penalty": "repetition_penalty",
-    "repetition_penalty_range": "repetition_range", "rep_pen_range": "repetition_range", "repeat_last_n": "repetition_range",
-    "rep_pen_decay": "repetition_decay", "presence_pen": "presence_penalty", "freq_pen": "frequency_penalty",
-    "dry_penalty_last_n": "dry_range", "dry_sequence_breakers": "dry_breakers", "dry_sequence_breaker": "dry_breakers",
-    "tfs": "tail_free", "tfs_z": "tail_free", "typical_p": "typical", "typ_p": "typical", "min_temp": "min_temperature",
+    "repetition_penalty_range": "repetition_range", "rep_pen_range": "repetition_range",
+    "repeat_last_n": "repetition_range", "rep_pen_decay": "repetition_decay",
+    "presence_pen": "presence_penalty", "freq_pen": "frequency_penalty", "dry_penalty_last_n": "dry_range",
+    "dry_sequence_breakers": "dry_breakers", "dry_sequence_breaker": "dry_breakers", "tfs": "tail_free",
+    "tfs_z": "tail_free", "typical_p": "typical", "typ_p": "typical", "min_temp": "min_temperature",
     "max_temp": "max_temperature", "dynatemp_low": "min_temperature", "dynatemp_high": "max_temperature",
     "dynatemp_exponent": "temperature_exponent", "nsigma": "top_n_sigma", "n_sigma": "top_n_sigma",
     "adaptive_p_target": "adaptive_target", "adaptive_p_decay": "adaptive_decay",
@@ -29,9 +31,10 @@ _SAME = {
 """Their name to ours, where only the name differs; our own names are understood as they are."""
 
 _STEPS = {
-    "temp": "temperature", "dynatemp": "dynamic_temperature", "quadratic_sampling": "smoothing", "repetition_penalty": "repetition",
-    "penalties": "repetition", "rep_pen": "repetition", "presence_penalty": "occurrence", "frequency_penalty": "occurrence",
-    "tfs": "tail_free", "tfs_z": "tail_free", "typical_p": "typical", "typ_p": "typical", "top_n_sigma": "top_n_sigma",
+    "temp": "temperature", "dynatemp": "dynamic_temperature", "quadratic_sampling": "smoothing",
+    "repetition_penalty": "repetition", "penalties": "repetition", "rep_pen": "repetition",
+    "presence_penalty": "occurrence", "frequency_penalty": "occurrence", "tfs": "tail_free",
+    "tfs_z": "tail_free", "typical_p": "typical", "typ_p": "typical", "top_n_sigma": "top_n_sigma",
     "nsigma": "top_n_sigma", "adaptive_p": "adaptive_p",
 }  # fmt: skip
 """Their names of steps to ours, for lists that give an order."""
@@ -39,15 +42,18 @@ _STEPS = {
 _KOBOLD_STEPS = ("top_k", "top_a", "top_p", "tail_free", "typical", "temperature", "repetition")
 """What the numbers of a `sampler_order` mean."""
 _SILENT = frozenset({
-    "name", "format", "version", "preset", "do_sample", "dynatemp", "dynamic_temperature", "temperature_last", "mirostat_type",
+    "name", "format", "version", "preset", "do_sample", "dynatemp", "dynamic_temperature", "temperature_last",
+    "mirostat_type",
 })  # fmt: skip
 """Names that are read together with others, or that say nothing about sampling."""
 
 
 def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Our values for another program's `data`, and the names in it that mean something else, or a value no setting can have.
+    """Our values for another program's `data`, and the names in it that mean something else, or a value no
+    setting can have.
 
-    What the file does not mention is neutral, as it is in those programs. Without a single known name both are empty.
+    What the file does not mention is neutral, as it is in those programs. Without a single known name both
+    are empty.
     """
     found, names, unknown = _translated(data)
     if not found:
@@ -59,7 +65,9 @@ def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str
 
 
 def own_values(data: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Our values for what another program's `data` mentions and nothing else, and the names in it that they come from."""
+    """Our values for what another program's `data` mentions and nothing else, and the names in it that
+    they come from.
+    """
     found, names, unknown = _translated(data)
     good, _ = checked_values(SamplerSettings, found)
     together, _ = checked_values(SamplerSettings, _together(data))
@@ -87,14 +95,25 @@ def _translated(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]
 def _neutral() -> dict[str, Any]:
     """Every step off."""
     infos = {field.name: setting_info(field) for field in dataclasses.fields(SamplerSettings)}
-    return {name: info.neutral for name, info in infos.items() if info.neutral is not None and name != "repetition_range"}
+    return {
+        name: info.neutral
+        for name, info in infos.items()
+        if info.neutral is not None and name != "repetition_range"
+    }
 
 
 def _value(name: str, target: str, value: Any) -> Any:
     """One value in our convention."""
     if target == "dry_breakers":
         return _texts(value)
-    if target in ("top_k", "seed", "repetition_range", "dry_range", "repetition_decay", "dry_allowed_length") and _is_number(value):
+    if target in (
+        "top_k",
+        "seed",
+        "repetition_range",
+        "dry_range",
+        "repetition_decay",
+        "dry_allowed_length",
+    ) and _is_number(value):
         value = int(value)
     if target == "top_k":
         return 0 if value == -1 else value  # both are "off"
@@ -108,7 +127,12 @@ def _value(name: str, target: str, value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value and abs(value) < 1e18
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and value == value
+        and abs(value) < 1e18
+    )
 
 
 def _texts(value: Any) -> Any:
@@ -146,7 +170,11 @@ def _samplers(value: Any) -> dict[str, Any]:
 def _sampler_numbers(value: Any) -> dict[str, Any]:
     if not isinstance(value, list):
         return {}
-    order = [_KOBOLD_STEPS[number] for number in value if isinstance(number, int) and 0 <= number < len(_KOBOLD_STEPS)]
+    order = [
+        _KOBOLD_STEPS[number]
+        for number in value
+        if isinstance(number, int) and 0 <= number < len(_KOBOLD_STEPS)
+    ]
     return {"order": list(dict.fromkeys(order))} if order else {}
 
 

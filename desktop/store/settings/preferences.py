@@ -1,7 +1,8 @@
-"""The user's saved defaults and recent models: one small JSON file, replaced as a whole so that it is never half written.
+"""The user's saved defaults and recent models: one small JSON file, replaced as a whole so that it is never
+half written.
 
-Only values that the user changed are in it, so that a later version's better defaults reach everyone else. Keys this
-version does not know are kept as they are.
+Only values that the user changed are in it, so that a later version's better defaults reach everyone else.
+Keys this version does not know are kept as they are.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ S = TypeVar("S", bound=Settings)
 
 
 class Preferences:
-    """Saved defaults by settings class, what is kept for single models, recent models, added folders, the last conversation.
+    """Saved defaults by settings class, what is kept for single models, recent models, added folders, the
+    last conversation.
 
-    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at once; where
-    `write_soon` is set, that is called instead, and its owner calls `save` soon; `unsaved` says that there is something to save.
+    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at
+    once; where `write_soon` is set, that is called instead, and its owner calls `save` soon; `unsaved` says
+    that there is something to save.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,13 +47,25 @@ class Preferences:
         saved = self._data.get("settings")
         self._saved: dict[str, dict[str, Any]] = {}
         for _, cls in PANES:
-            values, problems = checked_values(cls, saved.get(cls.__name__) if isinstance(saved, dict) else None)
+            values, problems = checked_values(
+                cls, saved.get(cls.__name__) if isinstance(saved, dict) else None
+            )
             self._saved[cls.__name__] = values
-            self.notices += tuple(f"A saved default was replaced by the built-in one: {problem}" for problem in problems)
+            self.notices += tuple(
+                f"A saved default was replaced by the built-in one: {problem}" for problem in problems
+            )
         saved_keys = self._data.get("shortcuts")
-        entries = list(saved_keys.items()) if isinstance(saved_keys, dict) else [] if saved_keys is None else [("all", saved_keys)]
+        entries = (
+            list(saved_keys.items())
+            if isinstance(saved_keys, dict)
+            else []
+            if saved_keys is None
+            else [("all", saved_keys)]
+        )
         broken = [name for name, its in entries if _keys(its) is None]
-        self.notices += tuple(f"The saved keys of “{name}” cannot be read; the usual ones are used." for name in broken)
+        self.notices += tuple(
+            f"The saved keys of “{name}” cannot be read; the usual ones are used." for name in broken
+        )
 
     def settings(self, cls: type[S]) -> S:
         """The saved defaults of a settings class over its built-in ones."""
@@ -75,7 +90,11 @@ class Preferences:
     def presets(self) -> dict[str, dict[str, Any]]:
         """The user's sampler presets: each name with its values, ready for JSON."""
         saved = self._data.get("presets")
-        return {name: dict(values) for name, values in saved.items() if isinstance(values, dict)} if isinstance(saved, dict) else {}
+        return (
+            {name: dict(values) for name, values in saved.items() if isinstance(values, dict)}
+            if isinstance(saved, dict)
+            else {}
+        )
 
     def save_preset(self, name: str, values: Mapping[str, Any], instead_of: str = "") -> None:
         """Keep a preset under `name`, in the place of one of that name and of the one called `instead_of`."""
@@ -90,7 +109,9 @@ class Preferences:
 
     @property
     def shortcuts(self) -> dict[str, tuple[str, ...]]:
-        """The keys that the user gave to commands, by the command's name; what is no list of texts is left out."""
+        """The keys that the user gave to commands, by the command's name; what is no list of texts is left
+        out.
+        """
         saved = self._data.get("shortcuts")
         read = {name: _keys(its) for name, its in saved.items()} if isinstance(saved, dict) else {}
         return {name: keys for name, keys in read.items() if keys is not None}
@@ -107,7 +128,9 @@ class Preferences:
 
     def remember_choice(self, key: str) -> None:
         """Note what was just chosen in the command palette."""
-        self._data["recent_choices"] = [key, *(each for each in self.recent_choices if each != key)][:RECENT_CHOICES]
+        self._data["recent_choices"] = [key, *(each for each in self.recent_choices if each != key)][
+            :RECENT_CHOICES
+        ]
         self._changed()
 
     @property
@@ -186,7 +209,9 @@ class Preferences:
             self._changed()
 
     def kept(self, path: str, cls: type[Settings]) -> dict[str, Any]:
-        """The values of a settings class that are kept for the model at `path`; those that are not usable are left out."""
+        """The values of a settings class that are kept for the model at `path`; those that are not usable
+        are left out.
+        """
         models = self._data.get("models")
         own = models.get(path) if isinstance(models, dict) else None
         return checked_values(cls, own.get(cls.__name__) if isinstance(own, dict) else None)[0]
@@ -198,7 +223,9 @@ class Preferences:
         return frozenset(models) if isinstance(models, dict) else frozenset()
 
     def keep(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> None:
-        """Keep these values, and no others of the class, for the model at `path`; they come before the saved defaults there."""
+        """Keep these values, and no others of the class, for the model at `path`; they come before the
+        saved defaults there.
+        """
         models = self._data.get("models")
         models = dict(models) if isinstance(models, dict) else {}
         before = models.get(path)
@@ -227,17 +254,25 @@ class Preferences:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise StoreError(f"The preferences in {self.path} cannot be read ({error.strerror}); check its permissions.") from error
+            raise StoreError(
+                f"The preferences in {self.path} cannot be read ({error.strerror}); check its permissions."
+            ) from error
         except ValueError:  # no JSON, or no UTF-8
             data = None
         if isinstance(data, dict):
             return data
         target = set_aside(self.path)
-        self.notices = (f"The preferences file was damaged; it is kept as {target.name}, and all settings have their defaults.",)
+        self.notices = (
+            f"The preferences file was damaged; it is kept as {target.name}, and all settings have their "
+            "defaults.",
+        )
         return {}
 
     def save(self) -> None:
-        """Write what has changed since the last time, if anything. Raises `StoreError`; then the next `save` tries again."""
+        """Write what has changed since the last time, if anything.
+
+        Raises `StoreError`; then the next `save` tries again.
+        """
         if self.unsaved:
             self._write()
             self.unsaved = False
@@ -256,13 +291,20 @@ class Preferences:
         for _, cls in PANES:
             own = cls().to_json()
             before = kept.get(cls.__name__)
-            foreign = {key: value for key, value in before.items() if key not in own} if isinstance(before, dict) else {}
+            foreign = (
+                {key: value for key, value in before.items() if key not in own}
+                if isinstance(before, dict)
+                else {}
+            )
             kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
         self._data["settings"] = {name: values for name, values in kept.items() if values}
         try:
             write_whole(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and permissions.") from error
+            raise StoreError(
+                f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and "
+                "permissions."
+            ) from error
 
 
 def _keys(saved: object) -> tuple[str, ...] | None:
@@ -271,7 +313,10 @@ def _keys(saved: object) -> tuple[str, ...] | None:
 
 
 def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The good ones among saved `values` of a settings class, and a sentence for each bad one. Unknown names are left out."""
+    """The good ones among saved `values` of a settings class, and a sentence for each bad one.
+
+    Unknown names are left out.
+    """
     good: dict[str, Any] = {}
     problems: list[str] = []
     own = cls().to_json()

@@ -15,7 +15,17 @@ from desktop.store.settings.preferences import Preferences, checked_values
 from engine.platform.whole_file import write_whole
 from engine.settings import SamplerSettings
 
-__all__ = ["FORMAT", "Preset", "all_presets", "built_in_presets", "find_preset", "free_name", "preset_of", "read_preset", "write_preset"]
+__all__ = [
+    "FORMAT",
+    "Preset",
+    "all_presets",
+    "built_in_presets",
+    "find_preset",
+    "free_name",
+    "preset_of",
+    "read_preset",
+    "write_preset",
+]
 
 FORMAT, VERSION = "inglenook-sampler-preset", 1
 MOST_BYTES = 1 << 20
@@ -26,14 +36,19 @@ _BUILT_IN = ("precise", "balanced", "creative", "long-stories", "steady", "deter
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """`settings` is JSON of the sampling fields that it sets; the others have the program's defaults, but the seed stays as it is."""
+    """`settings` is JSON of the sampling fields that it sets; the others have the program's defaults, but
+    the seed stays as it is.
+    """
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
     built_in: bool = False
 
     def over(self, present: SamplerSettings) -> SamplerSettings:
-        """The settings that this preset makes of the present ones. Raises `BadSetting` for values that no preset has."""
+        """The settings that this preset makes of the present ones.
+
+        Raises `BadSetting` for values that no preset has.
+        """
         return SamplerSettings(**{"seed": present.seed, **self.settings})
 
 
@@ -45,13 +60,18 @@ def preset_of(name: str, settings: SamplerSettings) -> Preset:
 @lru_cache(maxsize=1)
 def built_in_presets() -> tuple[Preset, ...]:
     """The program's own presets, in the order they are shown."""
-    return tuple(_parse(json.loads(resources.text(f"presets/{file}.json")), "", built_in=True)[0] for file in _BUILT_IN)
+    return tuple(
+        _parse(json.loads(resources.text(f"presets/{file}.json")), "", built_in=True)[0] for file in _BUILT_IN
+    )
 
 
 def all_presets(preferences: Preferences) -> tuple[Preset, ...]:
     """The program's own presets, then the user's by name; values that a setting cannot have are left out."""
     own = sorted(preferences.presets.items(), key=lambda item: item[0].casefold())
-    return (*built_in_presets(), *(Preset(name, _plain(checked_values(SamplerSettings, values)[0])) for name, values in own))
+    return (
+        *built_in_presets(),
+        *(Preset(name, _plain(checked_values(SamplerSettings, values)[0])) for name, values in own),
+    )
 
 
 def find_preset(preferences: Preferences, name: str) -> Preset | None:
@@ -60,7 +80,9 @@ def find_preset(preferences: Preferences, name: str) -> Preset | None:
 
 
 def free_name(name: str, taken: frozenset[str]) -> str:
-    """`name`, cut to a usual length, or with a number behind it when it is taken; letters' case makes no difference."""
+    """`name`, cut to a usual length, or with a number behind it when it is taken; letters' case makes no
+    difference.
+    """
     wanted = " ".join(name.split())[:LONGEST_NAME].strip() or "Preset"
     lower = {other.casefold() for other in taken}
     found, count = wanted, 1
@@ -76,11 +98,14 @@ def write_preset(path: Path, preset: Preset) -> None:
     try:
         write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise StoreError(f"The preset cannot be saved as {path} ({error.strerror}); choose another place.") from error
+        raise StoreError(
+            f"The preset cannot be saved as {path} ({error.strerror}); choose another place."
+        ) from error
 
 
 def read_preset(path: Path) -> tuple[Preset, tuple[str, ...]]:
-    """The preset in a JSON file of this program or of another one, and the names in it that mean nothing here.
+    """The preset in a JSON file of this program or of another one, and the names in it that mean nothing
+    here.
 
     Raises `StoreError` when the file cannot be read or holds no preset.
     """
@@ -104,7 +129,10 @@ def _parse(data: dict[str, Any], name: str, built_in: bool = False) -> tuple[Pre
     if data.get("format") == FORMAT:
         version, settings = data.get("version"), data.get("settings")
         if not isinstance(version, int) or version > VERSION:
-            raise StoreError(f"The preset {name} was written by a newer version of Inglenook: update Inglenook, then import it again.")
+            raise StoreError(
+                f"The preset {name} was written by a newer version of Inglenook: update Inglenook, then "
+                "import it again."
+            )
         if not isinstance(settings, dict):
             raise StoreError(f"The preset {name} is damaged: it has no settings.")
         good, _ = checked_values(SamplerSettings, settings)

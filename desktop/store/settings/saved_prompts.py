@@ -38,7 +38,10 @@ class PromptStore:
         return tuple(sorted(found, key=lambda prompt: (prompt.name.casefold(), prompt.id)))
 
     def put(self, prompt: Prompt) -> int:
-        """Keep a prompt, a new one (id 0) under a new number; returns its number. A number that was removed comes back."""
+        """Keep a prompt, a new one (id 0) under a new number; returns its number.
+
+        A number that was removed comes back.
+        """
         cursor = self._database.execute(
             "INSERT INTO prompts (id, name, text) VALUES (?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET name = excluded.name, text = excluded.text",
@@ -57,11 +60,14 @@ def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
     try:
         write_whole(path, json.dumps({"prompts": entries}, ensure_ascii=False, indent=2) + "\n")
     except OSError as error:
-        raise StoreError(f"The prompts cannot be written to {path.name}: {error.strerror or error}.") from error
+        raise StoreError(
+            f"The prompts cannot be written to {path.name}: {error.strerror or error}."
+        ) from error
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
-    """The prompts in a JSON file: ours, or a list of objects with "name" (or "title", "command") and "text" (or "content").
+    """The prompts in a JSON file: ours, or a list of objects with "name" (or "title", "command") and "text"
+    (or "content").
 
     Raises `StoreError` with a sentence when there are none to read.
     """
@@ -72,18 +78,28 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path.name} is not JSON; a file of prompts is, with a name and a text for each.") from error
+        raise StoreError(
+            f"{path.name} is not JSON; a file of prompts is, with a name and a text for each."
+        ) from error
     entries = found.get("prompts") if isinstance(found, dict) else found
-    prompts = [prompt for entry in entries if (prompt := _prompt(entry)) is not None] if isinstance(entries, list) else []
+    prompts = (
+        [prompt for entry in entries if (prompt := _prompt(entry)) is not None]
+        if isinstance(entries, list)
+        else []
+    )
     if not prompts:
-        raise StoreError(f"There are no prompts in {path.name}: expected a list of entries with “name” and “text”.")
+        raise StoreError(
+            f"There are no prompts in {path.name}: expected a list of entries with “name” and “text”."
+        )
     return tuple(prompts)
 
 
 def _prompt(entry: object) -> Prompt | None:
     if not isinstance(entry, dict):
         return None
-    words = [next((entry[key] for key in keys if isinstance(entry.get(key), str)), "") for keys in (_NAMES, _TEXTS)]
+    words = [
+        next((entry[key] for key in keys if isinstance(entry.get(key), str)), "") for keys in (_NAMES, _TEXTS)
+    ]
     name, text = " ".join(words[0].split()).lstrip("/"), words[1]
     return Prompt(0, name[:200], text[:LONGEST_PROMPT]) if name and text.strip() else None
 

@@ -1,4 +1,6 @@
-"""Conversations on their way in or out: plain records between the store and the files of this and other programs."""
+"""Conversations on their way in or out: plain records between the store and the files of this and other
+programs.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ __all__ = ["Broken", "ConversationRecord", "Event", "Imported", "LeftOut", "Mess
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """One message of a tree. `key` names it within its conversation and stays the same from file to file; `parent` None is the top.
+    """One message of a tree.
 
-    `created_at` is seconds since 1970, None where the file does not say. `part` marks a piece of a reply (a thought, a use of a
-    tool) that is read as one with the assistant's messages around it. `raw` is JSON of what `text` cannot show in full. `speaker` is the
-    name of who said it, empty for nobody in particular.
+    `key` names it within its conversation and stays the same from file to file; `parent` None is the top.
+
+    `created_at` is seconds since 1970, None where the file does not say. `part` marks a piece of a reply (a
+    thought, a use of a tool) that is read as one with the assistant's messages around it. `raw` is JSON of
+    what `text` cannot show in full. `speaker` is the name of who said it, empty for nobody in particular.
     """
 
     key: str
@@ -38,13 +42,16 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRecord:
-    """One whole conversation. `source` and `key` together name it for good: importing it again finds it by them.
+    """One whole conversation.
 
-    Parents stand before their children in `messages`, and siblings in the order they were made. Times are seconds since 1970,
-    None where the file does not say. `folder` is the names of the folders it is in, outermost first; `persona` is who answers, with
-    the id 0, None for nobody; `deleted_at` is when it was thrown away; `roles` is the cast (`roles.portable`); `kind` is that of
-    `Conversation`. `left_out` names what the file says of the conversation and this program has no place for, a sentence without its
-    full stop each: an import tells of it.
+    `source` and `key` together name it for good: importing it again finds it by them.
+
+    Parents stand before their children in `messages`, and siblings in the order they were made. Times are
+    seconds since 1970, None where the file does not say. `folder` is the names of the folders it is in,
+    outermost first; `persona` is who answers, with the id 0, None for nobody; `deleted_at` is when it was
+    thrown away; `roles` is the cast (`roles.portable`); `kind` is that of `Conversation`. `left_out` names
+    what the file says of the conversation and this program has no place for, a sentence without its full stop
+    each: an import tells of it.
     """
 
     source: str
@@ -81,8 +88,8 @@ class Progress:
 class Imported:
     """A conversation that is in the store now.
 
-    `outcome` is "new"; "extended" (it was here, `messages` new ones came to it); "known" (it was here, nothing new) or
-    "deleted" (it was here and lies in the trash, where it was left).
+    `outcome` is "new"; "extended" (it was here, `messages` new ones came to it); "known" (it was here,
+    nothing new) or "deleted" (it was here and lies in the trash, where it was left).
     """
 
     conversation_id: int
@@ -102,7 +109,9 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something readable that has no place here, as a sentence without its full stop, and of how many chats or files it is told."""
+    """Something readable that has no place here, as a sentence without its full stop, and of how many
+    chats or files it is told.
+    """
 
     what: str
     count: int

@@ -7,7 +7,15 @@ from importlib import metadata
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QHBoxLayout, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.version import version
 from desktop.views.layout.spacing import dialog_margins
@@ -16,18 +24,29 @@ from desktop.views.widgets.icons import application_icon
 __all__ = ["AboutDialog", "components"]
 
 TEXT = (
-    "A chat with language models that run on your own machine. Nothing you write leaves it.\n\n"
-    "Licence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: they are separate packages of this Python environment, and you "
-    "may put others in their place."
+    "A chat with language models that run on your own machine. Nothing you write leaves it.\n\nLicence: "
+    "Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: they are separate packages of this Python "
+    "environment, and you may put others in their place."
 )
 _GENERAL = ("OSI Approved", "Other/Proprietary License")
 _LONGEST = 60
-_MAIN = ("PySide6-Essentials", "qasync", "torch", "numba", "safetensors", "tokenizers", "llguidance", "huggingface_hub")
+_MAIN = (
+    "PySide6-Essentials",
+    "qasync",
+    "torch",
+    "numba",
+    "safetensors",
+    "tokenizers",
+    "llguidance",
+    "huggingface_hub",
+)
 """What to begin with in a checkout that was not installed."""
 
 
 def components() -> list[tuple[str, str, str]]:
-    """Name, version and licence of each package that this one needs and that is installed, by name; "not stated" where it says none."""
+    """Name, version and licence of each package that this one needs and that is installed, by name; "not
+    stated" where it says none.
+    """
     found: dict[str, tuple[str, str, str]] = {}
     waiting = _needs("inglenook") or list(_MAIN)
     while waiting:
@@ -57,7 +76,9 @@ def _licence(about: metadata.PackageMetadata) -> str:
     fields = {key: about.get_all(key) or [] for key in ("License-Expression", "Classifier", "License")}
     if fields["License-Expression"]:
         return str(fields["License-Expression"][0])
-    named = [str(line).rsplit(" :: ", 1)[-1] for line in fields["Classifier"] if str(line).startswith("License ::")]
+    named = [
+        str(line).rsplit(" :: ", 1)[-1] for line in fields["Classifier"] if str(line).startswith("License ::")
+    ]
     named = [name for name in named if name not in _GENERAL]
     if named:
         return ", ".join(named)
@@ -84,7 +105,9 @@ class AboutDialog(QDialog):
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         heading = QLabel("Made with")
         heading.setProperty("tone", "heading")
-        self.parts = QPlainTextEdit("\n".join(f"{name} {version}: {licence}" for name, version, licence in components()))
+        self.parts = QPlainTextEdit(
+            "\n".join(f"{name} {version}: {licence}" for name, version, licence in components())
+        )
         self.parts.setProperty("tone", "field")
         self.parts.setReadOnly(True)
         self.parts.setAccessibleName("Packages and their licences")

@@ -1,4 +1,6 @@
-"""Between the window and what keeps the chats safe: backups and the way back to them, and what is said of a damaged file."""
+"""Between the window and what keeps the chats safe: backups and the way back to them, and what is said of
+a damaged file.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,22 @@ __all__ = ["BackupController"]
 class BackupController(QObject):
     """Opens the list of backups; offers to show the file that was set aside."""
 
-    def __init__(self, session: ChatSession, backups: BackupService, exchange: TransferService, chat: ChatPane, window: QWidget) -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        backups: BackupService,
+        exchange: TransferService,
+        chat: ChatPane,
+        window: QWidget,
+    ) -> None:
         super().__init__(window)
-        self._session, self._backups, self._exchange, self._chat, self._window = session, backups, exchange, chat, window
+        self._session, self._backups, self._exchange, self._chat, self._window = (
+            session,
+            backups,
+            exchange,
+            chat,
+            window,
+        )
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
         self.dialog: BackupDialog | None = None
         self._when = ""
@@ -65,7 +80,9 @@ class BackupController(QObject):
 
     def _restore(self, path: Path, when: str) -> None:
         if self._exchange.busy:
-            self._tell("An import or export still runs: wait for it or cancel it, then restore again.", "warning")
+            self._tell(
+                "An import or export still runs: wait for it or cancel it, then restore again.", "warning"
+            )
             return
         self._when = when
         if self.dialog is not None:
@@ -84,7 +101,9 @@ class BackupController(QObject):
         self._chat.banner.show_notice(
             f"{words} Those of before are kept as {aside}." if aside else words,
             "warning",
-            offer=("Show the file", lambda: self._shower.show(self._backups.copies.path.with_name(aside))) if aside else None,
+            offer=("Show the file", lambda: self._shower.show(self._backups.copies.path.with_name(aside)))
+            if aside
+            else None,
         )
 
     @Slot(str)
@@ -102,4 +121,6 @@ class BackupController(QObject):
         database = self._session.library.database
         if database.set_aside is not None and sentence in database.notices:
             aside = database.set_aside
-            self._chat.banner.show_notice(sentence, level, offer=("Show the file", lambda: self._shower.show(aside)))
+            self._chat.banner.show_notice(
+                sentence, level, offer=("Show the file", lambda: self._shower.show(aside))
+            )

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QDate, QDateTime, QLocale, Qt, Signal
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QListWidget, QListWidgetItem, QMessageBox, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QListWidget,
+    QListWidgetItem,
+    QMessageBox,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.services.system.backups import BackupRow
 from desktop.views.layout.spacing import dialog_margins
@@ -19,12 +29,17 @@ def when_text(moment: float) -> str:
     """A time in words, as the system writes it: "Today, 14:05"; seconds since 1970."""
     made = QDateTime.fromSecsSinceEpoch(round(moment))
     days = made.date().daysTo(QDate.currentDate())
-    day = {0: "Today", 1: "Yesterday"}.get(days) or QLocale.system().toString(made.date(), QLocale.FormatType.LongFormat)
+    day = {0: "Today", 1: "Yesterday"}.get(days) or QLocale.system().toString(
+        made.date(), QLocale.FormatType.LongFormat
+    )
     return f"{day}, {QLocale.system().toString(made.time(), QLocale.FormatType.ShortFormat)}"
 
 
 class BackupDialog(QDialog):
-    """`restore_requested(object path, str when)`: the user chose a copy and agreed. `make_requested()`: make one now."""
+    """`restore_requested(object path, str when)`: the user chose a copy and agreed.
+
+    `make_requested()`: make one now.
+    """
 
     restore_requested = Signal(object, str)
     make_requested = Signal()
@@ -43,7 +58,11 @@ class BackupDialog(QDialog):
         self.list.setAccessibleName("Backups, latest first")
         self.list.itemActivated.connect(self._ask)
         self.list.currentRowChanged.connect(self._show_choice)
-        self.make, self.restore, self.close_button = QPushButton("Back up now"), QPushButton("Restore…"), QPushButton("Close")
+        self.make, self.restore, self.close_button = (
+            QPushButton("Back up now"),
+            QPushButton("Restore…"),
+            QPushButton("Close"),
+        )
         self.make.clicked.connect(self._make)
         self.restore.clicked.connect(self._ask)
         self.close_button.clicked.connect(self.reject)
@@ -66,14 +85,17 @@ class BackupDialog(QDialog):
         self.make.setEnabled(True)
         self.list.clear()
         for row in rows:
-            count = "cannot be read" if row.chats < 0 else "1 chat" if row.chats == 1 else f"{row.chats:,} chats"
+            count = (
+                "cannot be read" if row.chats < 0 else "1 chat" if row.chats == 1 else f"{row.chats:,} chats"
+            )
             item = QListWidgetItem(f"{when_text(row.backup.made_at)}\n{count} · {size_text(row.backup.size)}")
             item.setData(Qt.ItemDataRole.UserRole, (str(row.backup.path), when_text(row.backup.made_at)))
             if row.chats < 0:
                 item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
             self.list.addItem(item)
         self.words.setText(
-            "Copies of all chats, made by themselves. Restoring one keeps the present chats in a file beside it."
+            "Copies of all chats, made by themselves. Restoring one keeps the present chats in a file "
+            "beside it."
             if rows
             else "There is no backup yet: one is made a minute after the start, and then at most every hour."
         )
@@ -108,9 +130,17 @@ class BackupDialog(QDialog):
         if item is None or not self.restore.isEnabled():
             return
         path, when = item.data(Qt.ItemDataRole.UserRole)
-        box = QMessageBox(QMessageBox.Icon.Question, "Restore from a backup", f"Bring back the chats as they were: {when}?", parent=self)
+        box = QMessageBox(
+            QMessageBox.Icon.Question,
+            "Restore from a backup",
+            f"Bring back the chats as they were: {when}?",
+            parent=self,
+        )
         box.setObjectName("restoreQuestion")
-        box.setInformativeText("What was written since then is not in the copy: it is kept in a file beside. A reply that runs is stopped.")
+        box.setInformativeText(
+            "What was written since then is not in the copy: it is kept in a file beside. A reply that "
+            "runs is stopped."
+        )
         agree = box.addButton("Restore", QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(lambda: self.restore_requested.emit(Path(path), when))

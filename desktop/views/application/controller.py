@@ -1,4 +1,6 @@
-"""What concerns the program as a whole: its log, reports on errors, notifications, and its place in the system's menu."""
+"""What concerns the program as a whole: its log, reports on errors, notifications, and its place in the
+system's menu.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ __all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 LOG_FILE = "logs/inglenook.log"
 CRASHED = "The last run of Inglenook ended in a crash. What was written until then is saved."
 NOT_LOADED = " The model was not loaded by itself this time, in case it was the reason."
-CUT_OFF = "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is saved."
+CUT_OFF = (
+    "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is "
+    "saved."
+)
 
 
 def make_notifier(platform: str = sys.platform) -> Notifier:
@@ -45,10 +50,13 @@ def in_front() -> bool:
 class ApplicationController(QObject):
     """Serves `window`: tells of errors in its banner, and makes the log's window when that is first wanted.
 
-    `show_chat(conversation)` shows a chat in the window; `log_window` and `entry_dialog` are None until they are made.
+    `show_chat(conversation)` shows a chat in the window; `log_window` and `entry_dialog` are None until they
+    are made.
     """
 
-    def __init__(self, services: Services, banner: Banner, show_chat: Callable[[int], object], window: QWidget) -> None:
+    def __init__(
+        self, services: Services, banner: Banner, show_chat: Callable[[int], object], window: QWidget
+    ) -> None:
         super().__init__(window)
         self._services, self._banner, self._show_chat, self._window = services, banner, show_chat, window
         self._log_file = services.folder / LOG_FILE
@@ -79,7 +87,8 @@ class ApplicationController(QObject):
     def show_menu_entry(self) -> None:
         """Let the user put the program into the system's menu, or take it out."""
         if self.entry_dialog is None:
-            from desktop.views.application.desktop_entry_dialog import MenuEntryDialog  # when it is first wanted
+            # when it is first wanted
+            from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
 
             self.entry_dialog = MenuEntryDialog(self._window)
         self.entry_dialog.look()
@@ -93,7 +102,11 @@ class ApplicationController(QObject):
 
     def tell_last_run(self, trace: str) -> None:
         """The last run ended unexpectedly; `trace` is what its crash wrote, if it was one."""
-        left_out = NOT_LOADED if self._services.session.preferences.last_model and self._services.session.state == "no_model" else ""
+        left_out = (
+            NOT_LOADED
+            if self._services.session.preferences.last_model and self._services.session.state == "no_model"
+            else ""
+        )
         self._tell(CRASHED + left_out if trace else CUT_OFF, "warning", trace)
 
     def _tell(self, sentence: str, level: str, trace: str) -> None:
@@ -106,8 +119,14 @@ class ApplicationController(QObject):
         from desktop.report import build_report, facts, last_lines
 
         model = self._services.session.model
-        words = f"{model.name}, {model.architecture}, {model.format}, {model.bits_per_weight:.2f} bits" if model is not None else ""
-        report = build_report(what, trace, last_lines(self._log_file), facts(QGuiApplication.platformName()), words)
+        words = (
+            f"{model.name}, {model.architecture}, {model.format}, {model.bits_per_weight:.2f} bits"
+            if model is not None
+            else ""
+        )
+        report = build_report(
+            what, trace, last_lines(self._log_file), facts(QGuiApplication.platformName()), words
+        )
         from desktop.views.application.error_report_dialog import ErrorReportDialog  # when it is first wanted
 
         ErrorReportDialog(what, report, self.show_log, self._window).open()

@@ -1,4 +1,6 @@
-"""The data folder was removed, moved or unmounted: the user is told at once, and asked where everything is to be saved."""
+"""The data folder was removed, moved or unmounted: the user is told at once, and asked where everything is
+to be saved.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ __all__ = ["DataFolderController"]
 
 
 class DataFolderController(QObject):
-    """Asks with a window of its own, which does not hold up what runs; `box` is None while nothing is asked."""
+    """Asks with a window of its own, which does not hold up what runs; `box` is None while nothing is
+    asked.
+    """
 
     def __init__(self, place: DataFolder, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
@@ -29,7 +33,9 @@ class DataFolderController(QObject):
         session.notice.connect(self._on_notice)
 
     def may_close(self) -> bool:
-        """Whether the file is in its place, or the user gave it up; else that is asked, and the answer closes the window."""
+        """Whether the file is in its place, or the user gave it up; else that is asked, and the answer
+        closes the window.
+        """
         self._place.look()
         if not self._place.gone or self._place.given_up:
             return True
@@ -116,7 +122,10 @@ class DataFolderController(QObject):
         self._end_box()
         words = f"Everything is saved in {folder} from now on."
         if folder != self._place.opened_in:
-            words += f" Next time, start Inglenook with --data {folder}, or it looks for your chats in {self._place.opened_in}."
+            words += (
+                f" Next time, start Inglenook with --data {folder}, or it looks for your chats in "
+                f"{self._place.opened_in}."
+            )
         self._chat.banner.show_notice(words, "warning" if folder != self._place.opened_in else "info")
         if self._leaving:
             self._window.close()

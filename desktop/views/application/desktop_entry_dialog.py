@@ -17,14 +17,16 @@ from desktop.views.widgets.banner import announce
 __all__ = ["MenuEntryDialog"]
 
 _ABSENT = (
-    "Inglenook is not in the applications menu. Put it there to start it with a click, and to open models and exported chats with a double "
-    "click in the file manager."
+    "Inglenook is not in the applications menu. Put it there to start it with a click, and to open models "
+    "and exported chats with a double click in the file manager."
 )
 _PRESENT = "Inglenook is in the applications menu. Put it there again after it was moved, or take it out."
 
 
 def _doing(deed: Callable[[], str]) -> Generator[None, None, tuple[bool, str]]:
-    """Do it on the worker's thread, for it starts programs of the system; returns whether it went well, and a sentence."""
+    """Do it on the worker's thread, for it starts programs of the system; returns whether it went well,
+    and a sentence.
+    """
     yield None
     try:
         return True, deed()

@@ -1,4 +1,6 @@
-"""Shows a report on an error or a crash as it would be sent, so that one sees what one gives away, and copies it."""
+"""Shows a report on an error or a crash as it would be sent, so that one sees what one gives away, and
+copies it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from desktop.views.widgets.banner import announce
 __all__ = ["ErrorReportDialog"]
 
 _PROMISE = (
-    "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was written in a chat. It goes "
-    "nowhere by itself: copy it, and paste it where you report the error."
+    "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was "
+    "written in a chat. It goes nowhere by itself: copy it, and paste it where you report the error."
 )
 
 
 class ErrorReportDialog(QDialog):
-    """`what` happened, in a sentence, over the text of the report; `show_log` opens the log. It deletes itself when closed."""
+    """`what` happened, in a sentence, over the text of the report; `show_log` opens the log.
+
+    It deletes itself when closed.
+    """
 
     def __init__(self, what: str, report: str, show_log: Callable[[], object], parent: QWidget) -> None:
         super().__init__(parent)
@@ -37,7 +42,9 @@ class ErrorReportDialog(QDialog):
         self.text.setReadOnly(True)
         self.text.setAccessibleName("Report")
         self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
-        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+        self.text.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         font.setPointSizeF(self.font().pointSizeF() * 0.95)
         self.text.setFont(font)

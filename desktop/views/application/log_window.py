@@ -46,7 +46,9 @@ _COLOURS = {2: "warning", 3: "danger", 4: "danger"}
 
 
 class LogWindow(QDialog):
-    """Shows the end of the log at `path`, and what comes while it is seen; `open_folder(path)` shows where it lies."""
+    """Shows the end of the log at `path`, and what comes while it is seen; `open_folder(path)` shows where
+    it lies.
+    """
 
     def __init__(self, path: Path, open_folder: Callable[[Path], object], parent: QWidget) -> None:
         super().__init__(parent)
@@ -77,7 +79,9 @@ class LogWindow(QDialog):
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.text.setMaximumBlockCount(4 * _ENTRIES)
-        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+        self.text.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
         self.count = QLabel()
         self.count.setProperty("tone", "muted")
         self.copy = QPushButton("Copy")
@@ -119,7 +123,10 @@ class LogWindow(QDialog):
         self._tell_count()
 
     def _wanted(self, entry: LogEntry) -> bool:
-        return entry.level >= _CHOICES[self.level.currentIndex()][1] and self.words.text().casefold() in entry.text.casefold()
+        return (
+            entry.level >= _CHOICES[self.level.currentIndex()][1]
+            and self.words.text().casefold() in entry.text.casefold()
+        )
 
     def _show_all(self) -> None:
         self.text.clear()
@@ -137,7 +144,9 @@ class LogWindow(QDialog):
         cursor.movePosition(QTextCursor.MoveOperation.End)
         for entry in filter(self._wanted, entries):
             form = QTextCharFormat()
-            form.setForeground(QColor(colours[_COLOURS.get(entry.level, "muted" if entry.level == 0 else "text")]))
+            form.setForeground(
+                QColor(colours[_COLOURS.get(entry.level, "muted" if entry.level == 0 else "text")])
+            )
             cursor.insertText(entry.text if self.text.document().isEmpty() else f"\n{entry.text}", form)
             self._shown += 1
         cursor.endEditBlock()
@@ -150,7 +159,9 @@ class LogWindow(QDialog):
         marks: list[QTextEdit.ExtraSelection] = []
         words = self.words.text()
         place = QTextCursor(self.text.document())
-        while words and len(marks) < _MARKED and not (place := self.text.document().find(words, place)).isNull():
+        while (
+            words and len(marks) < _MARKED and not (place := self.text.document().find(words, place)).isNull()
+        ):
             mark = QTextEdit.ExtraSelection()
             mark.cursor = place
             mark.format.setBackground(QColor(colours["selected"]))

@@ -1,4 +1,6 @@
-"""The centre of the window: the transcript, notices, the composer and the status line, wired to the session."""
+"""The centre of the window: the transcript, notices, the composer and the status line, wired to the
+session.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ BUSY = ("prefill", "answering", "stopping")
 class ChatPane(QWidget):
     """Shows and drives the open conversation of `session`. `header` is put at the top.
 
-    `origin_wanted(message)`: what produced a reply was asked for. `reload_requested()`: the model is to be loaded
-    again.
+    `origin_wanted(message)`: what produced a reply was asked for. `reload_requested()`: the model is to be
+    loaded again.
     """
 
     busy_changed = Signal(bool)
@@ -121,13 +123,28 @@ class ChatPane(QWidget):
             self.status.show_stats(None, "")  # those of the reply before
             self._awaited = True
             announce(self, "Generating the reply")
-        elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
+        elsewhere = (
+            bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
+        )
         if state in ("no_model", "idle", "answering", "stopping"):
-            words = {"no_model": "No model loaded", "idle": self._ready(), "answering": "Answering", "stopping": "Stopping"}[state]
+            words = {
+                "no_model": "No model loaded",
+                "idle": self._ready(),
+                "answering": "Answering",
+                "stopping": "Stopping",
+            }[state]
             avoided = avoided_text(self._session.avoided_count) if busy else ""
-            self.status.show_state(f"{words} in another chat" if elsewhere and busy else f"{words}, {avoided}" if avoided else words)
+            self.status.show_state(
+                f"{words} in another chat"
+                if elsewhere and busy
+                else f"{words}, {avoided}"
+                if avoided
+                else words
+            )
         else:
-            self.status.show_progress({"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0)
+            self.status.show_progress(
+                {"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0
+            )
         if state == "loading":
             self.welcome.show_loading("Starting", 0, 0)
         elif state in ("no_model", "idle"):
@@ -201,7 +218,9 @@ class ChatPane(QWidget):
             self.composer.setFocus()
 
     def show_notice(self, text: str, level: str) -> None:
-        """Show what the session has to say; the details of a bug, and the offer to load the model again, go with it once."""
+        """Show what the session has to say; the details of a bug, and the offer to load the model again,
+        go with it once.
+        """
         session = self._session
         details, session.error_details = (session.error_details if level != "info" else ""), ""
         self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
@@ -238,13 +257,19 @@ class ChatPane(QWidget):
     def _delete(self, message: int) -> None:
         others = self._session.messages.item(message).variant_count - 1
         if self._session.delete_message(message):
-            words = "This version was deleted; another one is shown." if others else "Message deleted, with what followed it."
+            words = (
+                "This version was deleted; another one is shown."
+                if others
+                else "Message deleted, with what followed it."
+            )
             self.banner.show_notice(words, "info", undo=True)
 
     def fork(self, message: int) -> None:
         """Go on from a message in a new chat."""
         if self._session.fork(message):
-            self.banner.show_notice("This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True)
+            self.banner.show_notice(
+                "This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True
+            )
 
     def fork_last(self) -> None:
         """Go on from the last message in a new chat."""
@@ -254,7 +279,10 @@ class ChatPane(QWidget):
 
     def _edited(self, message: int, text: str, answer: bool) -> None:
         """An inline edit was saved; a refused text goes where it is not lost."""
-        refused = not self._session.edit(message, text, answer) and self._session.messages.item(message).text != text
+        refused = (
+            not self._session.edit(message, text, answer)
+            and self._session.messages.item(message).text != text
+        )
         if refused and not self.composer.text():
             self.composer.set_text(text[split(text)[1] :])
         self.composer.setFocus()
@@ -297,5 +325,7 @@ class ChatPane(QWidget):
 
     def open_message(self, message: int) -> None:
         """Show a message that a search found."""
-        if self._session.open_message(message) and any(item.id == message for item in self._session.messages.items()):
+        if self._session.open_message(message) and any(
+            item.id == message for item in self._session.messages.items()
+        ):
             self.transcript.scroll_to_message(message)

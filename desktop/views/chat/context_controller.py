@@ -1,4 +1,6 @@
-"""Between the context bar, the plot of figures and the costs of editing, and what the services tell of them."""
+"""Between the context bar, the plot of figures and the costs of editing, and what the services tell of
+them.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class ContextController(QObject):
 
     @Slot()
     def draft_changed(self) -> None:
-        """What `draft` tells, all that is typed and attached, is another text; with large files putting it together takes a while."""
+        """What `draft` tells, all that is typed and attached, is another text; with large files putting it
+        together takes a while.
+        """
         if not self._soon.isActive():
             self._soon.start()
 

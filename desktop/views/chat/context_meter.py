@@ -1,4 +1,6 @@
-"""The context as a small bar, and in words when it is asked for: what fills it, what is cached, what the next message costs."""
+"""The context as a small bar, and in words when it is asked for: what fills it, what is cached, what the
+next message costs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from desktop.services.session.context_meter import Measured, cost_words
 __all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
 
 PALE = 0.68
-"""How strongly the colour of what is not cached is laid on: told from what is cached, and from what is free."""
+"""How strongly the colour of what is not cached is laid on: told from what is cached, and from what is
+free.
+"""
 
 
 def lines(now: Measured) -> list[tuple[str, str]]:
@@ -28,15 +32,22 @@ def lines(now: Measured) -> list[tuple[str, str]]:
         ("Draft", f"{about}{now.draft:,}"),
         ("Free", f"{max(0, now.length - now.used):,}"),
         ("Cached", f"{min(now.cached, now.used):,}"),
-        ("The next message reads", cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing"),
+        (
+            "The next message reads",
+            cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing",
+        ),
     ]
     if now.dropped:
-        found.append(("Left out", "the oldest message" if now.dropped == 1 else f"the {now.dropped:,} oldest messages"))
+        found.append(
+            ("Left out", "the oldest message" if now.dropped == 1 else f"the {now.dropped:,} oldest messages")
+        )
     return found
 
 
 class ContextBar(QAbstractButton):
-    """Filled as far as the context is; what is cached is solid, the rest paler, the draft striped off by a gap. Opens `popup`."""
+    """Filled as far as the context is; what is cached is solid, the rest paler, the draft striped off by a
+    gap. Opens `popup`.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -81,7 +92,8 @@ class ContextBar(QAbstractButton):
         frame = QRectF(3, (self.height() - high) / 2, self.width() - 6, high)
         shape = QPainterPath()
         shape.addRoundedRect(frame, high / 2, high / 2)
-        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))  # its own is coloured as what it stands on
+        # its own is coloured as what it stands on
+        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))
         now = self._now
         full = now.used >= now.length if now.length else False
         strong = palette.color(QPalette.ColorRole.BrightText if full else QPalette.ColorRole.Highlight)

@@ -26,7 +26,9 @@ class ReplyDetailsController(QObject):
 
     notice = Signal(str, str)
 
-    def __init__(self, session: ChatSession, origins: ProvenanceService, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, origins: ProvenanceService, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._session, self._origins = session, origins
         self.dialog: ReplyDetailsDialog | None = None
@@ -80,13 +82,21 @@ class ReplyDetailsController(QObject):
             self.dialog.show_replay(trouble, False)
             return
         different = doubts(told, model, self._session.loaded_with, self._origins.identity_of_loaded())
-        ready = "The reply can be written again from its exact prompt, with its settings and seed, and compared token by token."
+        ready = (
+            "The reply can be written again from its exact prompt, with its settings and seed, and "
+            "compared token by token."
+        )
         self.dialog.show_replay("It may differ. " + " ".join(different) if different else ready, True)
 
     @Slot()
     def _begin(self) -> None:
         told = self._told()
-        if told is None or self.dialog is None or self._replay is not None or why_not(told, self._session.model, self._session.state):
+        if (
+            told is None
+            or self.dialog is None
+            or self._replay is not None
+            or why_not(told, self._session.model, self._session.state)
+        ):
             return
         self._replay = Replay(self._session, told, self)
         self._replay.progress.connect(self._on_progress)
@@ -111,7 +121,9 @@ class ReplyDetailsController(QObject):
         if self.dialog is None:
             return
         if compared is None:
-            self.dialog.show_replay(sentence or "The replay was stopped.", True, "danger" if sentence else "muted")
+            self.dialog.show_replay(
+                sentence or "The replay was stopped.", True, "danger" if sentence else "muted"
+            )
         else:
             self.dialog.show_replay(compared.sentence, True, "good" if compared.identical else "danger")
             announce(self.dialog, compared.sentence)

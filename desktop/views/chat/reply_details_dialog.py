@@ -1,4 +1,6 @@
-"""What produced a reply: the model and its hash, the exact prompt, every setting, times and seed; and the reply made again."""
+"""What produced a reply: the model and its hash, the exact prompt, every setting, times and seed; and the
+reply made again.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ class _Settings(QWidget):
                 head.setForeground(0, self.palette().color(QPalette.ColorRole.PlaceholderText))
                 head.setFont(0, bold)
                 head.setFirstColumnSpanned(True)
-            item = QTreeWidgetItem(self.tree, [f"    {row.label}", row.value.replace("\n", " "), row.default.replace("\n", " ")])
+            item = QTreeWidgetItem(
+                self.tree, [f"    {row.label}", row.value.replace("\n", " "), row.default.replace("\n", " ")]
+            )
             item.setToolTip(1, row.value)
             if row.default:
                 item.setFont(0, bold)
@@ -113,7 +117,9 @@ class _Settings(QWidget):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         for column in (0, 1):
             self.tree.resizeColumnToContents(column)
-            header.resizeSection(column, min(header.sectionSize(column) + 12, self.fontMetrics().averageCharWidth() * 34))
+            header.resizeSection(
+                column, min(header.sectionSize(column) + 12, self.fontMetrics().averageCharWidth() * 34)
+            )
         self.changed = sum(bool(row.default) for row in rows)
         words = f"{len(rows)} settings, {self.changed} of them not at their default."
         words = words if rows else "The settings of this reply were not kept."
@@ -139,7 +145,9 @@ class _Settings(QWidget):
 
 
 class ReplyDetailsDialog(QDialog):
-    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for its controller, which answers with `show_*`."""
+    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for its controller, which answers with
+    `show_*`.
+    """
 
     replay_wanted = Signal()
     stop_wanted = Signal()
@@ -170,7 +178,10 @@ class ReplyDetailsDialog(QDialog):
         layout.addWidget(self.tabs, 1)
         layout.addWidget(self._replay_part())
         layout.addLayout(self._buttons())
-        self.resize(min(max(self.fontMetrics().averageCharWidth() * 96, 560), parent.width() - 24), min(680, parent.height() - 24))
+        self.resize(
+            min(max(self.fontMetrics().averageCharWidth() * 96, 560), parent.width() - 24),
+            min(680, parent.height() - 24),
+        )
 
     def _facts(self) -> QWidget:
         body = QWidget()
@@ -212,8 +223,12 @@ class ReplyDetailsDialog(QDialog):
         self.bar.setFixedHeight(6)
         self.bar.hide()
         self.replay = QPushButton("Replay")
-        self.replay.setToolTip("Write the reply again from its exact prompt with its settings and seed, and compare every token.")
-        self.replay.clicked.connect(lambda: (self.stop_wanted if self._running else self.replay_wanted).emit())
+        self.replay.setToolTip(
+            "Write the reply again from its exact prompt with its settings and seed, and compare every token."
+        )
+        self.replay.clicked.connect(
+            lambda: (self.stop_wanted if self._running else self.replay_wanted).emit()
+        )
         column = QVBoxLayout()
         column.addWidget(self.words)
         column.addWidget(self.bar)
@@ -246,7 +261,9 @@ class ReplyDetailsDialog(QDialog):
             self._values["SHA-256"].setAccessibleName(f"SHA-256: {words}")
 
     def show_replay(self, words: str, possible: bool, tone: str = "muted") -> None:
-        """What can be said of a replay: whether one is possible now, why it may differ, or what it came to."""
+        """What can be said of a replay: whether one is possible now, why it may differ, or what it came
+        to.
+        """
         self._running = False
         self.bar.hide()
         self._write(words, tone)
@@ -273,7 +290,13 @@ class ReplyDetailsDialog(QDialog):
 
 
 def _breakable(text: str) -> str:
-    """With places to break a long path or number: a zero-width space behind each separator, or every eight digits."""
+    """With places to break a long path or number: a zero-width space behind each separator, or every eight
+    digits.
+    """
     for mark in "/\\-_.":
         text = text.replace(mark, mark + "\u200b")
-    return text if "\u200b" in text or len(text) < 40 else "\u200b".join(text[at : at + 8] for at in range(0, len(text), 8))
+    return (
+        text
+        if "\u200b" in text or len(text) < 40
+        else "\u200b".join(text[at : at + 8] for at in range(0, len(text), 8))
+    )

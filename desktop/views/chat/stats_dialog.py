@@ -1,4 +1,6 @@
-"""Speed, time to the first token and kept drafts over the replies of a chat, as three small plots below each other."""
+"""Speed, time to the first token and kept drafts over the replies of a chat, as three small plots below
+each other.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPalette, QPen
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPalette,
+    QPen,
+)
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.chats.reply_stats import ReplyStats
@@ -44,7 +56,9 @@ def nice_top(value: float) -> float:
 
 
 class StatsPlot(QWidget):
-    """The plots of `show_figures`. The mouse, or the arrow keys, choose a reply, whose values are told; Enter or a double click opens it.
+    """The plots of `show_figures`.
+
+    The mouse, or the arrow keys, choose a reply, whose values are told; Enter or a double click opens it.
 
     Signals:
         chosen(int message): the reply is to be shown.
@@ -73,7 +87,11 @@ class StatsPlot(QWidget):
     def words(self, place: int) -> str:
         """The values of one reply."""
         reply = self._replies[place]
-        parts = [f"{curve.title}: {curve.words(value)}" for curve in _CURVES if (value := curve.value(reply)) is not None]
+        parts = [
+            f"{curve.title}: {curve.words(value)}"
+            for curve in _CURVES
+            if (value := curve.value(reply)) is not None
+        ]
         return " · ".join([f"Reply {place + 1} of {len(self._replies)}", *parts])
 
     def sizeHint(self) -> QSize:
@@ -154,8 +172,12 @@ class StatsPlot(QWidget):
         for y in (area.top(), area.bottom()) if empty else (area.top(), area.center().y(), area.bottom()):
             painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
         painter.setPen(muted)
-        side = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute | Qt.AlignmentFlag.AlignVCenter)
-        painter.drawText(QRectF(0, area.top() - line / 2, area.left() - 6, line), side, isolated(curve.words(top)))
+        side = int(
+            Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute | Qt.AlignmentFlag.AlignVCenter
+        )
+        painter.drawText(
+            QRectF(0, area.top() - line / 2, area.left() - 6, line), side, isolated(curve.words(top))
+        )
         painter.drawText(QRectF(0, area.bottom() - line / 2, area.left() - 6, line), side, "0")
         points = [
             (place, QPointF(self._x(area, place), area.bottom() - area.height() * min(1.0, value / top)))
@@ -163,7 +185,9 @@ class StatsPlot(QWidget):
             if (value := curve.value(reply)) is not None
         ]
         if not points:
-            painter.drawText(area, int(Qt.AlignmentFlag.AlignCenter), "Nothing was drafted" if curve.top else "Not known")
+            painter.drawText(
+                area, int(Qt.AlignmentFlag.AlignCenter), "Nothing was drafted" if curve.top else "Not known"
+            )
             return
         if self._at >= 0:
             painter.setPen(QPen(muted, 1, Qt.PenStyle.DashLine))
@@ -174,7 +198,9 @@ class StatsPlot(QWidget):
         for _, point in points[1:]:
             path.lineTo(point)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.setPen(QPen(accent, 2, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin))
+        painter.setPen(
+            QPen(accent, 2, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin)
+        )
         painter.drawPath(path)
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Window), 1.5))
         painter.setBrush(accent)
@@ -211,7 +237,12 @@ class StatsPlot(QWidget):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         last = len(self._replies) - 1
-        steps = {Qt.Key.Key_Left: self._at - 1, Qt.Key.Key_Right: self._at + 1, Qt.Key.Key_Home: 0, Qt.Key.Key_End: last}
+        steps = {
+            Qt.Key.Key_Left: self._at - 1,
+            Qt.Key.Key_Right: self._at + 1,
+            Qt.Key.Key_Home: 0,
+            Qt.Key.Key_End: last,
+        }
         key = Qt.Key(event.key())
         if key in steps and last >= 0:
             self._choose(min(max(steps[key], 0), last))
@@ -249,8 +280,12 @@ class StatsDialog(QDialog):
         layout.addWidget(self.plot, 1)
         layout.addLayout(row)
         size = self.plot.sizeHint()
-        self.resize(min(size.width() + 36, parent.width() - 24), min(size.height() + 90, parent.height() - 24))
+        self.resize(
+            min(size.width() + 36, parent.width() - 24), min(size.height() + 90, parent.height() - 24)
+        )
         self._tell("")
 
     def _tell(self, words: str) -> None:
-        self.words.setText(words or "Point at a reply to see its figures; a double click, or Enter, shows the reply.")
+        self.words.setText(
+            words or "Point at a reply to see its figures; a double click, or Enter, shows the reply."
+        )

@@ -11,13 +11,17 @@ from engine.core import Stats
 __all__ = ["StatusBar"]
 
 _SHORT_MS = 150
-"""What is over so soon needs no bar: one that only flashes is unrest, and laying it out takes time from the reply's first tokens."""
+"""What is over so soon needs no bar: one that only flashes is unrest, and laying it out takes time from
+the reply's first tokens.
+"""
 _SLACK = 12
 """Pixels that a figure may stay wider than its text."""
 
 
 class StatusBar(QWidget):
-    """State and progress on the left, figures on the right; the least important figures leave first when it gets narrow."""
+    """State and progress on the left, figures on the right; the least important figures leave first when
+    it gets narrow.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -36,7 +40,9 @@ class StatusBar(QWidget):
         self.reason = self._figure("Why the reply ended")
         self.prompt = self._figure("Speed of reading the prompt")
         self.reply = self._figure("Speed of writing the reply")
-        self.drafting = self._figure("Tokens for each pass of the model, and how many of the drafted tokens were kept")
+        self.drafting = self._figure(
+            "Tokens for each pass of the model, and how many of the drafted tokens were kept"
+        )
         self.context = self._figure("Tokens in the context")
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
         self._line = layout = QHBoxLayout(self)
@@ -72,9 +78,12 @@ class StatusBar(QWidget):
         self._fit()
 
     def show_progress(self, text: str, done: int, total: int) -> None:
-        """Show a state with `done` of `total`, with a bar when it lasts; a `total` of 0 or 1 has no measure and only moves."""
+        """Show a state with `done` of `total`, with a bar when it lasts; a `total` of 0 or 1 has no
+        measure and only moves.
+        """
         self._write(self.state, text)
-        self.bar.setUpdatesEnabled(False)  # otherwise a new value is painted at once, with all that waits to be laid out
+        # otherwise a new value is painted at once, with all that waits to be laid out
+        self.bar.setUpdatesEnabled(False)
         self.bar.setRange(0, 1000 if total > 1 else 0)
         if total > 1:
             self.bar.setValue(min(1000, done * 1000 // total))
@@ -96,8 +105,18 @@ class StatusBar(QWidget):
         self._write(self.reason, reason)
         self._write(self.prompt, f"prompt {prompt:,.0f} tok/s" if prompt else "")
         self._write(self.reply, f"reply {reply:,.1f} tok/s" if reply else "")
-        self._write(self.drafting, f"{drafts.tokens_per_pass:.1f} per pass, {100 * drafts.acceptance_rate:.0f} % kept" if drafts else "")
-        self._write(self.context, f"{stats.context_tokens:,} / {stats.context_length:,} tokens" if stats and stats.context_length else "")
+        self._write(
+            self.drafting,
+            f"{drafts.tokens_per_pass:.1f} per pass, {100 * drafts.acceptance_rate:.0f} % kept"
+            if drafts
+            else "",
+        )
+        self._write(
+            self.context,
+            f"{stats.context_tokens:,} / {stats.context_length:,} tokens"
+            if stats and stats.context_length
+            else "",
+        )
 
     def _write(self, label: QLabel, text: str) -> None:
         if text == label.text():
@@ -105,7 +124,8 @@ class StatusBar(QWidget):
         came_or_went = not text or not label.text()
         label.setText(text)
         label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
-        # A label of a fixed size tells no layout of its new text: without this the whole window is laid out with each figure.
+        # A label of a fixed size tells no layout of its new text: without this the whole window is laid out
+        # with each figure.
         needed, wide = _size(label), label.width()
         if came_or_went or not wide - _SLACK <= needed.width() <= wide:
             label.setFixedSize(needed)
@@ -138,7 +158,9 @@ class StatusBar(QWidget):
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_by_importance"):
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(
+            self, "_by_importance"
+        ):
             for label in (self.state, *self._by_importance):
                 label.setFixedSize(_size(label))
             self._fit()

@@ -1,4 +1,6 @@
-"""Temporary chats in the window: the button that begins one, and the strip that says what the open one is and offers to keep it."""
+"""Temporary chats in the window: the button that begins one, and the strip that says what the open one is
+and offers to keep it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from desktop.views.widgets.icons import IconButton, pixmap
 __all__ = ["TemporaryChatController", "TemporaryStrip"]
 
 _WORDS = "Temporary chat: not saved"
-_MORE = "Nothing of this chat is written to the disk. It is forgotten when another chat is opened or the program ends."
+_MORE = (
+    "Nothing of this chat is written to the disk. It is forgotten when another chat is opened or the "
+    "program ends."
+)
 
 
 class TemporaryStrip(QFrame):

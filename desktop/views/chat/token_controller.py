@@ -26,7 +26,9 @@ _NOT_NOW = {
 class TokenController(QObject):
     """Keeps `transcript` and `legend` in step with the setting "Token colours", and starts variants."""
 
-    def __init__(self, session: ChatSession, transcript: TranscriptView, legend: TokenLegend, parent: QObject) -> None:
+    def __init__(
+        self, session: ChatSession, transcript: TranscriptView, legend: TokenLegend, parent: QObject
+    ) -> None:
         super().__init__(parent)
         self._session, self._legend, self._inspection = session, legend, transcript.inspection
         self._last = PROBABILITY
@@ -44,10 +46,14 @@ class TokenController(QObject):
 
     def choose(self, mode: str) -> None:
         """Colour tokens by "probability" or "entropy", or show replies as usual ("off")."""
-        self._session.set_settings(dataclasses.replace(self._session.settings(Appearance), token_colours=mode))
+        self._session.set_settings(
+            dataclasses.replace(self._session.settings(Appearance), token_colours=mode)
+        )
 
     def why_not(self, message: int, trace: TokenTrace) -> tuple[str, frozenset[int]]:
-        """Why no reply can be continued from another token now (empty: it can), and the ids that end a reply."""
+        """Why no reply can be continued from another token now (empty: it can), and the ids that end a
+        reply.
+        """
         model, state = self._session.model, self._session.state
         if model is None or state in _NOT_NOW:
             return _NOT_NOW.get(state, _NOT_NOW["no_model"]), frozenset()

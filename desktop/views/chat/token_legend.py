@@ -42,13 +42,18 @@ class _Scale(QWidget):
         room = QRectF(left, 3, max(12, self.width() - left - right), self.height() - 6)
         steps = 32
         for step in range(steps):
-            part = QRectF(room.left() + room.width() * step / steps, room.top(), room.width() / steps + 1, room.height())
+            part = QRectF(
+                room.left() + room.width() * step / steps, room.top(), room.width() / steps + 1, room.height()
+            )
             painter.fillRect(part, tint(self.mode, ground.lightnessF() < 0.5, ground, step / (steps - 1)))
         painter.setPen(self.palette().color(QPalette.ColorRole.Mid))
         painter.drawRect(room)
         painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
-        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute  # colours never run from right to left
-        painter.drawText(QRectF(0, 0, left, self.height()), int(middle | Qt.AlignmentFlag.AlignLeft), isolated(low))
+        # colours never run from right to left
+        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute
+        painter.drawText(
+            QRectF(0, 0, left, self.height()), int(middle | Qt.AlignmentFlag.AlignLeft), isolated(low)
+        )
         end = QRectF(self.width() - right, 0, right, self.height())
         painter.drawText(end, int(middle | Qt.AlignmentFlag.AlignRight), isolated(high))
         painter.end()

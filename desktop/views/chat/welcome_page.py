@@ -27,7 +27,9 @@ __all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
 STARTER_LABEL = f"Download starter model (SmolLM2, {STARTER_SIZE})"
 STARTER_SHORT = f"Download starter ({STARTER_SIZE})"
 RETRY_LABEL = "Try the download again"
-OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
+OTHER_WAYS = (
+    "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
+)
 COLUMN = 520
 """The widest the page's column is, in pixels of text at its usual size."""
 USUAL_LINE = 16
@@ -36,10 +38,14 @@ MOST_FOUND = 3
 """So many of the models on this computer are offered; the library has them all."""
 BEGIN = "Write below, or start with one of these."
 BASE_MODEL = (
-    "This is a base model. It has no chat template: it can continue a text, but it was not trained to answer, "
-    "so replies in a chat may make no sense. Write with it in a notebook."
+    "This is a base model. It has no chat template: it can continue a text, but it was not trained to "
+    "answer, so replies in a chat may make no sense. Write with it in a notebook."
 )
-EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
+EXAMPLES = (
+    "Explain how a rainbow forms",
+    "Write a short poem about autumn rain",
+    "Give me three ideas for dinner",
+)
 
 
 def _label(text: str, tone: str = "") -> QLabel:
@@ -86,7 +92,9 @@ class _ModelButton(QPushButton):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.setText(self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width() - 28))
+        self.setText(
+            self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width() - 28)
+        )
 
 
 class _Found(QWidget):
@@ -129,7 +137,10 @@ class _FirstRun(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = _label("Inglenook runs a language model inside this window. Nothing you write leaves your machine.", "muted")
+        self.text = _label(
+            "Inglenook runs a language model inside this window. Nothing you write leaves your machine.",
+            "muted",
+        )
         self.trouble = _label("", "danger")
         self.trouble.hide()
         self.download = QPushButton(STARTER_LABEL)
@@ -165,11 +176,12 @@ class _FirstRun(QWidget):
         self.found = _Found()
         layout.addWidget(self.found)
 
-
     def fit(self, width: int) -> None:
         """The three ways beside each other where they have room, else below each other."""
         wide = sum(button.sizeHint().width() + self._ways.spacing() for button in self._buttons) <= width
-        self._ways.setDirection(QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom)
+        self._ways.setDirection(
+            QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
+        )
 
 
 class _Ready(QWidget):
@@ -288,7 +300,9 @@ class WelcomePage(QWidget):
         self._set_busy(True)
 
     def end_download(self, trouble: str = "") -> None:
-        """The download is over; `trouble` is the sentence of what went wrong, with the button to try again."""
+        """The download is over; `trouble` is the sentence of what went wrong, with the button to try
+        again.
+        """
         self._set_busy(False)
         self.first_run.trouble.setVisible(bool(trouble))
         self.first_run.trouble.setText(trouble)
@@ -316,7 +330,8 @@ class WelcomePage(QWidget):
         """Follow the text size."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
-            QTimer.singleShot(0, self, self._enlarge_title)  # the style that is being set now would take it back
+            # the style that is being set now would take it back
+            QTimer.singleShot(0, self, self._enlarge_title)
             self._fit_column()
 
     def _fit_column(self) -> None:

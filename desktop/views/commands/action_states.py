@@ -1,4 +1,6 @@
-"""Which commands can act now, and why the others cannot: told by menus, by their tool tips and by the command palette."""
+"""Which commands can act now, and why the others cannot: told by menus, by their tool tips and by the
+command palette.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,17 @@ _EDITING = ("cut", "copy", "paste", "select_all")
 
 
 class CommandStates(QObject):
-    """Keeps `actions`, by the command's name, enabled as far as they can act; keys of the others do nothing."""
+    """Keeps `actions`, by the command's name, enabled as far as they can act; keys of the others do
+    nothing.
+    """
 
-    def __init__(self, session: ChatSession, actions: Mapping[str, QAction], editing: EditMenu, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        actions: Mapping[str, QAction],
+        editing: EditMenu,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
         self._session, self._actions, self._editing = session, actions, editing
         self._told: dict[str, str] = {}
@@ -44,11 +54,17 @@ class CommandStates(QObject):
         messages = session.messages
         for signal in (session.state_changed, session.model_changed, session.conversation_changed):
             signal.connect(lambda _what: self.refresh())
-        for changed in (messages.modelReset, messages.rowsInserted, messages.rowsRemoved, messages.dataChanged):
+        for changed in (
+            messages.modelReset,
+            messages.rowsInserted,
+            messages.rowsRemoved,
+            messages.dataChanged,
+        ):
             changed.connect(lambda *_where: self.refresh())
         for edit_menu in (menu for menu in actions["copy"].associatedObjects() if isinstance(menu, QMenu)):
             edit_menu.aboutToShow.connect(self._show_editing)
-            edit_menu.aboutToHide.connect(lambda: QTimer.singleShot(0, self, self._free_editing))  # after what was chosen is done
+            # after what was chosen is done
+            edit_menu.aboutToHide.connect(lambda: QTimer.singleShot(0, self, self._free_editing))
         self.refresh()
 
     def trouble(self, name: str) -> str:
@@ -57,7 +73,11 @@ class CommandStates(QObject):
             return self._editing.trouble(name)
         if name in self._troubles:
             return self._troubles[name]()
-        return "" if self._actions[name].isEnabled() else {"stop": "Nothing runs now.", "undo": "There is nothing to undo."}.get(name, "")
+        return (
+            ""
+            if self._actions[name].isEnabled()
+            else {"stop": "Nothing runs now.", "undo": "There is nothing to undo."}.get(name, "")
+        )
 
     def refresh(self) -> None:
         """Bring everything up to date."""
@@ -73,7 +93,9 @@ class CommandStates(QObject):
             action.setStatusTip(trouble)
 
     def _show_editing(self) -> None:
-        """The Edit menu opens: only there these tell whether they can act, because their keys ask by themselves."""
+        """The Edit menu opens: only there these tell whether they can act, because their keys ask by
+        themselves.
+        """
         for name in _EDITING:
             self._show(name, self._editing.trouble(name))
         if self._editing.can_undo_text():
@@ -101,12 +123,17 @@ class CommandStates(QObject):
         return item if isinstance(item, MessageItem) else None
 
     def _no_message(self) -> str:
-        return "" if self._session.messages.rowCount() or self._session.notebook else "This chat has no messages yet."
+        return (
+            ""
+            if self._session.messages.rowCount() or self._session.notebook
+            else "This chat has no messages yet."
+        )
 
     def _no_reply(self) -> str:
         model = self._session.messages
         found = self._session.notebook or any(
-            model.index(row, 0).data(MESSAGE_ROLE).role == "assistant" for row in reversed(range(model.rowCount()))
+            model.index(row, 0).data(MESSAGE_ROLE).role == "assistant"
+            for row in reversed(range(model.rowCount()))
         )
         return "" if found else "This chat has no reply yet."
 

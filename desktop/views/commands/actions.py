@@ -1,4 +1,7 @@
-"""Every command of the window, once: its menu, its words, its keys. Menus, shortcuts and their list are made from this table."""
+"""Every command of the window, once: its menu, its words, its keys.
+
+Menus, shortcuts and their list are made from this table.
+"""
 
 from __future__ import annotations
 
@@ -129,9 +132,15 @@ ELSEWHERE = (
 
 
 def add_menus(window: QMainWindow, handlers: Mapping[str, Callable[[], object]]) -> dict[str, QAction]:
-    """Make the menu bar, without keys; returns the actions by name. Raises KeyError for a command without a handler."""
+    """Make the menu bar, without keys; returns the actions by name.
+
+    Raises KeyError for a command without a handler.
+    """
     titles = list(dict.fromkeys(command.menu for command in COMMANDS))
-    menus = {title: window.menuBar().addMenu(shown) for title, shown in zip(titles, with_mnemonics(titles), strict=True)}
+    menus = {
+        title: window.menuBar().addMenu(shown)
+        for title, shown in zip(titles, with_mnemonics(titles), strict=True)
+    }
     for menu in menus.values():
         menu.setToolTipsVisible(True)
         menu.aboutToShow.connect(lambda menu=menu: _mark_letters(menu))
@@ -155,11 +164,17 @@ def _mark_letters(menu: QMenu) -> None:
 
 
 def with_mnemonics(texts: Iterable[str]) -> list[str]:
-    """The texts with an "&" before a letter that no other has: the first of a word where there is one left."""
+    """The texts with an "&" before a letter that no other has: the first of a word where there is one
+    left.
+    """
     marked, taken = [], set()
     for text in texts:
         plain = text.replace("&", "")
-        starts = [place for place, letter in enumerate(plain) if letter.isalnum() and (place == 0 or plain[place - 1] == " ")]
+        starts = [
+            place
+            for place, letter in enumerate(plain)
+            if letter.isalnum() and (place == 0 or plain[place - 1] == " ")
+        ]
         others = [place for place, letter in enumerate(plain) if letter.isalnum() and place not in starts]
         place = next((place for place in (*starts, *others) if plain[place].casefold() not in taken), -1)
         if place >= 0:

@@ -1,4 +1,6 @@
-"""Commands as such: their keys and states, the command palette, the list of keys, the Edit menu, going from pane to pane."""
+"""Commands as such: their keys and states, the command palette, the list of keys, the Edit menu, going
+from pane to pane.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class CommandController(QObject):
             lambda: [(persona.id, persona.name) for persona in window.personas.service.personas()],
             lambda number: window.personas.choose(number),
         )
-        self.finder = PaletteController(window, session, window.services.catalogue, window.settings_controller.presets, deeds)
+        self.finder = PaletteController(
+            window, session, window.services.catalogue, window.settings_controller.presets, deeds
+        )
         self.ring = PaneCycle(self._panes(), self)
 
     def _panes(self) -> Sequence[tuple[QWidget, Callable[[], QWidget]]]:

@@ -1,4 +1,6 @@
-"""Undo, cut, copy, paste and select all of the Edit menu: they act on the text box, or the conversation, that has the keyboard."""
+"""Undo, cut, copy, paste and select all of the Edit menu: they act on the text box, or the conversation,
+that has the keyboard.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
-from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QLineEdit, QMenu, QMenuBar, QPlainTextEdit, QTextEdit, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QApplication,
+    QLineEdit,
+    QMenu,
+    QMenuBar,
+    QPlainTextEdit,
+    QTextEdit,
+    QWidget,
+)
 from shiboken6 import isValid
 
 from desktop.views.transcript import TranscriptView
@@ -17,7 +28,10 @@ GrowingTextEdit = QLineEdit | QPlainTextEdit | QTextEdit
 
 
 class EditMenu(QObject):
-    """Serves one window. `undo` takes back what was done to chats and messages, when no text can be undone."""
+    """Serves one window.
+
+    `undo` takes back what was done to chats and messages, when no text can be undone.
+    """
 
     def __init__(self, window: QWidget, transcript: TranscriptView, undo: Callable[[], object]) -> None:
         super().__init__(window)
@@ -46,7 +60,9 @@ class EditMenu(QObject):
         return super().eventFilter(watched, event)
 
     def _has_history(self) -> bool:
-        """Whether something was written in the text box, even if it was taken back: Ctrl+Z is meant for it."""
+        """Whether something was written in the text box, even if it was taken back: Ctrl+Z is meant for
+        it.
+        """
         box = self._box()
         if box is None or box.isReadOnly():
             return False
@@ -84,7 +100,11 @@ class EditMenu(QObject):
             held = QGuiApplication.clipboard().mimeData()  # None where the system has none at the moment
             return "" if held is not None and held.formats() else "The clipboard is empty."
         if deed in ("cut", "copy"):
-            return "" if self._selected(box) or (deed == "copy" and self._transcript.selection.text()) else "Nothing is selected."
+            return (
+                ""
+                if self._selected(box) or (deed == "copy" and self._transcript.selection.text())
+                else "Nothing is selected."
+            )
         return ""
 
     @staticmethod
@@ -105,4 +125,6 @@ class EditMenu(QObject):
         if isinstance(target, TranscriptView):
             target.copy() if deed == "copy" else target.select_all()
         else:
-            {"cut": target.cut, "copy": target.copy, "paste": target.paste, "select_all": target.selectAll}[deed]()
+            {"cut": target.cut, "copy": target.copy, "paste": target.paste, "select_all": target.selectAll}[
+                deed
+            ]()

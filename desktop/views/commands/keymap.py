@@ -1,4 +1,6 @@
-"""Which keys do what: the table of commands with the user's own keys over it, in force in menus, tool tips and lists at once."""
+"""Which keys do what: the table of commands with the user's own keys over it, in force in menus, tool tips
+and lists at once.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ __all__ = ["Keymap", "native", "portable", "typing_trouble"]
 
 _PORTABLE, _NATIVE = QKeySequence.SequenceFormat.PortableText, QKeySequence.SequenceFormat.NativeText
 _TYPING = (
-    Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Backspace, Qt.Key.Key_Delete,
-    Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Home, Qt.Key.Key_End,
-    Qt.Key.Key_PageUp, Qt.Key.Key_PageDown,
+    Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Backspace,
+    Qt.Key.Key_Delete, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Home,
+    Qt.Key.Key_End, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown,
 )  # fmt: skip
 _EDITING = (
-    QKeySequence.StandardKey.MoveToNextWord, QKeySequence.StandardKey.MoveToPreviousWord, QKeySequence.StandardKey.SelectNextWord,
-    QKeySequence.StandardKey.SelectPreviousWord, QKeySequence.StandardKey.DeleteStartOfWord, QKeySequence.StandardKey.DeleteEndOfWord,
-    QKeySequence.StandardKey.MoveToStartOfDocument, QKeySequence.StandardKey.MoveToEndOfDocument, QKeySequence.StandardKey.Redo,
+    QKeySequence.StandardKey.MoveToNextWord, QKeySequence.StandardKey.MoveToPreviousWord,
+    QKeySequence.StandardKey.SelectNextWord, QKeySequence.StandardKey.SelectPreviousWord,
+    QKeySequence.StandardKey.DeleteStartOfWord, QKeySequence.StandardKey.DeleteEndOfWord,
+    QKeySequence.StandardKey.MoveToStartOfDocument, QKeySequence.StandardKey.MoveToEndOfDocument,
+    QKeySequence.StandardKey.Redo,
 )  # fmt: skip
 
 
@@ -31,7 +35,11 @@ def portable(keys: str) -> str:
     """Keys as they are saved and compared; "" for what is none."""
     sequence = QKeySequence(keys, _PORTABLE)
     known = _combinations(sequence)
-    return sequence.toString(_PORTABLE) if known and all(each.key() != Qt.Key.Key_unknown for each in known) else ""
+    return (
+        sequence.toString(_PORTABLE)
+        if known and all(each.key() != Qt.Key.Key_unknown for each in known)
+        else ""
+    )
 
 
 def _combinations(sequence: QKeySequence) -> list[QKeyCombination]:
@@ -45,7 +53,9 @@ def native(keys: str) -> str:
 
 
 def typing_trouble(keys: str) -> str:
-    """Why these keys had better do nothing else: they are needed where text is written; "" when they are not."""
+    """Why these keys had better do nothing else: they are needed where text is written; "" when they are
+    not.
+    """
     sequence = QKeySequence(keys, _PORTABLE)
     if sequence.isEmpty():
         return ""
@@ -54,7 +64,9 @@ def typing_trouble(keys: str) -> str:
     bare = first.keyboardModifiers() & unused == Qt.KeyboardModifier.NoModifier
     key = first.key()
     if bare and (key.value < Qt.Key.Key_Escape.value or key in _TYPING):
-        return f"{native(keys)} is needed for writing: where there is a text box, it will write and not do this."
+        return (
+            f"{native(keys)} is needed for writing: where there is a text box, it will write and not do this."
+        )
     if any(sequence == other for standard in _EDITING for other in QKeySequence.keyBindings(standard)):
         return f"{native(keys)} moves or deletes in text boxes: there it will go on doing that."
     return ""
@@ -63,16 +75,21 @@ def typing_trouble(keys: str) -> str:
 class Keymap(QObject):
     """The keys of all commands. A key belongs to one command only: giving it to another one takes it away.
 
-    What is saved and cannot be used is left out, with a sentence in the notices of `preferences`. `changed()` after every change.
+    What is saved and cannot be used is left out, with a sentence in the notices of `preferences`. `changed()`
+    after every change.
     """
 
     changed = Signal()
 
-    def __init__(self, preferences: Preferences, commands: Sequence[Command] = COMMANDS, parent: QObject | None = None) -> None:
+    def __init__(
+        self, preferences: Preferences, commands: Sequence[Command] = COMMANDS, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._preferences = preferences
         self._names = {command.name: command.text.rstrip("…") for command in commands if command.text}
-        self._defaults = {command.name: tuple(map(portable, command.keys)) for command in commands if command.text}
+        self._defaults = {
+            command.name: tuple(map(portable, command.keys)) for command in commands if command.text
+        }
         self._actions: Mapping[str, QAction] = {}
         self._tips: list[tuple[QWidget, str, str]] = []
         self._keys = self._read()
@@ -83,11 +100,18 @@ class Keymap(QObject):
         read: dict[str, tuple[str, ...]] = {}
         for name in self._defaults:
             if name in saved:
-                read[name] = tuple(key for key in dict.fromkeys(map(portable, saved[name])) if self._usable(key, name, owners))
+                read[name] = tuple(
+                    key
+                    for key in dict.fromkeys(map(portable, saved[name]))
+                    if self._usable(key, name, owners)
+                )
                 owners.update(dict.fromkeys(read[name], name))
                 for written in saved[name]:
                     if not portable(written):
-                        self._tell(f"“{written}” is no key that can be used for “{self._names[name]}”; it was left out.")
+                        self._tell(
+                            f"“{written}” is no key that can be used for “{self._names[name]}”; it was left "
+                            "out."
+                        )
         for name, keys in self._defaults.items():
             if name not in saved:
                 read[name] = tuple(key for key in keys if key not in owners)
@@ -95,7 +119,10 @@ class Keymap(QObject):
 
     def _usable(self, key: str, name: str, owners: Mapping[str, str]) -> bool:
         if key in owners:
-            self._tell(f"{native(key)} was saved for “{self._names[owners[key]]}” and for “{self._names[name]}”; it stays with the first.")
+            self._tell(
+                f"{native(key)} was saved for “{self._names[owners[key]]}” and for “{self._names[name]}”; "
+                "it stays with the first."
+            )
         return bool(key) and key not in owners
 
     def _tell(self, sentence: str) -> None:
@@ -104,7 +131,10 @@ class Keymap(QObject):
     # -- what is asked
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """The keys of a command, as `portable` has them. Raises KeyError for a command that is not in the table."""
+        """The keys of a command, as `portable` has them.
+
+        Raises KeyError for a command that is not in the table.
+        """
         return self._keys[name]
 
     def is_changed(self, name: str) -> bool:
@@ -144,7 +174,8 @@ class Keymap(QObject):
         self._save()
 
     def _save(self) -> None:
-        unknown = {name: keys for name, keys in self._preferences.shortcuts.items() if name not in self._keys}  # a later version's
+        # a later version's
+        unknown = {name: keys for name, keys in self._preferences.shortcuts.items() if name not in self._keys}
         own = {name: keys for name, keys in self._keys.items() if keys != self._defaults[name]}
         self._preferences.save_shortcuts({**unknown, **own})
         self._apply()

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 from shiboken6 import isValid
 
 from desktop.items.commands.palette import KINDS, Entry, PaletteRow, narrowed
@@ -27,13 +36,17 @@ class _Box(QLineEdit):
 
     pressed = Signal(int)
     OWN = (
-        Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_PageDown, Qt.Key.Key_PageUp, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Escape,
-        Qt.Key.Key_Tab, Qt.Key.Key_Backtab,
+        Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_PageDown, Qt.Key.Key_PageUp, Qt.Key.Key_Return,
+        Qt.Key.Key_Enter, Qt.Key.Key_Escape, Qt.Key.Key_Tab, Qt.Key.Key_Backtab,
     )  # fmt: skip
 
     def event(self, event: QEvent) -> bool:
         """Tab, and Esc while it stops a reply elsewhere, belong to the palette."""
-        if isinstance(event, QKeyEvent) and event.key() in self.OWN and not event.modifiers() & Qt.KeyboardModifier.AltModifier:
+        if (
+            isinstance(event, QKeyEvent)
+            and event.key() in self.OWN
+            and not event.modifiers() & Qt.KeyboardModifier.AltModifier
+        ):
             if event.type() == QEvent.Type.ShortcutOverride:
                 event.accept()
                 return True
@@ -92,7 +105,9 @@ class Palette(QWidget):
             button.setAccessibleName(f"Only {kind.heading.lower()}")
             button.setToolTip(f"Only {kind.heading.lower()}: begin with {kind.sign}")
             button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-            button.clicked.connect(lambda _checked=False, name=name: self.narrow(name if name != self.kind else ""))
+            button.clicked.connect(
+                lambda _checked=False, name=name: self.narrow(name if name != self.kind else "")
+            )
             buttons[name] = button
         return buttons
 
@@ -269,12 +284,15 @@ class Palette(QWidget):
         full = sum(self.fontMetrics().horizontalAdvance(text) + 24 for text in words.values()) + 20 <= wide
         for name, button in self.signs.items():
             text = words[name] if full else KINDS[name].sign
-            button.setText(f"\u2066{text}\u2069" if self.isRightToLeft() else text)  # the sign is the one to write, not its mirror image
+            # the sign is the one to write, not its mirror image
+            button.setText(f"\u2066{text}\u2069" if self.isRightToLeft() else text)
 
     def _tint(self) -> None:
         side = round(self.fontMetrics().height() * 1.15)
         ratio = self.devicePixelRatioF()
-        picture = pixmap("search", self.palette().color(QPalette.ColorRole.PlaceholderText).name(), round(side * ratio))
+        picture = pixmap(
+            "search", self.palette().color(QPalette.ColorRole.PlaceholderText).name(), round(side * ratio)
+        )
         picture.setDevicePixelRatio(ratio)
         self._picture.setPixmap(picture)
         self._picture.setFixedSize(QSize(side, side))

@@ -1,4 +1,6 @@
-"""Between the command palette and everything that it finds: what there is, in which order it is shown, and what choosing does."""
+"""Between the command palette and everything that it finds: what there is, in which order it is shown, and
+what choosing does.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ MESSAGE_MS = 90
 """Messages are looked for when no key came for so long."""
 _EACH, _ALL, _RECENT = 6, 100, 6
 _LOOK_MS = 250
-"""Models are looked for anew when the palette stands; reading folders in another thread would slow its opening."""
+"""Models are looked for anew when the palette stands; reading folders in another thread would slow its
+opening.
+"""
 _LEAST = 2
 """Letters from which on messages are looked for without being asked for."""
 
@@ -56,10 +60,21 @@ class PaletteController(QObject):
     """Makes the palette when it is first wanted. `actions` are those of the menus, by the command's name."""
 
     def __init__(
-        self, window: QWidget, session: ChatSession, catalogue: LocalModelsService, presets: PresetService, deeds: PaletteDeeds
+        self,
+        window: QWidget,
+        session: ChatSession,
+        catalogue: LocalModelsService,
+        presets: PresetService,
+        deeds: PaletteDeeds,
     ) -> None:
         super().__init__(window)
-        self._window, self._session, self._catalogue, self._presets, self._deeds = window, session, catalogue, presets, deeds
+        self._window, self._session, self._catalogue, self._presets, self._deeds = (
+            window,
+            session,
+            catalogue,
+            presets,
+            deeds,
+        )
         self._actions: Mapping[str, QAction] = {}
         self._states: CommandStates | None = None
         self._keymap: Keymap | None = None
@@ -71,7 +86,13 @@ class PaletteController(QObject):
         self._later.setInterval(MESSAGE_MS)
         self._later.timeout.connect(self._find_messages)
         model = session.conversations
-        for signal in (model.modelReset, model.rowsInserted, model.rowsRemoved, model.rowsMoved, model.dataChanged):
+        for signal in (
+            model.modelReset,
+            model.rowsInserted,
+            model.rowsRemoved,
+            model.rowsMoved,
+            model.dataChanged,
+        ):
             signal.connect(lambda *_where: self._forget_chats())
         catalogue.changed.connect(lambda _entries: self._show_models())
 
@@ -100,14 +121,20 @@ class PaletteController(QObject):
         for kind in ("action", "setting", "model"):
             self._sources.pop(kind, None)
         palette.open()
-        QTimer.singleShot(0, self, self._source("chat").prepare)  # after it is painted, before the first key comes
+        # after it is painted, before the first key comes
+        QTimer.singleShot(0, self, self._source("chat").prepare)
         QTimer.singleShot(_LOOK_MS, self, self._deeds.look_for_models)
 
     # -- what there is
 
     def _source(self, kind: str) -> EntrySource:
         if kind not in self._sources:
-            make = {"chat": self._chats, "action": self._commands, "setting": self._settings, "model": self._models}[kind]
+            make = {
+                "chat": self._chats,
+                "action": self._commands,
+                "setting": self._settings,
+                "model": self._models,
+            }[kind]
             self._sources[kind] = make()
         return self._sources[kind]
 
@@ -136,12 +163,36 @@ class PaletteController(QObject):
             if name != "palette":
                 text = action.text().replace("&", "")
                 entries.append(
-                    Entry("action", f"action:{name}", text, "", COMMAND_WORDS.get(name, ""), keymap.shown(name), states.trouble(name))
+                    Entry(
+                        "action",
+                        f"action:{name}",
+                        text,
+                        "",
+                        COMMAND_WORDS.get(name, ""),
+                        keymap.shown(name),
+                        states.trouble(name),
+                    )
                 )
         for preset in self._presets.presets():
-            entries.append(Entry("action", f"preset:{preset.name}", f"Use the preset {preset.name}", "Sampling", "sampler style character"))
+            entries.append(
+                Entry(
+                    "action",
+                    f"preset:{preset.name}",
+                    f"Use the preset {preset.name}",
+                    "Sampling",
+                    "sampler style character",
+                )
+            )
         for number, name in self._deeds.personas():
-            entries.append(Entry("action", f"persona:{number}", f"Use the persona {name}", "This chat", "character assistant role"))
+            entries.append(
+                Entry(
+                    "action",
+                    f"persona:{number}",
+                    f"Use the persona {name}",
+                    "This chat",
+                    "character assistant role",
+                )
+            )
         return EntrySource.of(entries)
 
     def _settings(self) -> EntrySource:
@@ -151,8 +202,18 @@ class PaletteController(QObject):
                 info = setting_info(field)
                 choices = " ".join(label for _, label in info.choices)
                 words = f"{title} {info.group} {setting_words(cls, field.name)} {choices} {info.help}"
-                entries.append(Entry("setting", f"setting:{cls.__name__}.{field.name}", info.label, title, words))
-        entries.append(Entry("setting", "setting:prompt", "System prompt", "This chat", "instructions role behaviour character persona"))
+                entries.append(
+                    Entry("setting", f"setting:{cls.__name__}.{field.name}", info.label, title, words)
+                )
+        entries.append(
+            Entry(
+                "setting",
+                "setting:prompt",
+                "System prompt",
+                "This chat",
+                "instructions role behaviour character persona",
+            )
+        )
         return EntrySource.of(entries)
 
     def _models(self) -> EntrySource:
@@ -161,7 +222,14 @@ class PaletteController(QObject):
         for found in self._catalogue.entries:
             detail = "loaded" if found.path == loaded else found.detail
             entries.append(
-                Entry("model", f"model:{found.path}", found.name, detail, f"{found.source} {found.path} load", trouble=found.trouble)
+                Entry(
+                    "model",
+                    f"model:{found.path}",
+                    found.name,
+                    detail,
+                    f"{found.source} {found.path} load",
+                    trouble=found.trouble,
+                )
             )
         return EntrySource.of(entries)
 
@@ -205,19 +273,41 @@ class PaletteController(QObject):
             found = self._source(kind).find(query, _EACH)
             if found:
                 usable = sorted(found, key=lambda match: bool(match.entry.trouble))
-                sections.append((-usable[0].score + 30 * bool(usable[0].entry.trouble), place, _section(KINDS[kind].heading, usable)))
+                sections.append(
+                    (
+                        -usable[0].score + 30 * bool(usable[0].entry.trouble),
+                        place,
+                        _section(KINDS[kind].heading, usable),
+                    )
+                )
         return [row for *_, rows in sorted(sections, key=lambda each: each[:2]) for row in rows]
 
     def _at_first(self) -> list[PaletteRow]:
         """Before anything is written: what was used last, then the latest chats and the actions."""
-        known = {match.entry.key: match for kind in ("action", "setting", "model") for match in self._source(kind).first(1000)}
+        known = {
+            match.entry.key: match
+            for kind in ("action", "setting", "model")
+            for match in self._source(kind).first(1000)
+        }
         chats = self._source("chat")
         known |= {match.entry.key: match for match in chats.first(_ALL)}
-        recent = [known[key] for key in self._session.preferences.recent_choices if key in known and not known[key].entry.trouble][:_RECENT]
+        recent = [
+            known[key]
+            for key in self._session.preferences.recent_choices
+            if key in known and not known[key].entry.trouble
+        ][:_RECENT]
         seen = {match.entry.key for match in recent}
         own = f"chat:{self._session.conversation}"
-        latest = [match for match in chats.first(_EACH + 1) if match.entry.key not in seen and match.entry.key != own][: _EACH - 1]
-        actions = [match for match in self._source("action").first(_ALL) if match.entry.key not in seen and not match.entry.trouble]
+        latest = [
+            match
+            for match in chats.first(_EACH + 1)
+            if match.entry.key not in seen and match.entry.key != own
+        ][: _EACH - 1]
+        actions = [
+            match
+            for match in self._source("action").first(_ALL)
+            if match.entry.key not in seen and not match.entry.trouble
+        ]
         return [*_section("Recently used", recent), *_section("Chats", latest), *_section("Actions", actions)]
 
     def _find_messages(self) -> None:

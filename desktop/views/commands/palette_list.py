@@ -1,11 +1,31 @@
-"""The rows of the command palette: an icon, the title with the letters that were found, what is said of it, and its keys."""
+"""The rows of the command palette: an icon, the title with the letters that were found, what is said of
+it, and its keys.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette, QTextCharFormat, QTextLayout, QTextOption
+from PySide6.QtCore import (
+    QAbstractListModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPointF,
+    QRect,
+    QRectF,
+    QSize,
+    Qt,
+)
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontMetrics,
+    QPainter,
+    QPalette,
+    QTextCharFormat,
+    QTextLayout,
+    QTextOption,
+)
 from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from desktop.items.commands.palette import KINDS, PaletteRow
@@ -17,7 +37,8 @@ Index = QModelIndex | QPersistentModelIndex
 ROW_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 _NO_PARENT = QModelIndex()
 _SIDE = 12
-_LEADING = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter  # the painter turns them round where the language is
+# the painter turns them round where the language is
+_LEADING = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter
 _TRAILING = Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter
 
 
@@ -91,7 +112,14 @@ class _Painter(QStyledItemDelegate):
         self._write(painter, option, row, body, right_to_left)
         painter.restore()
 
-    def _write(self, painter: QPainter, option: QStyleOptionViewItem, row: PaletteRow, body: QRect, right_to_left: bool) -> None:
+    def _write(
+        self,
+        painter: QPainter,
+        option: QStyleOptionViewItem,
+        row: PaletteRow,
+        body: QRect,
+        right_to_left: bool,
+    ) -> None:
         """Icon, texts and keys, laid out from left to right and mirrored where the language is."""
         entry, palette, metrics = row.match.entry, option.palette, QFontMetrics(option.font)
         line = metrics.height()
@@ -112,7 +140,9 @@ class _Painter(QStyledItemDelegate):
         if entry.keys:
             width = metrics.horizontalAdvance(entry.keys) + 14
             if end - width > left + 60:
-                self._chip(painter, option.font, placed(end - width, 6, width, line + 4), entry.keys, muted, palette)
+                self._chip(
+                    painter, option.font, placed(end - width, 6, width, line + 4), entry.keys, muted, palette
+                )
                 end -= width + 10
         room = end - left
         title_room = room
@@ -128,14 +158,24 @@ class _Painter(QStyledItemDelegate):
                 text = small.elidedText(second, Qt.TextElideMode.ElideRight, round(wide))
                 painter.drawText(placed(end - wide, 8, wide, line), _TRAILING, text)
                 title_room = room - wide - 14
-        _draw_marked(painter, placed(left, 8, title_room, line), entry.title, row.match.spans, option.font, ink, palette)
+        _draw_marked(
+            painter,
+            placed(left, 8, title_room, line),
+            entry.title,
+            row.match.spans,
+            option.font,
+            ink,
+            palette,
+        )
         if entry.kind == "message":
             painter.setFont(_small(option.font))
             painter.setPen(muted)
             text = QFontMetrics(painter.font()).elidedText(second, Qt.TextElideMode.ElideRight, round(room))
             painter.drawText(placed(left, 10 + line, room, line), _LEADING, text)
 
-    def _chip(self, painter: QPainter, font: QFont, place: QRectF, keys: str, ink: QColor, palette: QPalette) -> None:
+    def _chip(
+        self, painter: QPainter, font: QFont, place: QRectF, keys: str, ink: QColor, palette: QPalette
+    ) -> None:
         painter.save()
         painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the names of keys are not turned round
         painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -156,9 +196,17 @@ def _small(font: QFont, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
 
 
 def _draw_marked(
-    painter: QPainter, place: QRectF, text: str, spans: Sequence[tuple[int, int]], font: QFont, ink: QColor, palette: QPalette
+    painter: QPainter,
+    place: QRectF,
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    font: QFont,
+    ink: QColor,
+    palette: QPalette,
 ) -> None:
-    """One line of text, cut to its place, with the letters in `spans` in the accent's colour, bold and underlined."""
+    """One line of text, cut to its place, with the letters in `spans` in the accent's colour, bold and
+    underlined.
+    """
     shown = QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, max(0, round(place.width())))
     same = len(text) if shown == text else max(0, len(shown) - 1)
     mark = QTextCharFormat()
@@ -210,4 +258,10 @@ class PaletteList(QListView):
         model = self.model()
         option = QStyleOptionViewItem()
         option.font = self.font()
-        return sum(self.itemDelegate().sizeHint(option, model.index(row, 0)).height() for row in range(model.rowCount())) + 4
+        return (
+            sum(
+                self.itemDelegate().sizeHint(option, model.index(row, 0)).height()
+                for row in range(model.rowCount())
+            )
+            + 4
+        )

@@ -1,10 +1,21 @@
-"""Where a key is pressed that a command shall have: who has it now, whether writing needs it, and the choice."""
+"""Where a key is pressed that a command shall have: who has it now, whether writing needs it, and the
+choice.
+"""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QKeySequenceEdit, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QKeySequenceEdit,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.views.commands.keymap import Keymap, native, portable, typing_trouble
 from desktop.views.widgets.banner import announce
@@ -85,12 +96,18 @@ class ShortcutEditor(QFrame):
 
     def _use(self) -> None:
         kept = self._keymap.keys(self._name)
-        wanted = [self.wanted if key == self._before else key for key in kept] if self._before else [*kept, self.wanted]
+        wanted = (
+            [self.wanted if key == self._before else key for key in kept]
+            if self._before
+            else [*kept, self.wanted]
+        )
         self._keymap.set_keys(self._name, wanted)
         self._end()
 
     def _remove(self) -> None:
-        self._keymap.set_keys(self._name, [key for key in self._keymap.keys(self._name) if key != self._before])
+        self._keymap.set_keys(
+            self._name, [key for key in self._keymap.keys(self._name) if key != self._before]
+        )
         self._end()
 
     def _end(self) -> None:
@@ -103,7 +120,8 @@ class ShortcutEditor(QFrame):
             event.type() == QEvent.Type.KeyPress
             and isinstance(event, QKeyEvent)
             and event.key() in tabs
-            and not event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
+            and not event.modifiers()
+            & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
         ):
             self.focusNextPrevChild(event.key() == Qt.Key.Key_Tab)
             return True

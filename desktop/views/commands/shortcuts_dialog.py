@@ -29,7 +29,9 @@ __all__ = ["ShortcutsDialog"]
 
 
 class _KeyRow(QFrame):
-    """A command, its keys, a button for another one and the way back; `edit(key)` is asked with "" for another key."""
+    """A command, its keys, a button for another one and the way back; `edit(key)` is asked with "" for
+    another key.
+    """
 
     def __init__(self, keymap: Keymap, name: str, edit: Callable[[_KeyRow, str], None]) -> None:
         super().__init__()
@@ -74,7 +76,8 @@ class _KeyRow(QFrame):
             old.deleteLater()
         self._buttons = []
         for key in keys:
-            button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))  # keys are never turned round
+            # keys are never turned round
+            button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))
             button.setObjectName("key")
             button.setAutoDefault(False)
             button.setAccessibleName(f"{native(key)}: change this key for {self._keymap.words(self.name)}")
@@ -165,12 +168,19 @@ class ShortcutsDialog(QDialog):
                 self.rows[name] = _KeyRow(self.keymap, name, self._begin_edit)
             self._add_section(column, menu, [self.rows[name] for name in names], [])
         fixed = [_fixed_row(text, keys) for text, keys in ELSEWHERE]
-        self._add_section(column, "In single places, always the same", fixed, [f"{text} {keys}".lower() for text, keys in ELSEWHERE])
+        self._add_section(
+            column,
+            "In single places, always the same",
+            fixed,
+            [f"{text} {keys}".lower() for text, keys in ELSEWHERE],
+        )
         column.addWidget(self._nothing)
         column.addStretch(1)
         return table
 
-    def _add_section(self, column: QVBoxLayout, title: str, rows: list[QWidget] | list[_KeyRow], texts: list[str]) -> None:
+    def _add_section(
+        self, column: QVBoxLayout, title: str, rows: list[QWidget] | list[_KeyRow], texts: list[str]
+    ) -> None:
         heading = QLabel(title)
         heading.setProperty("tone", "heading")
         heading.setContentsMargins(4, 14 if self._sections else 4, 4, 4)
@@ -187,7 +197,11 @@ class ShortcutsDialog(QDialog):
         for heading, rows, texts in self._sections:
             seen = False
             for number, row in enumerate(rows):
-                found = row.matches(words) if isinstance(row, _KeyRow) else all(word in texts[number] for word in words)
+                found = (
+                    row.matches(words)
+                    if isinstance(row, _KeyRow)
+                    else all(word in texts[number] for word in words)
+                )
                 row.setVisible(found)
                 seen = seen or found
             heading.setVisible(seen)
@@ -206,7 +220,8 @@ class ShortcutsDialog(QDialog):
         row.column.addWidget(self.editor)
         self.editor.begin(row.name, key)
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # it has a place now
-        self._scroll.ensureWidgetVisible(self.editor, 0, self.fontMetrics().height() * 3)  # with room for what it has to say
+        # with room for what it has to say
+        self._scroll.ensureWidgetVisible(self.editor, 0, self.fontMetrics().height() * 3)
 
     def _end_edit(self, name: str) -> None:
         self.editor.hide()

@@ -1,4 +1,6 @@
-"""The files that go with the next message, as chips: what each is, how many tokens it has, a look at it, and away with it."""
+"""The files that go with the next message, as chips: what each is, how many tokens it has, a look at it,
+and away with it.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class AttachmentChips(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""
         super().changeEvent(event)
-        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and getattr(self, "chips", None):
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and getattr(
+            self, "chips", None
+        ):
             self.show_held(*self._shown)
 
 

@@ -1,4 +1,6 @@
-"""Between the files that go with the next message and what shows them: chips, paperclip, drops, pastes, previews."""
+"""Between the files that go with the next message and what shows them: chips, paperclip, drops, pastes,
+previews.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,26 @@ PASTED = "pasted"
 
 
 class AttachmentController(QObject):
-    """Serves the chips in the composer of `chat`; `offers` is where a long paste is offered to become a file."""
+    """Serves the chips in the composer of `chat`; `offers` is where a long paste is offered to become a
+    file.
+    """
 
-    def __init__(self, service: AttachmentService, session: ChatSession, chat: ChatPane, offers: OfferBar, window: QWidget) -> None:
+    def __init__(
+        self,
+        service: AttachmentService,
+        session: ChatSession,
+        chat: ChatPane,
+        offers: OfferBar,
+        window: QWidget,
+    ) -> None:
         super().__init__(window)
-        self._service, self._session, self._chat, self._offers, self._window = service, session, chat, offers, window
+        self._service, self._session, self._chat, self._offers, self._window = (
+            service,
+            session,
+            chat,
+            offers,
+            window,
+        )
         self._reading = 0
         self.chips = AttachmentChips()
         chat.composer.add_inside(self.chips)
@@ -88,23 +105,29 @@ class AttachmentController(QObject):
             files, _ = split(self._session.messages.item(message).text)
             place = int(action.removeprefix(ATTACHMENT_ACTION))
             if place < len(files):
-                from desktop.views.composer.attachment_preview import AttachmentPreview  # when it is first wanted
+                # when it is first wanted
+                from desktop.views.composer.attachment_preview import AttachmentPreview
 
                 AttachmentPreview(files[place][1], "", self._window).open()
 
     def _offer_pasted(self, text: str) -> None:
         self._offers.offer(
-            PASTED, f"The pasted text has {len(text):,} characters. As a file it leaves room to write.", "Attach it instead",
-            lambda: self._attach_pasted(text),
+            PASTED, f"The pasted text has {len(text):,} characters. As a file it leaves room to write.",
+            "Attach it instead", lambda: self._attach_pasted(text),
         )  # fmt: skip
 
     def _attach_pasted(self, text: str) -> None:
         """Take the pasted text out of the box again and hold it as a file."""
         composer = self._chat.composer
-        box_text, plain = composer.text(), text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2029", "\n")
+        box_text, plain = (
+            composer.text(),
+            text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2029", "\n"),
+        )
         place = box_text.find(plain)
         if place < 0:
-            self._chat.show_notice("The pasted text was changed meanwhile, so it stays in the message.", "info")
+            self._chat.show_notice(
+                "The pasted text was changed meanwhile, so it stays in the message.", "info"
+            )
             return
         cursor = composer.box.textCursor()
         cursor.setPosition(_utf16(box_text[:place]))
@@ -112,7 +135,11 @@ class AttachmentController(QObject):
         cursor.removeSelectedText()
         taken = {held.attachment.name for held in self.held()}
         numbers = range(1, len(taken) + 2)
-        name = next(name for number in numbers if (name := f"Pasted text {number}.txt" if number > 1 else "Pasted text.txt") not in taken)
+        name = next(
+            name
+            for number in numbers
+            if (name := f"Pasted text {number}.txt" if number > 1 else "Pasted text.txt") not in taken
+        )
         self._service.hold(Attachment(name, plain.strip("\n")), self._session.conversation)
         composer.setFocus()
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.store.attachments.message_format import Attachment, kind_of, lines_of
 from desktop.views.layout.spacing import dialog_margins
@@ -24,7 +32,11 @@ class AttachmentPreview(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._text = attachment.text
         lines = lines_of(attachment.text)
-        facts = [words, f"{lines:,} lines" if lines != 1 else "1 line", f"{len(attachment.text):,} characters"]
+        facts = [
+            words,
+            f"{lines:,} lines" if lines != 1 else "1 line",
+            f"{len(attachment.text):,} characters",
+        ]
         if attachment.note:
             facts.append(f"only the {attachment.note}")
         if len(attachment.text) > _MOST_SHOWN:
@@ -60,5 +72,7 @@ class AttachmentPreview(QDialog):
         column.addWidget(self.box, 1)
         column.addWidget(buttons)
         scale = self.fontMetrics().height()
-        self.resize(min(44 * scale, parent.window().width() - 20), min(32 * scale, parent.window().height() - 40))
+        self.resize(
+            min(44 * scale, parent.window().width() - 20), min(32 * scale, parent.window().height() - 40)
+        )
         self.box.setFocus()

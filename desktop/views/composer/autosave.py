@@ -1,4 +1,6 @@
-"""What stands unsent in the composer, kept for the next start: written half a second after a key, when a chat is left, and at the end."""
+"""What stands unsent in the composer, kept for the next start: written half a second after a key, when a
+chat is left, and at the end.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class DraftAutosave(QObject):
 
     changed = Signal(object)
 
-    def __init__(self, session: ChatSession, composer: Composer, files: DraftAttachments, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, composer: Composer, files: DraftAttachments, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._session, self._composer, self._files = session, composer, files
         self._store = DraftStore(session.library.database)

@@ -1,4 +1,6 @@
-"""Where the user writes: a box that grows, Enter that sends (never while an input method composes), a draft for each chat."""
+"""Where the user writes: a box that grows, Enter that sends (never while an input method composes), a
+draft for each chat.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,15 @@ COLUMN_WIDTH = 860
 
 
 class Composer(QWidget):
-    """The box, how the reply is to begin, and the buttons: files, that beginning, saved prompts, and Send, or Stop while a reply is
-    written.
+    """The box, how the reply is to begin, and the buttons: files, that beginning, saved prompts, and Send, or
+    Stop while a reply is written.
 
-    `submitted(text)` asks to send, or while a reply is written to let it wait; the text stays in the box until the owner calls
-    `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop; `previous_wanted()` is the Up key in an
-    empty box; `attach_requested()` and `prompts_requested()` are buttons. What others `add_above` stands over the frame, what they
-    `add_inside` over the box. With `laden` a message without a word can be sent.
-    `left(conversation, text, opening)` before those of another chat are shown, which are `recall(conversation)` the first time.
+    `submitted(text)` asks to send, or while a reply is written to let it wait; the text stays in the box
+    until the owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
+    `previous_wanted()` is the Up key in an empty box; `attach_requested()` and `prompts_requested()` are
+    buttons. What others `add_above` stands over the frame, what they `add_inside` over the box. With `laden`
+    a message without a word can be sent. `left(conversation, text, opening)` before those of another chat are
+    shown, which are `recall(conversation)` the first time.
     """
 
     submitted = Signal(str)
@@ -45,7 +48,9 @@ class Composer(QWidget):
         self.box.setAccessibleName("Message")
         self.opening_box = GrowingTextEdit("Start the reply with", least=1, most=4)
         self.opening_box.setPlaceholderText("Start the reply with …")
-        self.opening_box.setAccessibleDescription("The model writes on from this text. It holds for the next message only.")
+        self.opening_box.setAccessibleDescription(
+            "The model writes on from this text. It holds for the next message only."
+        )
         self.opening_box.installEventFilter(self)
         self.opening_box.hide()
         self._make_buttons()
@@ -144,10 +149,14 @@ class Composer(QWidget):
         self._show_state()
 
     def set_send_with(self, key: str) -> None:
-        """ "enter" sends with Enter and breaks lines with Shift+Enter; "ctrl+enter" sends with Ctrl+Enter only."""
+        """ "enter" sends with Enter and breaks lines with Shift+Enter; "ctrl+enter" sends with Ctrl+Enter
+        only.
+        """
         self.box.send_with = key
         self.box.setAccessibleDescription(
-            "Enter sends, Shift and Enter makes a new line." if key == "enter" else "Control and Enter sends, Enter makes a new line."
+            "Enter sends, Shift and Enter makes a new line."
+            if key == "enter"
+            else "Control and Enter sends, Enter makes a new line."
         )
         self._show_state()
 
@@ -159,7 +168,9 @@ class Composer(QWidget):
             self._drafts[self._conversation] = (self.text(), self.opening())
         self.left.emit(self.conversation, self.text(), self.opening())
         self._conversation = conversation
-        text, opening = self._drafts.pop(conversation) if conversation in self._drafts else self.recall(conversation or 0)
+        text, opening = (
+            self._drafts.pop(conversation) if conversation in self._drafts else self.recall(conversation or 0)
+        )
         self.set_text(text)
         self.set_opening(opening)
 
@@ -186,7 +197,9 @@ class Composer(QWidget):
             self.box.setPlaceholderText("Write the next message")
         else:
             self.button.set_face("send", "Send message", f"Send ({enter})")
-            self.box.setPlaceholderText("Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends")
+            self.box.setPlaceholderText(
+                "Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends"
+            )
         self.box.viewport().update()  # Qt paints another placeholder only with the next event that paints
         self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))
 
@@ -199,7 +212,10 @@ class Composer(QWidget):
         """Enter in the reply's beginning goes on to the message, Esc gives it up."""
         if watched is self.opening_box and isinstance(event, QKeyEvent):
             held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
-            if event.key() == Qt.Key.Key_Escape and event.type() in (QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress):
+            if event.key() == Qt.Key.Key_Escape and event.type() in (
+                QEvent.Type.ShortcutOverride,
+                QEvent.Type.KeyPress,
+            ):
                 event.accept()
                 if event.type() == QEvent.Type.KeyPress:
                     self.set_opening("")

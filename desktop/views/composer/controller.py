@@ -1,4 +1,6 @@
-"""Sends what is written in the composer: with its files, into the queue while a reply runs, cut where it is too long."""
+"""Sends what is written in the composer: with its files, into the queue while a reply runs, cut where it
+is too long.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _SURELY_SHORT = 1000
 
 
 class ComposerController(QObject):
-    """Stands between the composer and the session; `files` and `prompts` are the controllers of attachments and of saved prompts."""
+    """Stands between the composer and the session; `files` and `prompts` are the controllers of
+    attachments and of saved prompts.
+    """
 
     def __init__(self, writing: Writing, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
@@ -68,7 +72,8 @@ class ComposerController(QObject):
         self.prompts.begin(window.actions_by_name)
         self.prompts.run["model"] = window.picker.showMenu
         window.files.add(
-            lambda path: path.is_file() and not self._session.notebook,  # a notebook is sent as it is: nothing can be attached
+            # a notebook is sent as it is: nothing can be attached
+            lambda path: path.is_file() and not self._session.notebook,
             self.files.take,
             "Drop the files here to attach them to your message",
         )
@@ -90,7 +95,9 @@ class ComposerController(QObject):
         return join([held.attachment for held in self.files.held()], unescaped(text))
 
     def send(self, text: str) -> None:
-        """Send what is written, unless it is too long; while a reply runs or the model is loaded, let it wait for the end of that."""
+        """Send what is written, unless it is too long; while a reply runs or the model is loaded, let it
+        wait for the end of that.
+        """
         message, opening = self.message(text), self._chat.composer.opening()
         if self._may_be_long(message, opening):
             if self._waits():
@@ -112,7 +119,11 @@ class ComposerController(QObject):
 
     def _submit(self, message: str, opening: str) -> None:
         answers, self._answers = self._answers, ""
-        if self._writing.queue.add(message, opening) if self._waits() else self._session.submit(message, opening, answers):
+        if (
+            self._writing.queue.add(message, opening)
+            if self._waits()
+            else self._session.submit(message, opening, answers)
+        ):
             self._taken()
 
     def _send_anyway(self) -> None:
@@ -128,16 +139,23 @@ class ComposerController(QObject):
         before = 0
         if self._session.settings(StopSettings).when_full == "stop":
             before = sum(len(item.text) for item in self._session.messages.items())
-        return bool(self.files.held()) or len((message + opening + self._session.prompt.text).encode()) + before > enough
+        return (
+            bool(self.files.held())
+            or len((message + opening + self._session.prompt.text).encode()) + before > enough
+        )
 
     def _warned(self, message: str) -> bool:
-        """While a reply runs the model cannot count: by its characters the message is far too long, and that is said."""
+        """While a reply runs the model cannot count: by its characters the message is far too long, and
+        that is said.
+        """
         model = self._session.model
         over = estimated(message) - model.context_length if model is not None else 0
         if over <= 0:
             return False
         self.offers.offer(
-            _TOO_LONG, f"This message is some {over:,} tokens longer than the context: it is better cut before it waits.",
+            _TOO_LONG, f"This message is some {over:,} tokens longer than the context: it is better cut "
+                "before it "
+                "waits.",
             "Trim to fit", self._trim, "warning", ("Let it wait anyway", self._send_anyway),
         )  # fmt: skip
         return True
@@ -161,11 +179,16 @@ class ComposerController(QObject):
             if not self._cut:
                 self._submit(asked[1], composer.opening())
             else:
-                self.offers.offer(_TOO_LONG, "Cut to fit: a click on a file shows what is left of it.", "", None)
+                self.offers.offer(
+                    _TOO_LONG, "Cut to fit: a click on a file shows what is left of it.", "", None
+                )
             return
         over = over_text(size)
         if self._cut:
-            words = f"Even with the files cut to their beginnings it is {over} too long: remove some, or choose a larger context length."
+            words = (
+                f"Even with the files cut to their beginnings it is {over} too long: remove some, or choose "
+                "a larger context length."
+            )
             self.offers.offer(_TOO_LONG, words, "", None, "warning", self._other_way(size))
             return
         drops = self._session.settings(StopSettings).when_full == "drop_oldest"
@@ -211,13 +234,20 @@ class ComposerController(QObject):
         """The user's own words, cut at their end; the box can undo that."""
         composer = self._chat.composer
         whole = composer.text()
-        if conversation != self._session.conversation or not unescaped(whole).startswith(text) or self.files.held():
+        if (
+            conversation != self._session.conversation
+            or not unescaped(whole).startswith(text)
+            or self.files.held()
+        ):
             return  # it was changed meanwhile
         cut = whole[: len(whole) - (len(unescaped(whole)) - len(text))].rstrip()
         cursor = composer.box.textCursor()
         cursor.select(cursor.SelectionType.Document)
         cursor.insertText(cut)
-        words = f"Cut to fit: {len(whole) - len(cut):,} characters were taken from its end. Ctrl+Z brings them back."
+        words = (
+            f"Cut to fit: {len(whole) - len(cut):,} characters were taken from its end. Ctrl+Z brings them "
+            "back."
+        )
         self.offers.offer(_TOO_LONG, words, "", None)
         composer.setFocus()
 
@@ -232,12 +262,17 @@ class ComposerController(QObject):
     def _show_queue(self) -> None:
         conversation = self._session.conversation
         until = _UNTIL.get(self._session.state, "the reply is complete")
-        self.rows.show_waiting(self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until)
+        self.rows.show_waiting(
+            self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until
+        )
 
     def _remove_waiting(self, number: int) -> None:
         found = self._writing.queue.remove(number)
         if found is not None:
-            self._session.push_undo("removing a waiting message", lambda: self._put_back(found.conversation_id, found.text, found.opening))
+            self._session.push_undo(
+                "removing a waiting message",
+                lambda: self._put_back(found.conversation_id, found.text, found.opening),
+            )
             self._chat.banner.show_notice("The waiting message was removed.", "info", undo=True)
 
     def _put_back(self, conversation: int, text: str, opening: str) -> None:
@@ -253,7 +288,9 @@ class ComposerController(QObject):
         composer = self._chat.composer
         files, place = split(found.text)
         held = [each.attachment for each in self.files.held()]
-        self._writing.attachments.put([*(attachment for _, attachment in files), *held], self._session.conversation)
+        self._writing.attachments.put(
+            [*(attachment for _, attachment in files), *held], self._session.conversation
+        )
         composer.set_text("\n\n".join(part for part in (found.text[place:], composer.text()) if part.strip()))
         if found.opening:
             composer.set_opening(found.opening)

@@ -1,4 +1,6 @@
-"""The box that a message is written in: it grows, the key that sends is chosen, files and long texts that are pasted are told."""
+"""The box that a message is written in: it grows, the key that sends is chosen, files and long texts that
+are pasted are told.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ _MOST_LINES = 9
 class MessageEdit(QPlainTextEdit):
     """The text edit: grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
-    `files_pasted(list of Path)` instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters or more was put in.
+    `files_pasted(list of Path)` instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters
+    or more was put in.
     """
 
     send = Signal()
@@ -55,7 +58,9 @@ class MessageEdit(QPlainTextEdit):
         margins = 2 * math.ceil(self.document().documentMargin()) + 2
         self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + margins)
         full = int(self.document().size().height()) > _MOST_LINES
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(
+            Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        )
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -81,7 +86,11 @@ class MessageEdit(QPlainTextEdit):
         self.focus_changed.emit(False)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Up and not self.toPlainText() and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
+        if (
+            event.key() == Qt.Key.Key_Up
+            and not self.toPlainText()
+            and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+        ):
             self.previous_wanted.emit()
             return
         if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:

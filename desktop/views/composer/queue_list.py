@@ -1,4 +1,6 @@
-"""The messages that wait for the running reply, above the composer: one line each, with a way back into the box."""
+"""The messages that wait for the running reply, above the composer: one line each, with a way back into
+the box.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,17 @@ class QueueList(QWidget):
         self.rows: list[_Row] = []
         self.hide()
 
-    def show_waiting(self, all_waiting: Sequence[Queued], held: bool, until: str = "the reply is complete") -> None:
+    def show_waiting(
+        self, all_waiting: Sequence[Queued], held: bool, until: str = "the reply is complete"
+    ) -> None:
         """Show these, which are sent when `until` says; `held` ones wait for the user."""
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
         count = "1 message waits" if len(all_waiting) == 1 else f"{len(all_waiting)} messages wait"
-        self.title.setText(f"{count}: no reply is running that it could follow" if held and len(all_waiting) == 1 else
+        self.title.setText(f"{count}: no reply is running that it could follow" if held
+            and len(all_waiting) == 1 else
                            f"{count}: no reply is running that they could follow" if held else
                            f"Sent when {until}")  # fmt: skip
         self.rows = [_Row(waiting, sendable=held and place == 0) for place, waiting in enumerate(all_waiting)]
@@ -93,5 +98,7 @@ class _Elided(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         words = self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width())
-        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter), isolated(words))
+        painter.drawText(
+            self.rect(), int(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter), isolated(words)
+        )
         painter.end()

@@ -30,18 +30,23 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "export": ("export_chat",), "persona": ("persona",),
     "find": ("find",), "help": ("shortcuts",),
 }  # fmt: skip
-"""The window's command for a word: the first of these names that it has. A word whose command is not there is not offered."""
+"""The window's command for a word: the first of these names that it has.
+
+A word whose command is not there is not offered.
+"""
 _MOST_IN_MENU = 20
 
 
 class SavedPromptController(QObject):
     """Opens the list of prompts, writes prompts into the message, and does what slash commands say.
 
-    `choices` tells what the arguments of a word can be, `choose` does what one of them stands for, `run` what a word without a
-    command of the window stands for.
+    `choices` tells what the arguments of a word can be, `choose` does what one of them stands for, `run` what
+    a word without a command of the window stands for.
     """
 
-    def __init__(self, service: SavedPromptService, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
+    def __init__(
+        self, service: SavedPromptService, session: ChatSession, chat: ChatPane, window: QWidget
+    ) -> None:
         super().__init__(window)
         self._service, self._session, self._chat, self._window = service, session, chat, window
         self._actions: Mapping[str, QAction] = {}
@@ -62,14 +67,17 @@ class SavedPromptController(QObject):
         """The slash commands that fit a text."""
         if not text.startswith("/"):
             return ()
-        prompts = [Entry(prompt.name, _words(prompt), "prompt", prompt.text) for prompt in self._service.prompts()]
+        prompts = [
+            Entry(prompt.name, _words(prompt), "prompt", prompt.text) for prompt in self._service.prompts()
+        ]
         known = [entry for entry in ACTIONS if self._can(entry)]
         return matching(text, known, prompts, {word: tuple(tell()) for word, tell in self.choices.items()})
 
     def open_list(self) -> None:
         """Show the saved prompts."""
         if self._list is None:
-            from desktop.views.composer.saved_prompts_window import SavedPromptsWindow  # when it is first wanted
+            # when it is first wanted
+            from desktop.views.composer.saved_prompts_window import SavedPromptsWindow
 
             self._list = SavedPromptsWindow(self._service, self._window)
             self._list.chosen.connect(self.insert)

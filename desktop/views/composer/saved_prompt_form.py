@@ -48,7 +48,8 @@ class SavedPromptForm(QDialog):
             field.installEventFilter(self)
             label = QLabel(f"{name[0].upper()}{name[1:]}")
             label.setBuddy(field)
-            field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)  # none is higher than its text
+            # none is higher than its text
+            field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
             form.addRow(label, field)
             self.fields[name] = field
         body = QWidget()
@@ -83,7 +84,9 @@ class SavedPromptForm(QDialog):
         column.addWidget(self.preview, 1)
         column.addWidget(self.buttons)
         scale = self.fontMetrics().height()
-        self.resize(min(32 * scale, parent.window().width() - 20), min(28 * scale, parent.window().height() - 40))
+        self.resize(
+            min(32 * scale, parent.window().width() - 20), min(28 * scale, parent.window().height() - 40)
+        )
         self._show()
         first = next(iter(self.fields.values()))
         first.selectAll()
@@ -101,7 +104,11 @@ class SavedPromptForm(QDialog):
         self.accept()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent) and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+        if (
+            event.type() == QEvent.Type.KeyPress
+            and isinstance(event, QKeyEvent)
+            and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        ):
             if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
                 self._insert()
                 return True

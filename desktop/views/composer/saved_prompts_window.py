@@ -26,7 +26,10 @@ from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 
 __all__ = ["SavedPromptsWindow"]
 
-_HINT = "Places to fill in stand in double braces: {{topic}}, or {{language=English}} with what stands there for a start."
+_HINT = (
+    "Places to fill in stand in double braces: {{topic}}, or {{language=English}} with what stands there "
+    "for a start."
+)
 _NONE = "There is no prompt yet. Choose “New prompt” to write the first, or import some."
 _FILES = "Prompts (*.json)"
 
@@ -220,7 +223,9 @@ class SavedPromptsWindow(QDialog):
 
     def _ask_to_export(self) -> None:
         self.text.tell()
-        ask_save(self, "Export prompts", "prompts.json", lambda chosen: self._service.write(chosen[0]), _FILES)
+        ask_save(
+            self, "Export prompts", "prompts.json", lambda chosen: self._service.write(chosen[0]), _FILES
+        )
 
     def done(self, result: int) -> None:
         """Keep what was typed a moment ago, however the window is closed."""

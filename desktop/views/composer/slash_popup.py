@@ -1,12 +1,32 @@
-"""The list of slash commands over the composer: it filters as the user types, and its keys work from the box."""
+"""The list of slash commands over the composer: it filters as the user types, and its keys work from the
+box.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtCore import (
+    QEvent,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    QPoint,
+    QRect,
+    QSize,
+    Qt,
+    Signal,
+)
 from PySide6.QtGui import QFont, QKeyEvent, QPainter, QPalette
-from PySide6.QtWidgets import QFrame, QListWidget, QListWidgetItem, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QVBoxLayout
+from PySide6.QtWidgets import (
+    QFrame,
+    QListWidget,
+    QListWidgetItem,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+)
 
 from desktop.items.commands.slash import Entry, completed
 from desktop.views.composer.composer import Composer
@@ -18,7 +38,10 @@ _MOST_ROWS = 8
 
 
 class SlashPopup(QFrame):
-    """Follows the text of `composer`; `find(text)` gives the commands that fit. `chosen(entry, text)`: Enter or a click."""
+    """Follows the text of `composer`; `find(text)` gives the commands that fit.
+
+    `chosen(entry, text)`: Enter or a click.
+    """
 
     chosen = Signal(object, str)
 
@@ -70,7 +93,11 @@ class SlashPopup(QFrame):
         high = min(self.list.count(), _MOST_ROWS) * self.list.sizeHintForRow(0) + 14
         high = min(high, max(60, top.y() - 60))
         wide = min(frame.width(), 34 * self.fontMetrics().height())
-        left = top.x() + frame.width() - wide if self.layoutDirection() == Qt.LayoutDirection.RightToLeft else top.x()
+        left = (
+            top.x() + frame.width() - wide
+            if self.layoutDirection() == Qt.LayoutDirection.RightToLeft
+            else top.x()
+        )
         self.setGeometry(left, top.y() - high - 6, wide, high)
 
     def _choose(self, entry: Entry) -> None:
@@ -118,7 +145,9 @@ class _Delegate(QStyledItemDelegate):
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(100, option.fontMetrics.height() + 12)
 
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
         self.initStyleOption(option, index)
         option.text = ""
         style = option.widget.style()

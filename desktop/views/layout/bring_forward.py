@@ -11,9 +11,11 @@ __all__ = ["bring_forward"]
 
 
 def bring_forward(window: QWidget, token: str = "") -> None:
-    """Show the window before all others, where the desktop allows that; else its entry in the task bar asks for attention.
+    """Show the window before all others, where the desktop allows that; else its entry in the task bar asks
+    for attention.
 
-    `token` is the leave to do so that a Wayland compositor gave; Qt takes it from the environment when it asks for the front.
+    `token` is the leave to do so that a Wayland compositor gave; Qt takes it from the environment when it
+    asks for the front.
     """
     if token:
         os.environ["XDG_ACTIVATION_TOKEN"] = token

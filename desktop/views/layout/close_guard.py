@@ -1,4 +1,6 @@
-"""Before the window closes: replies whose end is only on screen, because the disk is full, are not lost without a question."""
+"""Before the window closes: replies whose end is only on screen, because the disk is full, are not lost
+without a question.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class CloseGuard(QObject):
         self.box: QMessageBox | None = None
 
     def may_close(self) -> bool:
-        """Whether nothing would be lost; otherwise the user is asked, and the window closes with the answer."""
+        """Whether nothing would be lost; otherwise the user is asked, and the window closes with the
+        answer.
+        """
         if self.sure:
             return True
         if not self._place.may_close():
@@ -44,7 +48,11 @@ class CloseGuard(QObject):
         box.setObjectName("unsavedReplies")
         box.setIcon(QMessageBox.Icon.Warning)
         box.setWindowTitle("Quit Inglenook")
-        box.setText("The end of a reply is not saved yet." if len(texts) == 1 else f"The ends of {len(texts)} replies are not saved yet.")
+        box.setText(
+            "The end of a reply is not saved yet."
+            if len(texts) == 1
+            else f"The ends of {len(texts)} replies are not saved yet."
+        )
         lost = "what it has" if len(texts) == 1 else "what they have"
         box.setInformativeText(f"{self._session.save_trouble} If you quit now, {lost} on screen is lost.")
         again = box.addButton("Save again", QMessageBox.ButtonRole.AcceptRole)
@@ -52,7 +60,11 @@ class CloseGuard(QObject):
         leave = box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)
         box.addButton("Stay", QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(again)
-        answers: dict[QAbstractButton, Callable[[], object]] = {again: self._window.close, to_file: self._ask_where, leave: self._leave}
+        answers: dict[QAbstractButton, Callable[[], object]] = {
+            again: self._window.close,
+            to_file: self._ask_where,
+            leave: self._leave,
+        }
         box.finished.connect(lambda: self._answered(answers.get(box.clickedButton())))
         box.open()
 
@@ -85,7 +97,10 @@ class CloseGuard(QObject):
         try:
             write_whole(path, "\n\n---\n\n".join(texts.values()) + "\n")
         except OSError as error:
-            words = f"The text cannot be saved as {path} ({error.strerror or error}): choose another place or make room there."
+            words = (
+                f"The text cannot be saved as {path} ({error.strerror or error}): choose another place or "
+                "make room there."
+            )
             self._session.notice.emit(words, "error")
         else:
             self._leave()

@@ -1,4 +1,6 @@
-"""Files that come from outside, dropped onto the window or handed over by a second start: each goes to whom it is for."""
+"""Files that come from outside, dropped onto the window or handed over by a second start: each goes to
+whom it is for.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class FileOpener(QObject):
         self._takers: list[tuple[Callable[[Path], bool], Callable[[list[Path]], object], str]] = []
 
     def add(self, wants: Callable[[Path], bool], take: Callable[[list[Path]], object], words: str) -> None:
-        """From now on `take` gets the files that `wants` says yes to; `words` is what a drop of them does: "Drop to …"."""
+        """From now on `take` gets the files that `wants` says yes to; `words` is what a drop of them does:
+        "Drop to …".
+        """
         self._takers.append((wants, take, words))
 
     def words(self, paths: Sequence[Path]) -> str:

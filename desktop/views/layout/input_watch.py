@@ -1,4 +1,6 @@
-"""Tells when the user is acting in a window: what can wait does, and the model's threads leave a core to the window meanwhile."""
+"""Tells when the user is acting in a window: what can wait does, and the model's threads leave a core to
+the window meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,17 @@ __all__ = ["InputWatch"]
 _ACTING_S = 0.4
 """Somebody who scrolls or types is still at it so long after the last event."""
 _KINDS = frozenset({
-    QEvent.Type.Wheel, QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress, QEvent.Type.TouchBegin, QEvent.Type.TouchUpdate,
-    QEvent.Type.NativeGesture, QEvent.Type.Resize,
+    QEvent.Type.Wheel, QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress, QEvent.Type.TouchBegin,
+    QEvent.Type.TouchUpdate, QEvent.Type.NativeGesture, QEvent.Type.Resize,
 })  # fmt: skip
 
 
 class InputWatch(QObject):
-    """Watches what the window system sends to `window`, once it is shown: `acted()` comes before the window handles it.
+    """Watches what the window system sends to `window`, once it is shown: `acted()` comes before the window
+    handles it.
 
-    The widgets' own events are not watched: there are many more of them, and each would cost a call of Python.
+    The widgets' own events are not watched: there are many more of them, and each would cost a call of
+    Python.
     """
 
     acted = Signal()
@@ -41,7 +45,9 @@ class InputWatch(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
-        if kind in _KINDS or (kind == QEvent.Type.MouseMove and isinstance(event, QMouseEvent) and event.buttons()):
+        if kind in _KINDS or (
+            kind == QEvent.Type.MouseMove and isinstance(event, QMouseEvent) and event.buttons()
+        ):
             self._last = time.monotonic()
             self.acted.emit()
         return False

@@ -12,9 +12,13 @@ __all__ = ["PaneCycle"]
 
 
 class PaneCycle(QObject):
-    """`panes` are (pane, where the keyboard goes at first) in the order of the round; hidden ones are left out."""
+    """`panes` are (pane, where the keyboard goes at first) in the order of the round; hidden ones are left
+    out.
+    """
 
-    def __init__(self, panes: Sequence[tuple[QWidget, Callable[[], QWidget]]], parent: QObject | None = None) -> None:
+    def __init__(
+        self, panes: Sequence[tuple[QWidget, Callable[[], QWidget]]], parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._panes = panes
         self._last: dict[int, QWidget] = {}
@@ -28,7 +32,9 @@ class PaneCycle(QObject):
     def _at(self, widget: QWidget | None) -> int:
         """The number of the innermost pane that a widget is in; -1 for none."""
         found = [
-            number for number, (pane, _) in enumerate(self._panes) if widget is not None and (pane is widget or pane.isAncestorOf(widget))
+            number
+            for number, (pane, _) in enumerate(self._panes)
+            if widget is not None and (pane is widget or pane.isAncestorOf(widget))
         ]
         return found[-1] if found else -1
 
@@ -44,5 +50,9 @@ class PaneCycle(QObject):
     def _enter(self, number: int) -> None:
         pane, first = self._panes[number]
         last = self._last.get(number)
-        target = last if last is not None and isValid(last) and last.isVisibleTo(pane) and last.isEnabled() else first()
+        target = (
+            last
+            if last is not None and isValid(last) and last.isVisibleTo(pane) and last.isEnabled()
+            else first()
+        )
         target.setFocus(Qt.FocusReason.ShortcutFocusReason)

@@ -14,7 +14,9 @@ _CHARACTERS = {LEFT: 28, "centre": 42, RIGHT: 45}
 
 
 class Panes(QSplitter):
-    """Three panes. A side pane the user wants is shown where there is room; in a narrow window it is shown on demand, alone.
+    """Three panes.
+
+    A side pane the user wants is shown where there is room; in a narrow window it is shown on demand, alone.
 
     `alone_changed(side)` tells which side pane has the window to itself, "" for none.
     """
@@ -51,7 +53,9 @@ class Panes(QSplitter):
         self._arrange()
 
     def toggle(self, side: str) -> None:
-        """Show or hide a side pane; without room it takes the place of the others until it is toggled or left."""
+        """Show or hide a side pane; without room it takes the place of the others until it is toggled or
+        left.
+        """
         if not self._sides[side].isHidden():
             self._wanted[side] = self._alone == side and self._wanted[side]
             self._alone = ""

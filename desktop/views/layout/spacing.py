@@ -7,7 +7,9 @@ from PySide6.QtWidgets import QLayout
 __all__ = ["SCALE", "dialog_margins"]
 
 SCALE = (4, 8, 12, 16, 24)
-"""Pixels between things: within a control, beside each other, between groups, around a window, between sections."""
+"""Pixels between things: within a control, beside each other, between groups, around a window, between
+sections.
+"""
 
 
 def dialog_margins(layout: QLayout) -> None:

@@ -11,7 +11,9 @@ __all__ = ["TabOrder"]
 
 
 class TabOrder(QObject):
-    """Lets Tab go through all controls in `root` as its layouts have them; Qt would go by the order in which they were made."""
+    """Lets Tab go through all controls in `root` as its layouts have them; Qt would go by the order in
+    which they were made.
+    """
 
     def __init__(self, root: QWidget) -> None:
         super().__init__(root)

@@ -21,7 +21,9 @@ __all__ = ["ModelController", "meant_model"]
 
 
 def meant_model(path: Path) -> Path:
-    """The model that a chosen path stands for: a folder with one GGUF file and no config.json stands for that file."""
+    """The model that a chosen path stands for: a folder with one GGUF file and no config.json stands for
+    that file.
+    """
     if path.is_dir() and not (path / "config.json").exists():
         found = sorted(path.glob("*.gguf"))
         return found[0] if len(found) == 1 else path
@@ -29,10 +31,12 @@ def meant_model(path: Path) -> Path:
 
 
 class ModelController(QObject):
-    """Stands between the model picker, the welcome page and the services; `models` is the folder of fetched models.
+    """Stands between the model picker, the welcome page and the services; `models` is the folder of fetched
+    models.
 
-    What the welcome page shows of a download is told to others, too, because a conversation may be in its place:
-    `fetching(sentence, done, total)` with bytes, `fetch_ended()`, and `notice(sentence, level)` when it failed.
+    What the welcome page shows of a download is told to others, too, because a conversation may be in its
+    place: `fetching(sentence, done, total)` with bytes, `fetch_ended()`, and `notice(sentence, level)` when
+    it failed.
     """
 
     notice = Signal(str, str)
@@ -40,7 +44,12 @@ class ModelController(QObject):
     fetch_ended = Signal()
 
     def __init__(
-        self, session: ChatSession, catalogue: LocalModelsService, download: DownloadService, models: Path, parent: QObject | None = None
+        self,
+        session: ChatSession,
+        catalogue: LocalModelsService,
+        download: DownloadService,
+        models: Path,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._catalogue, self._download, self._models = session, catalogue, download, models
@@ -71,12 +80,15 @@ class ModelController(QObject):
     def look_for_models(self) -> None:
         """Bring the menu's entries up to date, in the background."""
         preferences = self._session.preferences
-        own = [("Inglenook", str(self._models))] if self._models.is_dir() else []  # made by the first download
+        # made by the first download
+        own = [("Inglenook", str(self._models))] if self._models.is_dir() else []
         folders = [*own, *(("Your folders", folder) for folder in preferences.model_folders)]
         self._catalogue.refresh(preferences.recent_models, folders)
 
     def open(self, path: Path) -> None:
-        """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that file."""
+        """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that
+        file.
+        """
         self.load(meant_model(path))
 
     def load(self, path: str | Path) -> None:
@@ -108,7 +120,9 @@ class ModelController(QObject):
         box.open()
 
     def get_starter(self) -> None:
-        """Fetch the starter model (nothing is fetched when it is there already) and load it; while that runs, cancel it."""
+        """Fetch the starter model (nothing is fetched when it is there already) and load it; while that
+        runs, cancel it.
+        """
         if self._download.running:
             self._download.cancel()
         else:
@@ -129,7 +143,9 @@ class ModelController(QObject):
         if folder:
             ask_folder(parent, title, lambda chosen: then(chosen[0]), start)
         else:
-            ask_open(parent, title, lambda chosen: then(chosen[0]), "Models (*.gguf);;All files (*)", start=start)
+            ask_open(
+                parent, title, lambda chosen: then(chosen[0]), "Models (*.gguf);;All files (*)", start=start
+            )
 
     def _start_folder(self) -> Path:
         last = self._session.preferences.last_model
@@ -155,7 +171,8 @@ class ModelController(QObject):
 
     def _fetch_failed(self, sentence: str, details: str) -> None:
         self._end(sentence)
-        if self._session.messages.rowCount() or self._session.model is not None:  # the welcome page is not what is seen
+        # the welcome page is not what is seen
+        if self._session.messages.rowCount() or self._session.model is not None:
             self._session.error_details = details
             self.notice.emit(sentence, "error")
 

@@ -12,7 +12,13 @@ from engine.units import size_text
 
 __all__ = ["DownloadList"]
 
-_WORDS = {"waiting": "Waiting", "running": "Downloading", "paused": "Paused", "failed": "Failed", "finished": "Ready"}
+_WORDS = {
+    "waiting": "Waiting",
+    "running": "Downloading",
+    "paused": "Paused",
+    "failed": "Failed",
+    "finished": "Ready",
+}
 
 
 class _Download(QWidget):

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HubPage"]
 
-WELCOME = "Search for a model by name, or leave the box empty for the most used ones. Nothing is sent before you search."
+WELCOME = (
+    "Search for a model by name, or leave the box empty for the most used ones. Nothing is sent before you "
+    "search."
+)
 OFFLINE = "You are offline by choice. Untick “Work offline” to search and download."
 
 
@@ -59,7 +62,10 @@ class HubPage(QWidget):
         self.note.setWordWrap(True)
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.found, self.choices = HubModels(self), ChoicesModel(self)
-        self.results, self.options = _list("Models on the hub", self.found), _list("Quantisations to choose from", self.choices)
+        self.results, self.options = (
+            _list("Models on the hub", self.found),
+            _list("Quantisations to choose from", self.choices),
+        )
         EmptyState(self.results, "The models that are found will be here.")
         EmptyState(self.options, "Choose a model: what there is of it will be here.")
         self.about = QLabel()
@@ -170,7 +176,11 @@ class HubPage(QWidget):
         self.choices.show_choices(choices)
         best = self.choices.recommended()
         gated = next((model.gated for model in self.found.models() if model.id == model_id), False)
-        terms = " Its makers want their terms accepted on the model's page first, and a token here." if gated else ""
+        terms = (
+            " Its makers want their terms accepted on the model's page first, and a token here."
+            if gated
+            else ""
+        )
         self._tell(f"{model_id}: choose one; a larger one is better and slower.{terms}")
         self.options.setCurrentIndex(self.choices.index(max(best, 0)))
         self._show_choice()
@@ -206,7 +216,9 @@ class HubPage(QWidget):
         choice = self._choice()
         self.get.setText(f"Download {choice.title}" if choice is not None else "Download")
         self.get.setEnabled(choice is not None and choice.fits_disk and not self._service.offline)
-        self.get.setToolTip("" if choice is None or choice.fits_disk else "There is not enough room on the disk.")
+        self.get.setToolTip(
+            "" if choice is None or choice.fits_disk else "There is not enough room on the disk."
+        )
 
     def _download(self) -> None:
         choice = self._choice()

@@ -11,7 +11,8 @@ __all__ = ["TokenLine"]
 
 _PLACES = {
     "": "No token is kept. Most models need none.", "keyring": "A token is kept in this system's keyring.",
-    "this run": "A token is kept until Inglenook is closed.", "file": "The token of Hugging Face's own tools is used.",
+    "this run": "A token is kept until Inglenook is closed.",
+    "file": "The token of Hugging Face's own tools is used.",
 }  # fmt: skip
 
 

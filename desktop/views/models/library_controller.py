@@ -1,4 +1,6 @@
-"""Between the library's window and the services: what is found and judged goes in, what the user does comes out."""
+"""Between the library's window and the services: what is found and judged goes in, what the user does
+comes out.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ class LibraryController(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._session, self._models, self._catalogue, self._judge, self._hub = session, models, catalogue, judge, hub
+        self._session, self._models, self._catalogue, self._judge, self._hub = (
+            session,
+            models,
+            catalogue,
+            judge,
+            hub,
+        )
         self._shower = FileShower(self._tell, self)
         self.window: LibraryWindow | None = None
 
@@ -70,7 +78,9 @@ class LibraryController(QObject):
         local.stop_wanted.connect(session.stop_loading)
         local.show_wanted.connect(self._show_file)
         local.remove_wanted.connect(self._remove)
-        local.folder_add_wanted.connect(lambda: self._models.ask_for_model("Look for models in a folder", self._add_folder, folder=True))
+        local.folder_add_wanted.connect(
+            lambda: self._models.ask_for_model("Look for models in a folder", self._add_folder, folder=True)
+        )
         local.folder_remove_wanted.connect(self._remove_folder)
         local.file_wanted.connect(lambda: self._models.ask_for_model("Open a model file", self._models.open))
         local.refresh_wanted.connect(self.refresh)

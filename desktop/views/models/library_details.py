@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.items.models.library import speed_text
 from desktop.items.models.local_models import ModelEntry, count_text, template_text
@@ -28,7 +37,9 @@ def _label(tone: str = "", wrap: bool = True) -> QLabel:
     label.setTextFormat(Qt.TextFormat.PlainText)
     label.setWordWrap(wrap)
     label.setProperty("tone", tone)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+    label.setTextInteractionFlags(
+        Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+    )
     return label
 
 
@@ -40,7 +51,9 @@ def _breakable(text: str) -> str:
 
 
 class LibraryDetails(QScrollArea):
-    """`load_wanted(path)`, `unload_wanted()`, `show_wanted(path)` (in the file manager), `remove_wanted(path)`."""
+    """`load_wanted(path)`, `unload_wanted()`, `show_wanted(path)` (in the file manager),
+    `remove_wanted(path)`.
+    """
 
     load_wanted = Signal(str)
     unload_wanted = Signal()
@@ -57,7 +70,12 @@ class LibraryDetails(QScrollArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.name, self.trouble, self.memory, self.speed = _label("heading"), _label("danger"), _label(), _label("muted")
+        self.name, self.trouble, self.memory, self.speed = (
+            _label("heading"),
+            _label("danger"),
+            _label(),
+            _label("muted"),
+        )
         self.load = QPushButton("Load")
         self.load.setProperty("tone", "primary")
         self.load.clicked.connect(self._load)
@@ -127,13 +145,19 @@ class LibraryDetails(QScrollArea):
         self.memory.style().polish(self.memory)
         self.memory.setVisible(fit is not None)
         speed = speed_text(fit)
-        self.speed.setText(f"It will write about {speed.removeprefix('≈ ')}, estimated from this machine's memory." if speed else "")
+        self.speed.setText(
+            f"It will write about {speed.removeprefix('≈ ')}, estimated from this machine's memory."
+            if speed
+            else ""
+        )
         self.speed.setVisible(bool(speed))
 
     def _show_loaded(self) -> None:
         loaded = self._is_loaded()
         self.load.setText("Unload" if loaded else "Load")
-        self.load.setEnabled(self._entry is not None and not self._entry.trouble and self._session.state != "loading")
+        self.load.setEnabled(
+            self._entry is not None and not self._entry.trouble and self._session.state != "loading"
+        )
 
     def _settings_changed(self, cls: type[Settings]) -> None:
         if cls is LoadSettings:  # which chat template is used
@@ -162,8 +186,10 @@ class LibraryDetails(QScrollArea):
             bits = f"{info.bits_per_weight:.3g} bits"
             given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
             facts = [
-                ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, {info.layers} layers"),
-                ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})" if info.quantisation else bits),
+                ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, "
+                    f"{info.layers} layers"),
+                ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})"
+                if info.quantisation else bits),
                 ("Size", size_text(info.size)),
                 ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
                 ("Licence", info.licence or "not stated"),
@@ -174,7 +200,11 @@ class LibraryDetails(QScrollArea):
         return self._entry.path if self._entry is not None else ""
 
     def _is_loaded(self) -> bool:
-        return self._entry is not None and self._session.model is not None and self._session.model.path == self._entry.path
+        return (
+            self._entry is not None
+            and self._session.model is not None
+            and self._session.model.path == self._entry.path
+        )
 
     def _load(self) -> None:
         if self._is_loaded():

@@ -1,4 +1,6 @@
-"""The library's first page: search, filter and folders above, the table with its details below, and what goes on at the foot."""
+"""The library's first page: search, filter and folders above, the table with its details below, and what
+goes on at the foot.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,10 @@ _NARROW = 80
 
 
 class LibraryPage(QWidget):
-    """Shows `models`; the deeds are told: `load_wanted(path)`, `unload_wanted()`, `stop_wanted()`, `show_wanted(path)`,
-    `remove_wanted(path)`, `folder_add_wanted()`, `folder_remove_wanted(folder)`, `file_wanted()`, `refresh_wanted()`,
-    `restore_wanted()` (removed models again)."""
+    """Shows `models`; the deeds are told: `load_wanted(path)`, `unload_wanted()`, `stop_wanted()`,
+    `show_wanted(path)`, `remove_wanted(path)`, `folder_add_wanted()`, `folder_remove_wanted(folder)`,
+    `file_wanted()`, `refresh_wanted()`, `restore_wanted()` (removed models again).
+    """
 
     load_wanted = Signal(str)
     unload_wanted = Signal()
@@ -174,14 +177,19 @@ class LibraryPage(QWidget):
     def apply_filter(self) -> None:
         """Show the models that match what was typed and chosen."""
         chosen = self.source.currentText()
-        self.models.show_matching(self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models)
+        self.models.show_matching(
+            self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models
+        )
         shown, all_ = self.models.rowCount(), self.models.count
         self._tables.setCurrentWidget(self.table if shown else self.nothing)
         self.nothing.setText(NO_MATCH if all_ else "Looking for models…" if self._searching else EMPTY)
         self._tell_count(shown, all_)
 
     def show_searching(self, searching: bool) -> None:
-        """Whether models are being looked for. At the end one is selected, the loaded one where it is there."""
+        """Whether models are being looked for.
+
+        At the end one is selected, the loaded one where it is there.
+        """
         self._searching = searching
         self.apply_filter()
         if not searching and self.models.rowCount() and not self.table.path():
@@ -250,12 +258,20 @@ class LibraryPage(QWidget):
         if own:
             menu.addSection("Remove")
             for folder in own:
-                shown = self.fontMetrics().elidedText(folder, Qt.TextElideMode.ElideMiddle, 420).replace("&", "&&")
-                menu.addAction(f"Remove {shown}").triggered.connect(partial(self.folder_remove_wanted.emit, folder))
+                shown = (
+                    self.fontMetrics()
+                    .elidedText(folder, Qt.TextElideMode.ElideMiddle, 420)
+                    .replace("&", "&&")
+                )
+                menu.addAction(f"Remove {shown}").triggered.connect(
+                    partial(self.folder_remove_wanted.emit, folder)
+                )
         hidden = len(self._session.preferences.hidden_models)
         if hidden:
             menu.addSeparator()
-            menu.addAction(f"Show {hidden} removed model{'' if hidden == 1 else 's'} again", self.restore_wanted.emit)
+            menu.addAction(
+                f"Show {hidden} removed model{'' if hidden == 1 else 's'} again", self.restore_wanted.emit
+            )
 
     # -- room
 
@@ -273,7 +289,9 @@ class LibraryPage(QWidget):
     def _arrange(self) -> None:
         wide = self.width() >= self.fontMetrics().averageCharWidth() * _WIDE
         narrow = self.width() < self.fontMetrics().averageCharWidth() * _NARROW
-        self._top.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        self._top.setDirection(
+            QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
+        )
         wanted = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if self.split.orientation() != wanted:
             self.split.setOrientation(wanted)

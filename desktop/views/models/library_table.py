@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QKeyEvent, QPainter, QPalette, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
 
 from desktop.items.models.library import (
     ARCHITECTURE,
@@ -30,16 +38,31 @@ from desktop.views.layout.bidi import isolated
 __all__ = ["LibraryTable"]
 
 _SAMPLES = (
-    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", "Too large, 123.4 GB", "≈ 1,200 tokens/s", "123.4 GB", "Q4_K_M, Q6_K", "16.0",
-    "1,048,576", "qwen3moe 235 B", "Safetensors", "Yes", "Apache-2.0", "Hugging Face cache",
+    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", "Too large, 123.4 GB", "≈ 1,200 tokens/s", "123.4 GB",
+    "Q4_K_M, Q6_K", "16.0", "1,048,576", "qwen3moe 235 B", "Safetensors", "Yes", "Apache-2.0",
+    "Hugging Face cache",
 )  # fmt: skip
 """What each column has room for, besides its own name."""
 _SHORT_NAME = "Mistral-Small-24B"
 """The room that the name keeps at least."""
 _WITH_WHOLE_NAMES = 3
 """Where so many of the others find room beside it, the name has its whole room."""
-_BY_IMPORTANCE = (MEMORY, SIZE, SPEED, QUANTISATION, CONTEXT, ARCHITECTURE, WHERE, LICENCE, FORMAT, BITS, TEMPLATE)
-"""Where there is no room for all columns the last of these leave first: the details beside the table have all of it."""
+_BY_IMPORTANCE = (
+    MEMORY,
+    SIZE,
+    SPEED,
+    QUANTISATION,
+    CONTEXT,
+    ARCHITECTURE,
+    WHERE,
+    LICENCE,
+    FORMAT,
+    BITS,
+    TEMPLATE,
+)
+"""Where there is no room for all columns the last of these leave first: the details beside the table have
+all of it.
+"""
 _MARGIN = 9
 _TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.PlaceholderText}
 
@@ -47,10 +70,13 @@ _TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.P
 class _Cells(QStyledItemDelegate):
     """Draws a cell as one elided text in the colour of its tone, which the words tell as well.
 
-    The style's own drawing asks the model nine questions a cell and runs the style sheet for each: a frame took twice its time.
+    The style's own drawing asks the model nine questions a cell and runs the style sheet for each: a frame
+    took twice its time.
     """
 
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
         palette: QPalette = option.palette
         selected = bool(option.state & QStyle.StateFlag.State_Selected)
         if selected:
@@ -61,8 +87,11 @@ class _Cells(QStyledItemDelegate):
         if selected:
             colour = palette.color(QPalette.ColorRole.HighlightedText)
         else:
-            # the application's own colours: a style sheet makes a paler one of the view's for places that are empty
-            colour = QGuiApplication.palette().color(_TONES.get(index.data(TONE_ROLE), QPalette.ColorRole.Text))
+            # the application's own colours: a style sheet makes a paler one of the view's for places that are
+            # empty
+            colour = QGuiApplication.palette().color(
+                _TONES.get(index.data(TONE_ROLE), QPalette.ColorRole.Text)
+            )
         painter.setPen(colour)
         room = option.rect.adjusted(_MARGIN, 0, -_MARGIN, 0)
         shown = option.fontMetrics.elidedText(text, Qt.TextElideMode.ElideMiddle, room.width())
@@ -72,8 +101,8 @@ class _Cells(QStyledItemDelegate):
 class LibraryTable(QTableView):
     """One model is selected at a time.
 
-    `selected(path)` ("" for none), `activated_model(path)` for Enter and a double click, `menu_wanted(path, point)` with a
-    global point, `remove_wanted(path)` for Delete.
+    `selected(path)` ("" for none), `activated_model(path)` for Enter and a double click,
+    `menu_wanted(path, point)` with a global point, `remove_wanted(path)` for Delete.
     """
 
     selected = Signal(str)
@@ -107,7 +136,9 @@ class LibraryTable(QTableView):
         header.setMinimumSectionSize(1)
         header.sectionResized.connect(self._resized)
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
-        self.selectionModel().currentRowChanged.connect(lambda now, _before: self.selected.emit(self._path(now)))
+        self.selectionModel().currentRowChanged.connect(
+            lambda now, _before: self.selected.emit(self._path(now))
+        )
         self.doubleClicked.connect(lambda index: self.activated_model.emit(self._path(index)))
         models.modelAboutToBeReset.connect(self._remember)
         models.modelReset.connect(self._recall)
@@ -163,7 +194,9 @@ class LibraryTable(QTableView):
             self.scrollTo(self._models.index(row, 0))
 
     def choose_row(self, row: int) -> None:
-        """As `selectRow`, which finds no column where the table is mirrored: without scrolling to the side."""
+        """As `selectRow`, which finds no column where the table is mirrored: without scrolling to the
+        side.
+        """
         edge = self.viewport().width() - 1 if self.isRightToLeft() else 0
         self.setCurrentIndex(self._models.index(row, max(0, self.horizontalHeader().logicalIndexAt(edge))))
 
@@ -171,7 +204,9 @@ class LibraryTable(QTableView):
         self._was = self.path()
 
     def _recall(self) -> None:
-        """Other rows are shown: the same model stays selected, as long as it is among them, and the list stays where it was."""
+        """Other rows are shown: the same model stays selected, as long as it is among them, and the list
+        stays where it was.
+        """
         row = self._models.row_of(self._was) if self._was else -1
         if row >= 0:
             place = self.verticalScrollBar().value()
@@ -196,10 +231,17 @@ class LibraryTable(QTableView):
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         """The same deeds as beside the table."""
-        index = self.indexAt(event.pos()) if event.reason() == QContextMenuEvent.Reason.Mouse else self.currentIndex()
+        index = (
+            self.indexAt(event.pos())
+            if event.reason() == QContextMenuEvent.Reason.Mouse
+            else self.currentIndex()
+        )
         if self._path(index):
             at = self.viewport().mapToGlobal(self.visualRect(index).center())
-            self.menu_wanted.emit(self._path(index), event.globalPos() if event.reason() == QContextMenuEvent.Reason.Mouse else at)
+            self.menu_wanted.emit(
+                self._path(index),
+                event.globalPos() if event.reason() == QContextMenuEvent.Reason.Mouse else at,
+            )
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the text size."""

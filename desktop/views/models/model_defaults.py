@@ -29,7 +29,11 @@ MAX_TEMPLATE_BYTES = 1 << 20
 def advice_text(values: Sequence[tuple[str, Any]]) -> str:
     """Sampler values for people: "temperature 0.6, top K 20"."""
     labels = {field.name: setting_info(field).label for field in dataclasses.fields(SamplerSettings)}
-    return ", ".join(f"{labels[name][:1].lower()}{labels[name][1:]} {_value_text(value)}" for name, value in values if name in labels)
+    return ", ".join(
+        f"{labels[name][:1].lower()}{labels[name][1:]} {_value_text(value)}"
+        for name, value in values
+        if name in labels
+    )
 
 
 def _value_text(value: Any) -> str:
@@ -107,11 +111,21 @@ class ModelDefaults(QWidget):
         advised = self._entry.info.defaults
         kept = self._session.preferences.kept(path, SamplerSettings)
         used = self._session.settings(Behaviour).makers_advice
-        sentences = [f"Its makers advise: {advice_text(advised)}." if advised else "Its makers advise no sampling settings."]
+        sentences = [
+            f"Its makers advise: {advice_text(advised)}."
+            if advised
+            else "Its makers advise no sampling settings."
+        ]
         if advised:
-            sentences.append("This is used when the model is loaded." if used else "This is not used: it is switched off under Behaviour.")
+            sentences.append(
+                "This is used when the model is loaded."
+                if used
+                else "This is not used: it is switched off under Behaviour."
+            )
         if kept:
-            sentences.append(f"Sampling kept for this model, which comes first: {advice_text(list(kept.items()))}.")
+            sentences.append(
+                f"Sampling kept for this model, which comes first: {advice_text(list(kept.items()))}."
+            )
         self.advice.setText(" ".join(sentences))
         self.use_advice.setVisible(bool(advised) and not used and kept != dict(advised))
         self.forget_advice.setVisible(bool(kept))
@@ -138,13 +152,17 @@ class ModelDefaults(QWidget):
 
     def _ask_for_template(self) -> None:
         kinds = "Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)"
-        ask_open(self, "Take a chat template from a file", lambda chosen: self.take_template(chosen[0]), kinds)
+        ask_open(
+            self, "Take a chat template from a file", lambda chosen: self.take_template(chosen[0]), kinds
+        )
 
     def take_template(self, path: Path) -> None:
         """Keep the text of a file as the model's chat template."""
         try:
             if path.stat().st_size > MAX_TEMPLATE_BYTES:
-                self.told.emit(f"{path.name} is too large for a chat template (more than 1 MB); choose another file.")
+                self.told.emit(
+                    f"{path.name} is too large for a chat template (more than 1 MB); choose another file."
+                )
                 return
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):

@@ -1,4 +1,6 @@
-"""The button with the model's name, and its menu: models used or found before, and the ways to get another one."""
+"""The button with the model's name, and its menu: models used or found before, and the ways to get another
+one.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
 
 
 class ModelPicker(QToolButton):
-    """Shows the loaded model; the menu asks for entries with `entries_wanted()` when it opens, answered by `show_entries`.
+    """Shows the loaded model; the menu asks for entries with `entries_wanted()` when it opens, answered by
+    `show_entries`.
 
-    `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`, `starter_requested()`, `unload_requested()`.
-    `device_chosen(value)` of those that `show_devices` shows.
+    `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`,
+    `starter_requested()`, `unload_requested()`. `device_chosen(value)` of those that `show_devices` shows.
     """
 
     entries_wanted = Signal()
@@ -128,7 +131,11 @@ class ModelPicker(QToolButton):
         action.setEnabled(not entry.trouble)
         action.setToolTip(entry.trouble or entry.path)
         if entry.trouble:
-            reason = entry.trouble if len(entry.trouble) <= _TROUBLE_CHARACTERS else entry.trouble[: _TROUBLE_CHARACTERS - 1] + "…"
+            reason = (
+                entry.trouble
+                if len(entry.trouble) <= _TROUBLE_CHARACTERS
+                else entry.trouble[: _TROUBLE_CHARACTERS - 1] + "…"
+            )
             action.setText(isolated(f"{entry.name}: {reason}".replace("&", "&&")))
         action.triggered.connect(lambda: self.chosen.emit(entry.path))
         return action

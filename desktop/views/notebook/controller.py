@@ -1,4 +1,6 @@
-"""Between notebooks and the window: the page in the place of transcript and message box, commands, the search, token counts."""
+"""Between notebooks and the window: the page in the place of transcript and message box, commands, the
+search, token counts.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ _OF_CHATS = ("attach", "opening", "prompts", "fork", "previous_variant", "next_v
 
 
 class NotebookController(QObject):
-    """Makes the page when a notebook is opened first. `page` is it; None before that. `actions` are the window's, by name."""
+    """Makes the page when a notebook is opened first.
 
-    def __init__(self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: WindowParts) -> None:
+    `page` is it; None before that. `actions` are the window's, by name.
+    """
+
+    def __init__(
+        self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: WindowParts
+    ) -> None:
         super().__init__(window)
         self._session, self._chat, self._inspector, self._window = session, chat, inspector, window
         self.page: NotebookPage | None = None
@@ -122,18 +129,27 @@ class NotebookController(QObject):
     # -- commands
 
     def handlers(self, of_chats: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-        """The window's commands: in a notebook some do what they do in a chat in its own way, and what was typed is saved first."""
+        """The window's commands: in a notebook some do what they do in a chat in its own way, and what was
+        typed is saved first.
+        """
         own: dict[str, Callable[[NotebookPage], Any]] = {
             "regenerate": lambda page: page.write_again(),
             "continue": lambda page: page.write_on(),
             "find": lambda page: page.finding.open(),
             "copy_reply": self._copy,
-            "origin": lambda page: self._window.origins.open(page.document.message_id, self._window) if page.document else None,
+            "origin": lambda page: (
+                self._window.origins.open(page.document.message_id, self._window) if page.document else None
+            ),
         }
         made = {name: self._either(own.get(name), deed) for name, deed in of_chats.items()}
-        return made | {"new_notebook": self._session.new_notebook, "new_temporary_notebook": self._session.new_temporary_notebook}
+        return made | {
+            "new_notebook": self._session.new_notebook,
+            "new_temporary_notebook": self._session.new_temporary_notebook,
+        }
 
-    def _either(self, own: Callable[[NotebookPage], Any] | None, deed: Callable[[], Any]) -> Callable[[], Any]:
+    def _either(
+        self, own: Callable[[NotebookPage], Any] | None, deed: Callable[[], Any]
+    ) -> Callable[[], Any]:
         def act() -> Any:
             page = self.open_page
             if page is not None:
@@ -144,7 +160,9 @@ class NotebookController(QObject):
 
     def _copy(self, page: NotebookPage) -> None:
         QGuiApplication.clipboard().setText(page.written_text() or page.editor.text())
-        self._chat.banner.show_notice("What was written last was copied." if page.written_text() else "The document was copied.", "info")
+        self._chat.banner.show_notice(
+            "What was written last was copied." if page.written_text() else "The document was copied.", "info"
+        )
 
     def open_hit(self, hit: SearchHit, words_at: Callable[[str, int], str]) -> bool:
         """Show a place that a search found in the open notebook; False where a chat is open."""
@@ -176,5 +194,10 @@ class NotebookController(QObject):
 
     def _on_counted(self, question: int, answer: object) -> None:
         page = self.open_page
-        if question == self._question and page is not None and isinstance(answer, tuple) and not page.editor.streaming:
+        if (
+            question == self._question
+            and page is not None
+            and isinstance(answer, tuple)
+            and not page.editor.streaming
+        ):
             page.bar.show_figures(*answer)

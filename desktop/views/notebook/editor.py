@@ -1,4 +1,6 @@
-"""The text of a notebook: a plain-text editor in a readable column, which a model writes into, with its tokens tinted."""
+"""The text of a notebook: a plain-text editor in a readable column, which a model writes into, with its
+tokens tinted.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QEvent, QMimeData, QPoint, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
+from PySide6.QtGui import (
+    QFocusEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+    QTextCursor,
+)
 from PySide6.QtWidgets import QFrame, QPlainTextEdit
 
 from desktop.items.text.text_units import TokenUnits
@@ -58,7 +69,8 @@ class NotebookEditor(QPlainTextEdit):
         self.look: Look | None = None
         self.mode, self.marked = "", -1
         self._units: TokenUnits | None = None
-        self._low = self._high = 0  # units at the beginning and at the end of the document that the tokens' text shares with it
+        # units at the beginning and at the end of the document that the tokens' text shares with it
+        self._low = self._high = 0
         self.stale = False  # the text was changed since the tokens were given
         self._own = False  # a change of the document comes from here
         self.above = 0  # pixels kept free over the text, for what lies there; `fit` follows
@@ -115,13 +127,18 @@ class NotebookEditor(QPlainTextEdit):
     # -- what the model writes
 
     def begin_stream(self, place: int, joins: bool = False) -> None:
-        """From now on text comes in at `place`, and no keys are taken; `joins`: it is one step with the `replace` before."""
+        """From now on text comes in at `place`, and no keys are taken; `joins`: it is one step with the
+        `replace` before.
+        """
         self._place = self._cursor(place, place)
         self._joins = joins
         self.setTextInteractionFlags(_READ)
 
     def stream(self, text: str) -> None:
-        """The next text. What the reader looks at stays where it is, unless it is the place that is written at."""
+        """The next text.
+
+        What the reader looks at stays where it is, unless it is the place that is written at.
+        """
         cursor = self._place
         if cursor is None:
             return
@@ -143,7 +160,9 @@ class NotebookEditor(QPlainTextEdit):
             bar.setValue(block.firstLineNumber() + (line.lineNumber() if line.isValid() else 0))
         elif at <= last and (below := self.cursorRect(cursor).bottom() - high) > 0:
             end = cursor.position() == self.length
-            bar.setValue(bar.maximum() if end else bar.value() + -(-below // max(1, self.fontMetrics().lineSpacing())))
+            bar.setValue(
+                bar.maximum() if end else bar.value() + -(-below // max(1, self.fontMetrics().lineSpacing()))
+            )
 
     def end_stream(self) -> None:
         """The model has ended: keys are taken again."""
@@ -201,7 +220,11 @@ class NotebookEditor(QPlainTextEdit):
         """What leads from a place of the document to that of the tokens' text."""
         if place < self._low:
             return 0
-        return self._units.length - self.length if self._units is not None and place >= self.length - self._high else None
+        return (
+            self._units.length - self.length
+            if self._units is not None and place >= self.length - self._high
+            else None
+        )
 
     def boxes(self, exposed: QRect) -> list[TokenBox]:
         """The tokens on the lines in a part of the viewport."""
@@ -236,7 +259,12 @@ class NotebookEditor(QPlainTextEdit):
                 continue
             left, right = (float(line.cursorToX(min(at, stop) - base)[0]) for at in (place, end))
             if units.trace.ids[token] != UNKNOWN:
-                area = QRectF(corner.x() + min(left, right), corner.y() + line.y(), max(2.0, abs(right - left)), line.height())
+                area = QRectF(
+                    corner.x() + min(left, right),
+                    corner.y() + line.y(),
+                    max(2.0, abs(right - left)),
+                    line.height(),
+                )
                 found.append(TokenBox(token, area))
             place = end
 
@@ -268,7 +296,11 @@ class NotebookEditor(QPlainTextEdit):
     # -- painting and keys
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        boxes = self.boxes(event.rect()) if self.mode and self._units is not None and self.look is not None else []
+        boxes = (
+            self.boxes(event.rect())
+            if self.mode and self._units is not None and self.look is not None
+            else []
+        )
         if boxes and self.look is not None and self._units is not None:
             ground = self.look.colours.background
             colours = ramp(self.mode or PROBABILITY, ground.lightnessF() < 0.5, ground.name())
@@ -286,7 +318,8 @@ class NotebookEditor(QPlainTextEdit):
         """Keep the text in a column of readable width."""
         column = self.look.column if self.look is not None else 820
         side = max(_LEAST_MARGIN, (self.width() - column) // 2)
-        beside = side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2  # where the scroll bar is
+        # where the scroll bar is
+        beside = side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2
         left, right = (beside, side) if self.isRightToLeft() else (side, beside)
         self.setViewportMargins(left, 12 + self.above, right, 0)
 
@@ -305,7 +338,9 @@ class NotebookEditor(QPlainTextEdit):
         self.token_wanted.emit(-1, False)
 
     def event(self, event: QEvent) -> bool:
-        """While a model writes, undoing is not the window's either: it would take back something that is not seen here."""
+        """While a model writes, undoing is not the window's either: it would take back something that is
+        not seen here.
+        """
         if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
             undoes = event.modifiers() == Qt.KeyboardModifier.ControlModifier and event.key() == Qt.Key.Key_Z
             if undoes or _is_token_key(event):
@@ -341,4 +376,7 @@ class NotebookEditor(QPlainTextEdit):
 
 
 def _is_token_key(event: QKeyEvent) -> bool:
-    return event.key() == Qt.Key.Key_Down and event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier == Qt.KeyboardModifier.AltModifier
+    return (
+        event.key() == Qt.Key.Key_Down
+        and event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier == Qt.KeyboardModifier.AltModifier
+    )

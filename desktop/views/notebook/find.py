@@ -58,7 +58,9 @@ class NotebookFinding(QObject):
             return
         self._show(words, focus=False)
         self._places = self._found()
-        self._at = min(range(len(self._places)), key=lambda place: abs(self._places[place][0] - start), default=-1)
+        self._at = min(
+            range(len(self._places)), key=lambda place: abs(self._places[place][0] - start), default=-1
+        )
         self._select()
 
     def close(self) -> None:
@@ -91,7 +93,10 @@ class NotebookFinding(QObject):
         """The words are others: go to the first place behind the cursor."""
         here = self._editor.textCursor().selectionStart()
         self._places = self._found()
-        self._at = next((place for place, (start, _) in enumerate(self._places) if start >= here), 0 if self._places else -1)
+        self._at = next(
+            (place for place, (start, _) in enumerate(self._places) if start >= here),
+            0 if self._places else -1,
+        )
         self._select()
 
     def _search_again(self) -> None:

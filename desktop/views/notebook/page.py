@@ -27,7 +27,10 @@ _HINT = "Ctrl+Enter lets the model write on from the cursor."
 
 
 class NotebookPage(QWidget):
-    """Shows the open notebook of `session`. `changed()`: the text is another; `restyled()`: theme or text size are."""
+    """Shows the open notebook of `session`.
+
+    `changed()`: the text is another; `restyled()`: theme or text size are.
+    """
 
     changed = Signal()
     restyled = Signal()
@@ -84,7 +87,11 @@ class NotebookPage(QWidget):
     def show_document(self, document: Document | None) -> None:
         """Show a notebook's document, or leave the one that was shown."""
         self.tokens.close()
-        same = document is not None and self.document is not None and document.message_id == self.document.message_id
+        same = (
+            document is not None
+            and self.document is not None
+            and document.message_id == self.document.message_id
+        )
         if not same:
             self._leave()
         self.document = document
@@ -144,7 +151,8 @@ class NotebookPage(QWidget):
 
     def relook(self, percent: int) -> None:
         """Follow theme and text size."""
-        look = make_look(self.font(), 100, TranscriptColours.from_palette(self.palette()))  # the font is scaled already
+        # the font is scaled already
+        look = make_look(self.font(), 100, TranscriptColours.from_palette(self.palette()))
         self.editor.look = dataclasses.replace(look, column=round(COLUMN_WIDTH * max(100, percent) / 100))
         self.editor.setFont(look.text_font)
         self.editor.fit()
@@ -174,7 +182,11 @@ class NotebookPage(QWidget):
         elif editor.streaming:
             self.bar.show_note("The model writes. You can scroll, select and copy meanwhile.")
         elif behind and self._session.state == "idle":
-            words = "1 character behind it stays and is" if behind == 1 else f"{behind:,} characters behind it stay and are"
+            words = (
+                "1 character behind it stays and is"
+                if behind == 1
+                else f"{behind:,} characters behind it stay and are"
+            )
             self.bar.show_note(f"Writes on at the cursor: the {words} not read.")
         else:
             self.bar.show_note(_HINT)
@@ -216,7 +228,12 @@ class NotebookPage(QWidget):
             self._session.stop()
 
     def _begin(
-        self, place: int, joins: bool = False, ids: tuple[int, ...] = (), other_seed: bool = False, trace: TokenTrace | None = None
+        self,
+        place: int,
+        joins: bool = False,
+        ids: tuple[int, ...] = (),
+        other_seed: bool = False,
+        trace: TokenTrace | None = None,
     ) -> bool:
         if self.document is None or self.editor.streaming:
             return False
@@ -254,7 +271,11 @@ class NotebookPage(QWidget):
 
     def written_text(self) -> str:
         """The last written stretch; empty for none."""
-        return self.editor.text_between(self._written[0].position(), self._written[1].position()) if self._written is not None else ""
+        return (
+            self.editor.text_between(self._written[0].position(), self._written[1].position())
+            if self._written is not None
+            else ""
+        )
 
     def write_again(self) -> None:
         """Another stretch in the place of the last one."""
@@ -272,7 +293,9 @@ class NotebookPage(QWidget):
         if start < 0 or trace is None or not self._session.may_write():
             return
         self.editor.replace(start, self.editor.length, head[trace.starts[token] :])
-        if not self._begin(self.editor.length, joins=True, ids=ids, trace=trace.chosen(token, other, self.editor.text())):
+        if not self._begin(
+            self.editor.length, joins=True, ids=ids, trace=trace.chosen(token, other, self.editor.text())
+        ):
             self.editor.undo()
         self.editor.setFocus()
 

@@ -1,4 +1,6 @@
-"""The token inspector of a notebook: the popup of the token under the pointer or at the cursor, and what is chosen in it."""
+"""The token inspector of a notebook: the popup of the token under the pointer or at the cursor, and what
+is chosen in it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _OPEN_MS, _CLOSE_MS = 350, 250
 
 
 class NotebookTokens(QObject):
-    """`branch(int token, str head, tuple ids, object other)`: go on behind `head`, which ends with the alternative `other` of a token,
-    and whose exact ids are `ids` where they are known.
+    """`branch(int token, str head, tuple ids, object other)`: go on behind `head`, which ends with the
+    alternative `other` of a token, and whose exact ids are `ids` where they are known.
     """
 
     branch = Signal(int, str, object, object)
@@ -33,7 +35,10 @@ class NotebookTokens(QObject):
         self.popup = TokenPopup(page, "cut the document here and write on")
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._back)
-        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: ("", frozenset())
+        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: (
+            "",
+            frozenset(),
+        )
         self.renew: Callable[[], None] = lambda: None  # brings the editor's tokens up to its text
         self._shown = self._wanted = -1
         self._timer = QTimer(self)
@@ -58,14 +63,23 @@ class NotebookTokens(QObject):
             token = editor.token_at(place)
         trace = editor.trace
         area = editor.area_of(token) if token >= 0 else None
-        if trace is None or editor.look is None or area is None or area.isEmpty() or trace.ids[token] == UNKNOWN:
+        if (
+            trace is None
+            or editor.look is None
+            or area is None
+            or area.isEmpty()
+            or trace.ids[token] == UNKNOWN
+        ):
             self.close()
             return
         self._shown = self._wanted = token
         editor.mark(token)
         why_not, stops = self._why_not(trace)
         if not why_not and trace.healed(token):
-            why_not = "This token was healed: it took the place of the prompt's last one, and nothing else can stand there."
+            why_not = (
+                "This token was healed: it took the place of the prompt's last one, and nothing else can "
+                "stand there."
+            )
         self.popup.show_token(trace.token(token), why_not, stops, editor.look)
         corner = editor.viewport().mapTo(self._page, area.topLeft())
         area.moveTopLeft(corner)

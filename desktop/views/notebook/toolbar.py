@@ -1,4 +1,6 @@
-"""The bar below a notebook: write on, stop, take back, write again; what the next writing reads, and how long the document is."""
+"""The bar below a notebook: write on, stop, take back, write again; what the next writing reads, and how
+long the document is.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class NotebookBar(QFrame):
         self.show_state(writing=False, stretch=False, busy=False)
 
     def show_state(self, *, writing: bool, stretch: bool, busy: bool) -> None:
-        """`writing`: a model writes here; `busy`: it does elsewhere; `stretch`: there is something written to take back."""
+        """`writing`: a model writes here; `busy`: it does elsewhere; `stretch`: there is something written
+        to take back.
+        """
         had = self.write_button.hasFocus() or self.stop_button.hasFocus()
         self.write_button.setVisible(not writing)
         self.stop_button.setVisible(writing)
@@ -67,7 +71,13 @@ class NotebookBar(QFrame):
 
     def show_figures(self, tokens: int, context: int) -> None:
         """How many tokens the document has, and how many the context holds; 0 where that is not known."""
-        words = f"{tokens:,} / {context:,} tokens" if tokens and context else f"{tokens:,} tokens" if tokens else ""
+        words = (
+            f"{tokens:,} / {context:,} tokens"
+            if tokens and context
+            else f"{tokens:,} tokens"
+            if tokens
+            else ""
+        )
         self.figures.setText(words)
         self.figures.setToolTip("Tokens of the document, and what the context holds" if words else "")
         self.figures.setAccessibleName(f"Document: {words}" if words else "Document")

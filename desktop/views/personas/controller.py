@@ -1,4 +1,6 @@
-"""Between the personas and the window: who answers, shown and chosen in the top bar, and the window in which they are made."""
+"""Between the personas and the window: who answers, shown and chosen in the top bar, and the window in
+which they are made.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,21 @@ class PersonaController(QObject):
     """Owns the persona service, the picker and the window of personas."""
 
     def __init__(
-        self, session: ChatSession, chat: ChatPane, models: ModelController, catalogue: LocalModelsService, window: QWidget
+        self,
+        session: ChatSession,
+        chat: ChatPane,
+        models: ModelController,
+        catalogue: LocalModelsService,
+        window: QWidget,
     ) -> None:
         super().__init__(window)
-        self._session, self._chat, self._models, self._catalogue, self._window = session, chat, models, catalogue, window
+        self._session, self._chat, self._models, self._catalogue, self._window = (
+            session,
+            chat,
+            models,
+            catalogue,
+            window,
+        )
         self.service = PersonaService(session, session.push_undo, self)
         self.picker = PersonaPicker(self._draw)
         self.dialog: PersonasDialog | None = None
@@ -77,7 +90,9 @@ class PersonaController(QObject):
             self.dialog.hide()
 
     def draw(self, number: int, name: str, side: int) -> QPixmap:
-        """The picture of a persona, also of one that was deleted; of somebody who is none, the initials of the name."""
+        """The picture of a persona, also of one that was deleted; of somebody who is none, the initials of
+        the name.
+        """
         if number and number not in self._faces:
             try:
                 self._faces[number] = PersonaStore(self._session.library.database).get(number)
@@ -87,7 +102,11 @@ class PersonaController(QObject):
 
     def offer_model_of(self, number: int) -> None:
         """Offer the model of a persona where another one is loaded."""
-        persona = next((persona for persona in self.service.personas() if persona.id == number), None) if number else None
+        persona = (
+            next((persona for persona in self.service.personas() if persona.id == number), None)
+            if number
+            else None
+        )
         if persona is not None:
             self._offer_model(persona)
 
@@ -96,13 +115,18 @@ class PersonaController(QObject):
         if persona is None or not wanted or (loaded is not None and loaded.path == wanted):
             self._chat.banner.hide_offer(self._offered)
         elif not Path(wanted).exists():
-            sentence = f"The model of {persona.name} is not at {wanted} any more: choose another one under Manage personas."
+            sentence = (
+                f"The model of {persona.name} is not at {wanted} any more: choose another one under Manage "
+                "personas."
+            )
             self._chat.banner.show_notice(sentence, "warning")
         else:
             name = model_name(wanted)
             sentence = f"{persona.name} is meant to be answered by {name}, which is not loaded."
             self._offered = f"Load {name}"
-            self._chat.banner.show_notice(sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(wanted))))
+            self._chat.banner.show_notice(
+                sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(wanted)))
+            )
 
     def _renew(self) -> None:
         self._images.clear()
@@ -126,4 +150,11 @@ class PersonaController(QObject):
         if persona.id not in self._images:
             self._images[persona.id] = self.service.image(persona.id)
         window = self._window
-        return avatar(persona.name, persona.avatar, self._images[persona.id], side, window.devicePixelRatioF(), window.palette())
+        return avatar(
+            persona.name,
+            persona.avatar,
+            self._images[persona.id],
+            side,
+            window.devicePixelRatioF(),
+            window.palette(),
+        )

@@ -19,8 +19,9 @@ Draw = Callable[[int, str, int], QPixmap]
 
 
 class ParticipantsBar(QWidget):
-    """`chosen(name)`: a participant is to speak; `writing_as(name)`: the user is somebody else now; `edit_requested()`: the cast is to
-    be changed. `draw(persona, name, side)` gives a picture. Nothing is shown in a plain chat.
+    """`chosen(name)`: a participant is to speak; `writing_as(name)`: the user is somebody else now;
+    `edit_requested()`: the cast is to be changed. `draw(persona, name, side)` gives a picture. Nothing is
+    shown in a plain chat.
     """
 
     chosen = Signal(str)
@@ -47,8 +48,12 @@ class ParticipantsBar(QWidget):
         self._flow.addWidget(self.user)
         self.hide()
 
-    def show_cast(self, voices: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool) -> None:
-        """Show who takes part; `next_name` answers the next message, `user` is the name the user writes as."""
+    def show_cast(
+        self, voices: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool
+    ) -> None:
+        """Show who takes part; `next_name` answers the next message, `user` is the name the user writes
+        as.
+        """
         self._voices = tuple(voices)
         while len(self.buttons) < len(voices):
             button = QPushButton()
@@ -63,7 +68,9 @@ class ParticipantsBar(QWidget):
             button.setText(f" {_short(voice.name)}")  # the blank keeps the word away from the picture
             button.setToolTip(f"Let {voice.name} speak now, to what you have written" + (
                 "; answers next" if voice.name == next_name else ""))  # fmt: skip
-            button.setAccessibleName(f"Let {voice.name} speak" + (", answers next" if voice.name == next_name else ""))
+            button.setAccessibleName(
+                f"Let {voice.name} speak" + (", answers next" if voice.name == next_name else "")
+            )
             button.setProperty("next", voice.name == next_name)
             button.style().unpolish(button)
             button.style().polish(button)

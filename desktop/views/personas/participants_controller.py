@@ -1,4 +1,6 @@
-"""Between the cast of the open chat and the window: the row of names over the message box, the window of roles, slash commands."""
+"""Between the cast of the open chat and the window: the row of names over the message box, the window of
+roles, slash commands.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ class ParticipantsController(QObject):
     """Owns the row of names; `dialog` is the window of roles while it is open."""
 
     def __init__(
-        self, session: ChatSession, chat: ChatPane, personas: PersonaController, writing: ComposerController, meter: ContextMeter
+        self,
+        session: ChatSession,
+        chat: ChatPane,
+        personas: PersonaController,
+        writing: ComposerController,
+        meter: ContextMeter,
     ) -> None:
         super().__init__(chat)
         self._session, self._chat, self._personas, self._writing = session, chat, personas, writing
@@ -43,7 +50,11 @@ class ParticipantsController(QObject):
         session.roles_changed.connect(self._show)
         session.roles_changed.connect(meter.prompt_changed)
         session.state_changed.connect(self._show_state)
-        for signal in (session.messages.rowsInserted, session.messages.rowsRemoved, session.messages.modelReset):
+        for signal in (
+            session.messages.rowsInserted,
+            session.messages.rowsRemoved,
+            session.messages.modelReset,
+        ):
             signal.connect(self._show)
         prompts = writing.prompts
         prompts.choices |= {"as": lambda: session.roles.own, "next": self._names}
@@ -56,10 +67,13 @@ class ParticipantsController(QObject):
         if self.dialog is not None:
             self.dialog.activateWindow()
             return
-        from desktop.views.personas.participants_dialog import ParticipantsDialog  # read when it is first wanted
+        # read when it is first wanted
+        from desktop.views.personas.participants_dialog import ParticipantsDialog
 
         conversation = self._session.conversation
-        self.dialog = ParticipantsDialog(self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window())
+        self.dialog = ParticipantsDialog(
+            self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window()
+        )
         self.dialog.accepted_roles.connect(lambda roles: self._take(conversation, roles))
         self.dialog.finished.connect(self._closed)
         self.dialog.open()
@@ -104,7 +118,13 @@ class ParticipantsController(QObject):
             except StoreError:  # the session tells of it
                 path = ()
             following = next_voice(roles, voices, said_of(path))
-        self.bar.show_cast(voices, roles.own, roles.user, following.name if following is not None else "", roles.turn == "hand")
+        self.bar.show_cast(
+            voices,
+            roles.own,
+            roles.user,
+            following.name if following is not None else "",
+            roles.turn == "hand",
+        )
         self._show_state(session.state)
         self._personas.picker.show_roles(len(voices))
 

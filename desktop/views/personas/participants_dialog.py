@@ -1,4 +1,6 @@
-"""The window with the cast of a chat: participants in their order, what the model is told of each, the user's names, who answers."""
+"""The window with the cast of a chat: participants in their order, what the model is told of each, the
+user's names, who answers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.store.conversations.participants import LONGEST_NAME, MOST_AUTOMATIC, MOST_PARTICIPANTS, Participant, Roles, name_of
+from desktop.store.conversations.participants import (
+    LONGEST_NAME,
+    MOST_AUTOMATIC,
+    MOST_PARTICIPANTS,
+    Participant,
+    Roles,
+    name_of,
+)
 from desktop.store.conversations.personas import Persona
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
@@ -35,11 +44,17 @@ __all__ = ["ParticipantsDialog"]
 
 Draw = Callable[[int, str, int], QPixmap]
 _TURNS = (("turn", "Each in turn"), ("named", "Whoever was named last"), ("hand", "Whom I choose"))
-_NOTHING = "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few words about them."
+_NOTHING = (
+    "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few "
+    "words about them."
+)
 
 
 class ParticipantsDialog(QDialog):
-    """Edits a copy of `roles`; `accepted_roles(roles)` when OK was pressed. `draw(persona, name, side)` gives a picture."""
+    """Edits a copy of `roles`; `accepted_roles(roles)` when OK was pressed.
+
+    `draw(persona, name, side)` gives a picture.
+    """
 
     accepted_roles = Signal(object)
 
@@ -54,7 +69,9 @@ class ParticipantsDialog(QDialog):
         self.trouble = QLabel()
         self.trouble.setProperty("tone", "muted")
         self.trouble.setWordWrap(True)
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
+        self.buttons = QDialogButtonBox(
+            QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
+        )
         self.buttons.accepted.connect(self._accept)
         self.buttons.rejected.connect(self.reject)
         self._arrange(parent)
@@ -73,7 +90,10 @@ class ParticipantsDialog(QDialog):
         self.menu = QMenu(self.add)
         self.menu.aboutToShow.connect(self._fill_menu)
         self.add.setMenu(self.menu)
-        self.up, self.down = IconButton("chevron-up", "Earlier in the order"), IconButton("chevron-down", "Later in the order")
+        self.up, self.down = (
+            IconButton("chevron-up", "Earlier in the order"),
+            IconButton("chevron-down", "Later in the order"),
+        )
         self.remove = IconButton("trash", "Remove from the chat")
         self.up.clicked.connect(partial(self._move, -1))
         self.down.clicked.connect(partial(self._move, 1))
@@ -142,7 +162,8 @@ class ParticipantsDialog(QDialog):
     def roles(self) -> Roles:
         """The cast as the fields say it now."""
         own = [name_of(name) for name in self.own.text().split(",")]
-        made = replace(self._kept, participants=tuple(self._cast), own=tuple(dict.fromkeys(filter(None, own))),
+        made = replace(self._kept, participants=tuple(self._cast),
+            own=tuple(dict.fromkeys(filter(None, own))),
                        turn=str(self.turn.currentData()), automatic=self.automatic.value())  # fmt: skip
         return replace(made, writing_as=made.writing_as if made.writing_as in made.own else "")
 
@@ -172,7 +193,9 @@ class ParticipantsDialog(QDialog):
         for persona in self._personas.values():
             if persona.id not in here:
                 icon = QIcon(self._draw(persona.id, persona.name, side))
-                self.menu.addAction(icon, persona.name.replace("&", "&&"), partial(self.add_persona, persona)).setIconVisibleInMenu(True)
+                self.menu.addAction(
+                    icon, persona.name.replace("&", "&&"), partial(self.add_persona, persona)
+                ).setIconVisibleInMenu(True)
         if self.menu.actions():
             self.menu.addSeparator()
         self.menu.addAction("Somebody else…", self.add_other)
@@ -213,8 +236,19 @@ class ParticipantsDialog(QDialog):
         own = {name.casefold() for name in self.roles().own}
         if "" in names:
             return "Somebody has no name: write one, or remove the entry."
-        twice = next((self._cast[place].name for place, name in enumerate(names) if name in names[:place] or name in own), "")
-        return f"Two are called {twice}: the model could not tell them apart. Give one of them another name." if twice else ""
+        twice = next(
+            (
+                self._cast[place].name
+                for place, name in enumerate(names)
+                if name in names[:place] or name in own
+            ),
+            "",
+        )
+        return (
+            f"Two are called {twice}: the model could not tell them apart. Give one of them another name."
+            if twice
+            else ""
+        )
 
     # -- what is shown
 
@@ -245,7 +279,11 @@ class ParticipantsDialog(QDialog):
         self.about.blockSignals(True)
         self.about.show_text(found.description)
         self.about.blockSignals(False)
-        told = "Added to the persona's own prompt" if persona is not None else "Who this is, how it speaks, what it wants"
+        told = (
+            "Added to the persona's own prompt"
+            if persona is not None
+            else "Who this is, how it speaks, what it wants"
+        )
         self.about.setPlaceholderText(told)
         self._form.setRowVisible(self.name, there)
         self._form.setRowVisible(self.about, there)

@@ -7,7 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QSizePolicy,
+    QWidget,
+)
 
 from desktop.items.models.local_models import ModelEntry, model_name
 from desktop.store.conversations.personas import Persona
@@ -23,7 +32,10 @@ _LONGEST_NAME, _LONGEST_FACE = 60, 8
 
 
 class PersonaEditor(QWidget):
-    """Shows a persona and what the user makes of it. `edited()` at every change by the user; `trouble(sentence)`."""
+    """Shows a persona and what the user makes of it.
+
+    `edited()` at every change by the user; `trouble(sentence)`.
+    """
 
     edited = Signal()
     trouble = Signal(str)
@@ -45,7 +57,9 @@ class PersonaEditor(QWidget):
         self.choose_picture.clicked.connect(self._ask_picture)
         self.drop_picture.clicked.connect(lambda: self._set_picture(b""))
         self.prompt = GrowingTextEdit("System prompt", least=5, most=14)
-        self.prompt.setPlaceholderText("Who it is and how it writes, for example: You are Ada, a patient teacher of mathematics.")
+        self.prompt.setPlaceholderText(
+            "Who it is and how it writes, for example: You are Ada, a patient teacher of mathematics."
+        )
         self.preset, self.model = self._combo("Sampler preset"), self._combo("Model")
         self._arrange()
         self.name.textEdited.connect(self._on_edit)
@@ -76,7 +90,8 @@ class PersonaEditor(QWidget):
         form.setVerticalSpacing(10)
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for label, field in (("Name", self.name), ("Avatar", line), ("System prompt", self.prompt), ("Sampler preset", self.preset),
+        for label, field in (("Name", self.name), ("Avatar", line), ("System prompt", self.prompt),
+            ("Sampler preset", self.preset),
                              ("Model", self.model)):  # fmt: skip
             form.addRow(label, field)
 
@@ -84,7 +99,11 @@ class PersonaEditor(QWidget):
         """What can be chosen; the present choice stays."""
         preset, model = self.preset.currentData() or "", self.model.currentData() or ""
         self._fill(self.preset, "As it is in the chat", [(name, name) for name in presets])
-        self._fill(self.model, "Whichever is loaded", [(entry.name, entry.path) for entry in models if not entry.trouble])
+        self._fill(
+            self.model,
+            "Whichever is loaded",
+            [(entry.name, entry.path) for entry in models if not entry.trouble],
+        )
         self._pick_both(preset, model)
 
     def _fill(self, combo: QComboBox, nothing: str, choices: Iterable[tuple[str, str]]) -> None:
@@ -114,8 +133,9 @@ class PersonaEditor(QWidget):
     def persona(self) -> Persona:
         """What the fields say."""
         return replace(
-            self._shown, name=" ".join(self.name.text().split()), avatar=self.face.text().strip(), system_prompt=self.prompt.text(),
-            preset=self.preset.currentData() or "", model_path=self.model.currentData() or "",
+            self._shown, name=" ".join(self.name.text().split()), avatar=self.face.text().strip(),
+            system_prompt=self.prompt.text(), preset=self.preset.currentData() or "",
+            model_path=self.model.currentData() or "",
         )  # fmt: skip
 
     def image(self) -> bytes | None:
@@ -145,6 +165,8 @@ class PersonaEditor(QWidget):
     def _draw(self) -> None:
         side = round(self.fontMetrics().height() * 2.4)
         name, face = self.name.text() or "?", self.face.text().strip()
-        self._portrait.setPixmap(avatar(name, face, self._image, side, self.devicePixelRatioF(), self.palette()))
+        self._portrait.setPixmap(
+            avatar(name, face, self._image, side, self.devicePixelRatioF(), self.palette())
+        )
         self._portrait.setAccessibleName("Picture" if self._image else "")
         self.drop_picture.setVisible(bool(self._image))

@@ -1,4 +1,6 @@
-"""The button with the persona of the open chat, and its menu: nobody in particular, all personas, and the way to manage them."""
+"""The button with the persona of the open chat, and its menu: nobody in particular, all personas, and the
+way to manage them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ Draw = Callable[[Persona, int], QPixmap]
 class PersonaPicker(QToolButton):
     """Shows who answers; the menu asks with `entries_wanted()` when it opens, answered by `show_entries`.
 
-    `chosen(id or None)`; `manage_requested()`; `roles_requested()`: who takes part is to be changed. `draw(persona, side)` gives a picture.
+    `chosen(id or None)`; `manage_requested()`; `roles_requested()`: who takes part is to be changed.
+    `draw(persona, side)` gives a picture.
     """
 
     entries_wanted = Signal()
@@ -54,7 +57,10 @@ class PersonaPicker(QToolButton):
         self._show()
 
     def show_roles(self, count: int) -> None:
-        """Show that several take part; 0 is a plain chat. They come before the persona, which cannot be chosen then."""
+        """Show that several take part; 0 is a plain chat.
+
+        They come before the persona, which cannot be chosen then.
+        """
         self._roles = count
         self._show()
 
@@ -70,7 +76,8 @@ class PersonaPicker(QToolButton):
             return
         name = persona.name if persona is not None else ""
         short = name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"
-        self.setText(f" {short}".replace("&", "&&") if short else "")  # the space keeps the words away from the picture
+        # the space keeps the words away from the picture
+        self.setText(f" {short}".replace("&", "&&") if short else "")
         style = Qt.ToolButtonStyle
         self.setToolButtonStyle(style.ToolButtonTextBesideIcon if name else style.ToolButtonIconOnly)
         self.setToolTip(f"{name} answers in this chat" if name else "Choose a persona for this chat")
@@ -88,7 +95,9 @@ class PersonaPicker(QToolButton):
             return
         self._add("No persona", None, present is None, self._plain_icon())
         for persona in personas:
-            self._add(persona.name, persona.id, persona.id == present, QIcon(self._draw(persona, self._side())))
+            self._add(
+                persona.name, persona.id, persona.id == present, QIcon(self._draw(persona, self._side()))
+            )
 
     def _add(self, words: str, persona_id: int | None, checked: bool, icon: QIcon) -> None:
         action = QAction(icon, words.replace("&", "&&"), self._group)
@@ -117,7 +126,8 @@ class PersonaPicker(QToolButton):
         return tinted("persona", colour, colour)
 
     def _paint(self) -> None:
-        self.setIcon(QIcon(self._draw(self._persona, self._side())) if self._persona is not None and not self._roles
+        self.setIcon(QIcon(self._draw(self._persona, self._side())) if self._persona is not None
+            and not self._roles
                      else self._plain_icon())  # fmt: skip
         self.setIconSize(QSize(self._side(), self._side()))
 

@@ -1,4 +1,7 @@
-"""The window of personas: their list, and the one that is edited. What is changed is saved after a pause and when it is left."""
+"""The window of personas: their list, and the one that is edited.
+
+What is changed is saved after a pause and when it is left.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,19 @@ __all__ = ["PersonasDialog"]
 _PAUSE_MS = 600
 _NARROW = 76
 """With fewer average characters than this, the list stands above the editor."""
-_WORDS = "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any chat."
+_WORDS = (
+    "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any "
+    "chat."
+)
 _NONE = "There is no persona yet. Choose “New persona” to make the first."
 _NAME = "New persona"
 
 
 class PersonasDialog(QDialog):
-    """Manages the personas of `service`. The owner tells `show_models`, and connects `banner.undo_requested`."""
+    """Manages the personas of `service`.
+
+    The owner tells `show_models`, and connects `banner.undo_requested`.
+    """
 
     def __init__(self, service: PersonaService, parent: QWidget) -> None:
         super().__init__(parent)
@@ -68,7 +77,9 @@ class PersonasDialog(QDialog):
         self._timer.timeout.connect(self.save)
         self._arrange()
         metrics = self.fontMetrics()
-        self.resize(min(metrics.averageCharWidth() * 110, parent.width()), min(metrics.height() * 34, parent.height()))
+        self.resize(
+            min(metrics.averageCharWidth() * 110, parent.width()), min(metrics.height() * 34, parent.height())
+        )
         self.new.clicked.connect(self._make)
         self.copy.clicked.connect(self._duplicate)
         self.delete.clicked.connect(self._delete)
@@ -158,7 +169,14 @@ class PersonasDialog(QDialog):
 
     def _paint(self, item: QListWidgetItem) -> None:
         persona, side = self._persona(item), round(self.fontMetrics().height() * 1.6)
-        picture = avatar(persona.name, persona.avatar, self._service.image(persona.id), side, self.devicePixelRatioF(), self.palette())
+        picture = avatar(
+            persona.name,
+            persona.avatar,
+            self._service.image(persona.id),
+            side,
+            self.devicePixelRatioF(),
+            self.palette(),
+        )
         icon = QIcon(picture)
         icon.addPixmap(picture, QIcon.Mode.Selected)
         self.list.setIconSize(QSize(side, side))
@@ -242,7 +260,9 @@ class PersonasDialog(QDialog):
         """Beside each other where there is room for both."""
         super().resizeEvent(event)
         narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
-        self._main.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        self._main.setDirection(
+            QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
+        )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc closes it as its button does."""

@@ -1,4 +1,6 @@
-"""The format of a reply and its pattern: examples for each format, a text of its own for each, and what is wrong with it."""
+"""The format of a reply and its pattern: examples for each format, a text of its own for each, and what is
+wrong with it.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,26 @@ from desktop.views.settings.validated_fields import ValidatedFields
 __all__ = ["ConstraintFields"]
 
 _WITHOUT_PATTERN = ("none", "json")
-_LABELS = {"json_schema": "JSON schema", "regex": "Regular expression", "grammar": "Lark grammar", "choices": "The choices, one a line"}
+_LABELS = {
+    "json_schema": "JSON schema",
+    "regex": "Regular expression",
+    "grammar": "Lark grammar",
+    "choices": "The choices, one a line",
+}
 _NO_LABEL = "Pattern"
 _PLACEHOLDERS = {
     "none": "Replies are free.",
     "json": "Any JSON; it needs no pattern.",
-    "json_schema": '{\n  "type": "object",\n  "properties": {"name": {"type": "string"}},\n  "required": ["name"]\n}',
+    "json_schema": '{\n  "type": "object",\n  "properties": {"name": {"type": "string"}},\n'
+    '  "required": ["name"]\n}',
     "regex": r"[A-Z][a-z]+( [A-Z][a-z]+)*",
     "grammar": 'start: "yes" | "no"',
     "choices": "yes\nno\nperhaps",
 }
 _EMPTY = "Write it here or insert an example; until then replies stay as they were."
-_MISSING = "This format has no text: write one or insert an example, else no reply can be written; or choose Free."
+_MISSING = (
+    "This format has no text: write one or insert an example, else no reply can be written; or choose Free."
+)
 _UNTIL = "Until this is right, replies stay as they were."
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "json_schema": (
@@ -102,7 +112,9 @@ class ConstraintFields(ValidatedFields):
         self._fit_row(editor)
 
     def look(self, at_once: bool) -> None:
-        """Have the pair checked; a format without pattern, or one whose pattern is not written yet, needs no check."""
+        """Have the pair checked; a format without pattern, or one whose pattern is not written yet, needs
+        no check.
+        """
         form, pattern = self.values()
         self._fit()
         if form in _WITHOUT_PATTERN:
@@ -131,7 +143,9 @@ class ConstraintFields(ValidatedFields):
         """Each format has a text of its own, so that trying another one costs nothing."""
         if self._format not in _WITHOUT_PATTERN:
             self._texts[self._format] = self._form.wanted("pattern")
-        if form not in _WITHOUT_PATTERN and (form in self._texts or self._format not in (*_WITHOUT_PATTERN, form)):
+        if form not in _WITHOUT_PATTERN and (
+            form in self._texts or self._format not in (*_WITHOUT_PATTERN, form)
+        ):
             self._form.propose("pattern", self._texts.get(form, ""))
 
     def _fit(self) -> None:
@@ -149,5 +163,7 @@ class ConstraintFields(ValidatedFields):
         editor.setEnabled(self._format not in _WITHOUT_PATTERN)
         self._menu.clear()
         for title, text in _EXAMPLES.get(self._format, ()):
-            self._menu.addAction(title).triggered.connect(lambda _checked=False, text=text: editor.box.replace_text(text))
+            self._menu.addAction(title).triggered.connect(
+                lambda _checked=False, text=text: editor.box.replace_text(text)
+            )
         self.examples.setVisible(not self._menu.isEmpty())

@@ -1,4 +1,6 @@
-"""Between the inspector and the session: values and their sources, presets, checks, memory, and what is remembered of the panes."""
+"""Between the inspector and the session: values and their sources, presets, checks, memory, and what is
+remembered of the panes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from desktop.views.settings.preset_bar import PresetBar
 from desktop.views.settings.settings_pane import Inspector
 from desktop.views.settings.validated_fields import CheckedLines, ValidatedFields
 from engine.core import ModelInfo
-from engine.settings import AdapterSettings, CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, Settings, StopSettings
+from engine.settings import (
+    AdapterSettings,
+    CacheSettings,
+    ConstraintSettings,
+    LoadSettings,
+    SamplerSettings,
+    Settings,
+    StopSettings,
+)
 
 __all__ = ["SettingsController"]
 
@@ -30,15 +40,20 @@ class SettingsController(QObject):
     """Shows the settings of `session` in `inspector` and puts what the user changes there in force.
 
     Signals:
-        notice(str sentence, str level, bool undoable): what a preset's deed came to, or that defaults were saved.
-        reload_requested(): the model is to be loaded again, with the settings as they are now.
+        notice(str sentence, str level, bool undoable): what a preset's deed came to, or that defaults were
+        saved. reload_requested(): the model is to be loaded again, with the settings as they are now.
     """
 
     notice = Signal(str, str, bool)
     reload_requested = Signal()
 
     def __init__(
-        self, session: ChatSession, inspector: Inspector, checks: ValidationService, devices: DeviceService, parent: QObject | None = None
+        self,
+        session: ChatSession,
+        inspector: Inspector,
+        checks: ValidationService,
+        devices: DeviceService,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._inspector, self._devices = session, inspector, devices
@@ -49,7 +64,9 @@ class SettingsController(QObject):
         self.preset_bar = PresetBar(self.presets)
         self.memory = MemoryLine()
         self.reload_strips = {cls: ReloadStrip() for cls in MODEL_SETTINGS}
-        inspector.set_extra(SamplerSettings, self.preset_bar, words="presets save rename delete import export")
+        inspector.set_extra(
+            SamplerSettings, self.preset_bar, words="presets save rename delete import export"
+        )
         inspector.set_extra(CacheSettings, self.memory, below=True)
         for cls, strip in self.reload_strips.items():
             inspector.set_extra(cls, strip, below=True)
@@ -63,7 +80,8 @@ class SettingsController(QObject):
         )
         self._unshown = set(forms)
         self._connect()
-        QTimer.singleShot(0, self, self._show_unshown)  # a start opens a conversation first, which shows most of them
+        # a start opens a conversation first, which shows most of them
+        QTimer.singleShot(0, self, self._show_unshown)
 
     def _connect(self) -> None:
         session, inspector = self._session, self._inspector
@@ -116,18 +134,24 @@ class SettingsController(QObject):
             strip.show_needed(used is not None and session.settings(cls) not in used)
 
     def _estimate(self, settings: CacheSettings) -> None:
-        self.memory.show_estimate(self._session.model, settings, self._session.settings(LoadSettings), self._devices.usable)
+        self.memory.show_estimate(
+            self._session.model, settings, self._session.settings(LoadSettings), self._devices.usable
+        )
 
     def _preview_context(self, name: str, tokens: Any) -> None:
         if name == "context_length":
             self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))
 
     def _follow_conversation(self) -> None:
-        """What was typed for one conversation and is not good yet waits there, and does not follow into another one."""
+        """What was typed for one conversation and is not good yet waits there, and does not follow into
+        another one.
+        """
         before, self._conversation = self._conversation, self._session.conversation
         if before != self._conversation:
             forms = self._inspector.forms
-            self._unfinished[before] = {cls: taken for cls, form in forms.items() if (taken := form.take_proposals())}
+            self._unfinished[before] = {
+                cls: taken for cls, form in forms.items() if (taken := form.take_proposals())
+            }
             for cls, proposals in self._unfinished.pop(self._conversation, {}).items():
                 self._show_values(cls)
                 forms[cls].put_proposals(proposals)

@@ -23,10 +23,13 @@ class _WheelGuard(QObject):
 
 
 class Editor(QWidget):
-    """A control for one setting. `edited` carries the new value when the user made it, never when the program did.
+    """A control for one setting.
+
+    `edited` carries the new value when the user made it, never when the program did.
 
     `typed` carries what a text would be now, at every key; `edited` follows when the user pauses or leaves.
-    `beside` is a part that belongs on the line of the label; `labelled` is true when the control shows the label itself.
+    `beside` is a part that belongs on the line of the label; `labelled` is true when the control shows the
+    label itself.
     """
 
     edited = Signal(object)

@@ -13,7 +13,15 @@ from desktop.views.settings.editor import Editor
 from desktop.views.settings.folder_list_editor import FolderListEditor
 from desktop.views.settings.number_editor import NumberEditor
 from desktop.views.settings.order_editor import OrderEditor
-from desktop.views.settings.text_editors import IdsEditor, LineEditor, LinesEditor, OptionalNumberEditor, TextEditor, escape, unescape
+from desktop.views.settings.text_editors import (
+    IdsEditor,
+    LineEditor,
+    LinesEditor,
+    OptionalNumberEditor,
+    TextEditor,
+    escape,
+    unescape,
+)
 from engine.settings import SettingInfo
 
 __all__ = ["Editor", "escape", "make_editor", "unescape"]

@@ -1,4 +1,6 @@
-"""A settings dataclass as a form: one row a field under the headings of its groups, each telling where its value comes from."""
+"""A settings dataclass as a form: one row a field under the headings of its groups, each telling where its
+value comes from.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ __all__ = ["SettingsForm"]
 class SettingsForm(QWidget):
     """The rows of settings class `cls`, at first with the `advanced` ones or without.
 
-    `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset button was
-    pressed; the owner answers with `show_values`. `typed(name, value)` tells of every key and every step of a slider. Fields that
-    were put on hold tell `proposed(name, value)` instead, at every key and `at_leisure` (a third argument) when the user pauses or
-    leaves; `accept` makes `changed` of it, `refuse` does not. What was proposed stays in the editor until either, or until the value
-    itself is another one. `values_shown` after each `show_values`.
+    `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset
+    button was pressed; the owner answers with `show_values`. `typed(name, value)` tells of every key and
+    every step of a slider. Fields that were put on hold tell `proposed(name, value)` instead, at every key
+    and `at_leisure` (a third argument) when the user pauses or leaves; `accept` makes `changed` of it,
+    `refuse` does not. What was proposed stays in the editor until either, or until the value itself is
+    another one. `values_shown` after each `show_values`.
 
-    A row is made when it is to be seen in a form that was not hidden, or asked for: `row_made(name)` tells of it.
+    A row is made when it is to be seen in a form that was not hidden, or asked for: `row_made(name)` tells of
+    it.
     """
 
     changed = Signal(str, object)
@@ -67,7 +71,9 @@ class SettingsForm(QWidget):
             self._fields[field.name] = FormField(field.name, setting_info(field), kinds[field.name], words)
         for group in dict.fromkeys(field.info.group for field in self._fields.values()):
             heading = self._heading(group) if group else None
-            self._sections.append((heading, [field for field in self._fields.values() if field.info.group == group]))
+            self._sections.append(
+                (heading, [field for field in self._fields.values() if field.info.group == group])
+            )
 
     def _make(self, field: FormField) -> Row:
         """The row of a field in its place, with its value."""
@@ -111,8 +117,9 @@ class SettingsForm(QWidget):
     ) -> None:
         """Show the fields of `settings`.
 
-        `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a reset goes back to where a
-        conversation has its own (the program's defaults when it is left out). `levels` has what `SettingsLayers.origins` says.
+        `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a
+        reset goes back to where a conversation has its own (the program's defaults when it is left out).
+        `levels` has what `SettingsLayers.origins` says.
         """
         before, self.shown = self.shown, settings
         defaults = self.cls()
@@ -124,7 +131,12 @@ class SettingsForm(QWidget):
                 if field.row is not None:
                     field.row.editor.set_value(value)
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
-            field.tell_source(source, value != getattr(defaults, name), changed, levels.get(name, ()) if levels is not None else ())
+            field.tell_source(
+                source,
+                value != getattr(defaults, name),
+                changed,
+                levels.get(name, ()) if levels is not None else (),
+            )
             if field.row is not None:
                 field.row.editor.show_context(settings)
         self._arrange()
@@ -132,7 +144,10 @@ class SettingsForm(QWidget):
 
     def values(self) -> Settings:
         """What the form shows. Raises `BadSetting` when the engine refuses a value."""
-        shown = {name: self.wanted(name) if field.row is None else field.row.editor.value() for name, field in self._fields.items()}
+        shown = {
+            name: self.wanted(name) if field.row is None else field.row.editor.value()
+            for name, field in self._fields.items()
+        }
         return self.cls(**shown)
 
     def finish(self) -> None:
@@ -170,7 +185,9 @@ class SettingsForm(QWidget):
                 self.changed.emit(name, value)
 
     def take_proposals(self) -> dict[str, Any]:
-        """What was proposed and is neither accepted nor dropped; the editors show the values themselves again."""
+        """What was proposed and is neither accepted nor dropped; the editors show the values themselves
+        again.
+        """
         taken = dict(self._proposals)
         for name in taken:
             self._forget(name)
@@ -214,12 +231,17 @@ class SettingsForm(QWidget):
     # -- which rows are seen
 
     def set_advanced(self, shown: bool) -> None:
-        """Show advanced fields too; those that have another value than the program's default are always shown."""
+        """Show advanced fields too; those that have another value than the program's default are always
+        shown.
+        """
         self._advanced = shown
         self._arrange(settled=True)
 
     def set_query(self, words: list[str]) -> bool:
-        """Show only rows with all these words; none shows the usual ones. Returns whether there is a row to show."""
+        """Show only rows with all these words; none shows the usual ones.
+
+        Returns whether there is a row to show.
+        """
         self._query = words
         self._called = ""
         for row in self._made():
@@ -227,7 +249,9 @@ class SettingsForm(QWidget):
         return self._arrange(settled=True)
 
     def call(self, name: str) -> QWidget | None:
-        """Show the row of a field until the next search, advanced or not; returns it, or what took its place."""
+        """Show the row of a field until the next search, advanced or not; returns it, or what took its
+        place.
+        """
         self._called = name
         if not self._fields[name].replaced:
             row = self.row(name)
@@ -241,7 +265,8 @@ class SettingsForm(QWidget):
         return self._fields[name].replaced
 
     def add_extra(self, widget: QWidget, below: bool, replaces: Sequence[str] = (), words: str = "") -> None:
-        """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row any more.
+        """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row
+        any more.
 
         A search finds the widget by the words of those fields, and by `words`.
         """
@@ -273,7 +298,9 @@ class SettingsForm(QWidget):
             any_row = any_row or bool(seen)
         for widget, replaced, words in self._extras:
             named = bool(words) and all(word in words for word in self._query)
-            found = not self._query or named or any(self._fields[name].matches(self._query) for name in replaced)
+            found = (
+                not self._query or named or any(self._fields[name].matches(self._query) for name in replaced)
+            )
             widget.setVisible(found)
             any_row = any_row or found
         return any_row

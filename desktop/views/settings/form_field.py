@@ -12,9 +12,12 @@ __all__ = ["FormField"]
 
 
 class FormField:
-    """The field `name` of type `kind`. `words` is what else it is called; one that is `replaced` has no row in the form.
+    """The field `name` of type `kind`.
 
-    `row` is None until `make` is called: a row is a dozen widgets, and most fields of a window are not looked at.
+    `words` is what else it is called; one that is `replaced` has no row in the form.
+
+    `row` is None until `make` is called: a row is a dozen widgets, and most fields of a window are not looked
+    at.
     """
 
     def __init__(self, name: str, info: SettingInfo, kind: Any, words: str) -> None:
@@ -35,8 +38,13 @@ class FormField:
             row.show_note(*self._note)
         return row
 
-    def tell_source(self, source: str, own_value: bool, changed: bool, levels: Sequence[tuple[str, Any]]) -> None:
-        """Where the value comes from, as of `Row.tell_source`. `own_value`: it is not the program's default."""
+    def tell_source(
+        self, source: str, own_value: bool, changed: bool, levels: Sequence[tuple[str, Any]]
+    ) -> None:
+        """Where the value comes from, as of `Row.tell_source`.
+
+        `own_value`: it is not the program's default.
+        """
         self.own_value = own_value or changed
         self._source = (source, changed, levels)
         if self.row is not None:

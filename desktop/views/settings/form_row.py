@@ -1,4 +1,6 @@
-"""One setting in a form: its label, where its value comes from, the way back, its editor, and what is wrong with it."""
+"""One setting in a form: its label, where its value comes from, the way back, its editor, and what is
+wrong with it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def value_words(info: SettingInfo, value: Any) -> str:
 
 
 def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:
-    """Every source that sets the value, the one in force first; "" where there is only one besides the program's default."""
+    """Every source that sets the value, the one in force first; "" where there is only one besides the
+    program's default.
+    """
     if len([source for source, _ in levels if source != "default"]) < 2:
         return ""
     lines = [f"{source_words(source)[1]}: {value_words(info, value)}" for source, value in reversed(levels)]
@@ -85,11 +89,15 @@ class Source(QLabel):
         self._cut()
 
     def _cut(self) -> None:
-        self.setText(QFontMetrics(self.font()).elidedText(self._text, Qt.TextElideMode.ElideRight, self.width()))
+        self.setText(
+            QFontMetrics(self.font()).elidedText(self._text, Qt.TextElideMode.ElideRight, self.width())
+        )
 
     def sizeHint(self) -> QSize:
         metrics = QFontMetrics(self.font())
-        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height())
+        return QSize(
+            min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height()
+        )
 
     def minimumSizeHint(self) -> QSize:
         return QSize(QFontMetrics(self.font()).averageCharWidth() * 4, super().minimumSizeHint().height())
@@ -105,7 +113,9 @@ class Source(QLabel):
 
 
 class Row(QWidget):
-    """Label, source, reset button and editor of one field, also called `words`; below them what is wrong with what was typed."""
+    """Label, source, reset button and editor of one field, also called `words`; below them what is wrong
+    with what was typed.
+    """
 
     def __init__(self, info: SettingInfo, kind: Any, words: str = "") -> None:
         super().__init__()
@@ -134,7 +144,8 @@ class Row(QWidget):
             self.body.addWidget(self.editor)
         self.body.addWidget(self.note)
         self._plain = ""
-        self.found: QLabel | None = None  # where else a search found something; made for the first such search
+        # where else a search found something; made for the first such search
+        self.found: QLabel | None = None
 
     def _head(self) -> QHBoxLayout:
         head = QHBoxLayout()
@@ -164,8 +175,8 @@ class Row(QWidget):
     def tell_source(self, source: str, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
         """Show where the value comes from.
 
-        `changed`: it is not what a reset would bring back. `levels` are all sources that set it, lowest first, with their values;
-        where there are several, the tool tip lists them.
+        `changed`: it is not what a reset would bring back. `levels` are all sources that set it, lowest
+        first, with their values; where there are several, the tool tip lists them.
         """
         short, where = source_words(source)
         placed = source.startswith(_NAMED)
@@ -174,7 +185,11 @@ class Row(QWidget):
         below = "the program's default" if source == "saved default" else "the default"
         if len(levels) > 1 and source not in ("saved default", "default"):
             under, value = levels[-2]
-            below = f"{value_words(self.info, value)} ({source_words(under)[1].lower()})" if under != "default" else below
+            below = (
+                f"{value_words(self.info, value)} ({source_words(under)[1].lower()})"
+                if under != "default"
+                else below
+            )
         go_back = f"Click to use {below} in this chat." if placed else f"Click to go back to {below}."
         self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. {go_back}")
         listed = levels_words(self.info, levels)
@@ -196,7 +211,11 @@ class Row(QWidget):
 
     def show_found(self, words: list[str]) -> None:
         """Mark these words in the label, or tell where else they stand; no words end it."""
-        name = self.label.text() if self.label is not None and not self._plain else self._plain or self.info.label
+        name = (
+            self.label.text()
+            if self.label is not None and not self._plain
+            else self._plain or self.info.label
+        )
         found = marked(name, words, self.palette())
         if self.label is not None:
             self._plain = name if found else ""
@@ -210,9 +229,13 @@ class Row(QWidget):
         elsewhere = ""
         if words and any(word not in name.lower() for word in words):
             choices = ", ".join(label for _, label in self.info.choices)
-            others = " ".join(dict.fromkeys(each for each in self.words.split() if any(word in each for word in words)))
+            others = " ".join(
+                dict.fromkeys(each for each in self.words.split() if any(word in each for word in words))
+            )
             places = (self.info.help, choices, f"Other words: {others}" if others else "")
-            elsewhere = next((text for place in places if (text := excerpt(place, words, self.palette()))), "")
+            elsewhere = next(
+                (text for place in places if (text := excerpt(place, words, self.palette()))), ""
+            )
         if self.found is None and elsewhere:
             self.found = QLabel()
             self.found.setProperty("tone", "muted")

@@ -18,13 +18,16 @@ _MOST_SLIDER_STEPS = 1000
 
 
 class _NumberBox(QDoubleSpinBox):
-    """A number box that writes a word for numbers with a meaning: "off" where the setting does nothing, "auto"."""
+    """A number box that writes a word for numbers with a meaning: "off" where the setting does nothing,
+    "auto".
+    """
 
     def __init__(self, info: SettingInfo, decimals: int) -> None:
         super().__init__()
         off = [] if info.neutral is None else [(float(info.neutral), "off")]
         self._words = dict([*off, *((float(number), word) for number, word in info.words)])
-        # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the buttons invisible instead
+        # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the
+        # buttons invisible instead
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.lineEdit().setTextMargins(0, 0, 5, 0)
         self.setKeyboardTracking(False)
@@ -108,7 +111,8 @@ class NumberEditor(Editor):
         self._box.blockSignals(True)
         self._box.setValue(self._low + position * self._step)
         self._box.blockSignals(False)
-        if self._slider is not None and self._slider.isSliderDown():  # while it is dragged only the number follows
+        # while it is dragged only the number follows
+        if self._slider is not None and self._slider.isSliderDown():
             self.typed.emit(self.value())
         else:
             self._tell()

@@ -1,4 +1,6 @@
-"""The editor of an order: a list whose rows are dragged by mouse or moved by keys; rows without effect are grey."""
+"""The editor of an order: a list whose rows are dragged by mouse or moved by keys; rows without effect are
+grey.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _OFF_WORD = "off"
 
 
 def complete_order(given: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str, ...]:
-    """`given` once each, and every name of `usual` that it leaves out behind the one that usually goes before it."""
+    """`given` once each, and every name of `usual` that it leaves out behind the one that usually goes
+    before it.
+    """
     order = [name for name in dict.fromkeys(given) if name in usual]
     for place, name in enumerate(usual):
         if name not in order:
@@ -43,13 +47,17 @@ def complete_order(given: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str,
 class _Delegate(QStyledItemDelegate):
     """Writes "off" at the end of the rows that have no effect."""
 
-    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+    def initStyleOption(
+        self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
         super().initStyleOption(option, index)
         if index.data(_OFF):
             muted = option.palette.color(QPalette.ColorRole.PlaceholderText)
             option.palette.setColor(QPalette.ColorRole.Text, muted)
 
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
         super().paint(painter, option, index)
         if index.data(_OFF):
             palette, place = option.palette, option.rect.adjusted(0, 0, -8, 0)
@@ -95,7 +103,10 @@ class _Rows(QListWidget):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(Qt.Key(event.key()), 0)
-        if step and event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier == Qt.KeyboardModifier.AltModifier:
+        if (
+            step
+            and event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier == Qt.KeyboardModifier.AltModifier
+        ):
             self.move_current(step)
         else:
             super().keyPressEvent(event)
@@ -141,7 +152,9 @@ class _Rows(QListWidget):
 
 
 class OrderEditor(Editor):
-    """All choices of a setting in the user's order; choices that its value leaves out are shown at their usual place."""
+    """All choices of a setting in the user's order; choices that its value leaves out are shown at their
+    usual place.
+    """
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
@@ -152,8 +165,12 @@ class OrderEditor(Editor):
         self.list.setAccessibleName(info.label)
         self.list.setAccessibleDescription("Alt+Up and Alt+Down move the chosen row.")
         self.list.moved.connect(self._tell)
-        self.up = self._button("chevron-up", "Move the chosen step up", "Alt+Up", lambda: self.list.move_current(-1))
-        self.down = self._button("chevron-down", "Move the chosen step down", "Alt+Down", lambda: self.list.move_current(1))
+        self.up = self._button(
+            "chevron-up", "Move the chosen step up", "Alt+Up", lambda: self.list.move_current(-1)
+        )
+        self.down = self._button(
+            "chevron-down", "Move the chosen step down", "Alt+Down", lambda: self.list.move_current(1)
+        )
         self.list.currentRowChanged.connect(self._enable)
         hint = QLabel("Drag a row, or choose it and press Alt+Up or Alt+Down.")
         hint.setProperty("tone", "muted")
@@ -213,7 +230,9 @@ class OrderEditor(Editor):
             item = self.list.item(row)
             off = item.data(_NAME) not in active
             item.setData(_OFF, off)
-            item.setData(Qt.ItemDataRole.AccessibleTextRole, f"{item.text()}, {_OFF_WORD}" if off else item.text())
+            item.setData(
+                Qt.ItemDataRole.AccessibleTextRole, f"{item.text()}, {_OFF_WORD}" if off else item.text()
+            )
 
     def _enable(self) -> None:
         row = self.list.currentRow()

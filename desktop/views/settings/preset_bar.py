@@ -1,4 +1,6 @@
-"""The line of sampler presets above the sampling form: which one is in force, and what can be done with them."""
+"""The line of sampler presets above the sampling form: which one is in force, and what can be done with
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QInputDialog,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.services.settings.presets import PresetService
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
@@ -58,7 +70,9 @@ class PresetBar(QWidget):
         self.update_action = self._action(menu, "Save the changes", self._save_changes)
         self._action(menu, "Save as a new preset…", self._save)
         self.rename_action = self._action(menu, "Rename…", self._rename)
-        self.delete_action = self._action(menu, "Delete", lambda: self._service.delete(self.combo.currentText()))
+        self.delete_action = self._action(
+            menu, "Delete", lambda: self._service.delete(self.combo.currentText())
+        )
         menu.addSeparator()
         self._action(menu, "Import a file…", self._import)
         self._action(menu, "Export as a file…", self._export)
@@ -74,16 +88,24 @@ class PresetBar(QWidget):
         presets = self._service.presets()
         name, changed = self._service.in_force()
         wanted = [preset.name for preset in presets]
-        if wanted != [self.combo.itemText(row) for row in range(self.combo.count()) if self.combo.itemText(row)]:
+        if wanted != [
+            self.combo.itemText(row) for row in range(self.combo.count()) if self.combo.itemText(row)
+        ]:
             self.combo.clear()
             self.combo.addItems([preset.name for preset in presets if preset.built_in])
             own = [preset.name for preset in presets if not preset.built_in]
             if own:
                 self.combo.insertSeparator(self.combo.count())
                 self.combo.addItems(own)
-        self.combo.setCurrentIndex(self.combo.findText(name, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchCaseSensitive) if name else -1)
+        self.combo.setCurrentIndex(
+            self.combo.findText(name, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchCaseSensitive)
+            if name
+            else -1
+        )
         self.state.setText("changed" if changed else "")
-        self.combo.setAccessibleDescription(f"{name}, changed since" if changed else name or "None of the presets")
+        self.combo.setAccessibleDescription(
+            f"{name}, changed since" if changed else name or "None of the presets"
+        )
         mine = any(preset.name == name and not preset.built_in for preset in presets)
         self.update_action.setText(f"Save the changes to “{name}”" if mine else "Save the changes")
         self.update_action.setEnabled(mine and changed)
@@ -116,14 +138,24 @@ class PresetBar(QWidget):
         dialog.open()
 
     def _import(self) -> None:
-        ask_open(self.window(), "Import a preset", lambda chosen: self._service.import_file(chosen[0]), _FILTER)
+        ask_open(
+            self.window(), "Import a preset", lambda chosen: self._service.import_file(chosen[0]), _FILTER
+        )
 
     def _export(self) -> None:
         name = self.combo.currentText() or "My preset"
         name = "".join(c for c in name if c.isalnum() or c in " -_").strip() + ".json"
-        ask_save(self.window(), "Export the preset", name, lambda chosen: self._service.export_file(self._exported(), chosen[0]), _FILTER)
+        ask_save(
+            self.window(),
+            "Export the preset",
+            name,
+            lambda chosen: self._service.export_file(self._exported(), chosen[0]),
+            _FILTER,
+        )
 
     def _exported(self) -> str:
-        """The preset in force as it is saved; "" stands for the values in force, where they are none or changed."""
+        """The preset in force as it is saved; "" stands for the values in force, where they are none or
+        changed.
+        """
         name, changed = self._service.in_force()
         return "" if changed else name

@@ -1,4 +1,6 @@
-"""Finding a setting in the inspector: which words count, how they are marked where they stand, and bringing a row into sight."""
+"""Finding a setting in the inspector: which words count, how they are marked where they stand, and
+bringing a row into sight.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def marked(text: str, words: Sequence[str], palette: QPalette) -> str:
     made, end = [], 0
     for start, behind in found:
         made.append(html.escape(text[end:start]))
-        made.append(f'<span style="color:{colour}; font-weight:600; text-decoration:underline">{html.escape(text[start:behind])}</span>')
+        made.append(
+            f'<span style="color:{colour}; font-weight:600; '
+            f'text-decoration:underline">{html.escape(text[start:behind])}</span>'
+        )
         end = behind
     return "".join([*made, html.escape(text[end:])])
 
@@ -56,13 +61,18 @@ def first_control(widget: QWidget) -> QWidget | None:
     """The first control in `widget` that the keyboard can go to."""
     focusable = Qt.FocusPolicy.TabFocus.value
     candidates = [widget, *widget.findChildren(QWidget)]
-    usable = (each for each in candidates if each.focusPolicy().value & focusable and each.isVisible() and each.isEnabled())
+    usable = (
+        each
+        for each in candidates
+        if each.focusPolicy().value & focusable and each.isVisible() and each.isEnabled()
+    )
     return next((each for each in usable if not isinstance(each, QLabel)), None)
 
 
 def show_in(scroll: QScrollArea, widget: QWidget, control: QWidget | None) -> None:
     """Scroll to `widget`, let it shine, and give the keyboard to `control`."""
-    QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # what was just unfolded has a place now
+    # what was just unfolded has a place now
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
     body = scroll.widget()
     place = widget.mapTo(body, widget.rect().topLeft()) if body is not None else widget.pos()
     bar = scroll.verticalScrollBar()

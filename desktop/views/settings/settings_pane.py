@@ -1,4 +1,6 @@
-"""The right-hand pane: a search, the system prompt and one collapsible group of settings for each entry of PANES."""
+"""The right-hand pane: a search, the system prompt and one collapsible group of settings for each entry of
+PANES.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
@@ -43,8 +55,9 @@ class Inspector(QWidget):
     """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
 
     `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text, inherits)` as of `SystemPromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the
-    button `back` of a narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
+    `system_prompt_changed(text, inherits)` as of `SystemPromptField`; `advanced_changed(shown)`;
+    `save_requested()`; `escaped()` from the button `back` of a narrow window. The owner answers with
+    `show_values`, `show_system_prompt` and `show_advanced`.
     """
 
     changed = Signal(object, str, object)
@@ -134,7 +147,13 @@ class Inspector(QWidget):
         return form
 
     def set_extra(
-        self, cls: type[Settings], widget: QWidget, *, replaces: Sequence[str] = (), below: bool = False, words: str = ""
+        self,
+        cls: type[Settings],
+        widget: QWidget,
+        *,
+        replaces: Sequence[str] = (),
+        below: bool = False,
+        words: str = "",
     ) -> None:
         """Put `widget` above (or `below`) the form of `cls`; the fields that it `replaces` leave the form.
 
@@ -156,13 +175,17 @@ class Inspector(QWidget):
         below: Settings | None = None,
         levels: Mapping[str, Sequence[tuple[str, Any]]] | None = None,
     ) -> None:
-        """Show one settings object and, for each field, where its value comes from, what is below it, and all that set it."""
+        """Show one settings object and, for each field, where its value comes from, what is below it, and
+        all that set it.
+        """
         form = self.forms[type(settings)]
         form.show_values(settings, sources, below, levels)
         own = form.own_values
         self.group(type(settings)).show_note(f"{own} changed" if own else "")
 
-    def show_system_prompt(self, text: str, inherited: str = "", source: str = "", inherits: bool = True) -> None:
+    def show_system_prompt(
+        self, text: str, inherited: str = "", source: str = "", inherits: bool = True
+    ) -> None:
         """Show the own system prompt of the open conversation, and what it has without one."""
         self.prompt_field.show_prompt(text, inherited, source, inherits)
 
@@ -173,7 +196,9 @@ class Inspector(QWidget):
             form.set_advanced(shown)
 
     def reveal(self, cls: type[Settings], name: str) -> None:
-        """Bring the field `name` of a settings class into sight, with the keyboard in its editor; without a name the system prompt."""
+        """Bring the field `name` of a settings class into sight, with the keyboard in its editor; without
+        a name the system prompt.
+        """
         self.query.clear()
         target: QWidget | None = self.prompt_field
         if name:
@@ -209,7 +234,9 @@ class Inspector(QWidget):
         self._scroll.verticalScrollBar().setValue(0)
 
     def finish(self) -> None:
-        """Tell at once what would be told after a pause: before another conversation is opened, or the window closed."""
+        """Tell at once what would be told after a pause: before another conversation is opened, or the
+        window closed.
+        """
         self.prompt.tell()
         for form in self.forms.values():
             form.finish()

@@ -1,4 +1,6 @@
-"""A system prompt with where it comes from: what is inherited stands greyed in the box until there is an own text."""
+"""A system prompt with where it comes from: what is inherited stands greyed in the box until there is an
+own text.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ _EXAMPLE = "How the model should behave, for example: You are a patient teacher.
 
 
 class SystemPromptField(QWidget):
-    """The prompt of a chat or a folder (`what`). `changed(text, inherits)`: the own text when the user pauses or leaves, and whether
-    an empty one takes what is inherited.
+    """The prompt of a chat or a folder (`what`). `changed(text, inherits)`: the own text when the user pauses
+    or leaves, and whether an empty one takes what is inherited.
 
     Only where `can_refuse` there is the choice of no prompt at all in place of an inherited one.
     """
@@ -92,21 +94,38 @@ class SystemPromptField(QWidget):
         own, refused = bool(self.box.text()), not self._inherits and not self.box.text()
         inherited = bool(self._inherited) and not own and not refused
         self.box.setEnabled(not refused)
-        self.box.setPlaceholderText("No system prompt is sent." if refused else self._inherited if inherited else _EXAMPLE)
-        short, phrase = source_words(self._source) if inherited else (f"this {self._what}", "") if own or refused else ("", "")
+        self.box.setPlaceholderText(
+            "No system prompt is sent." if refused else self._inherited if inherited else _EXAMPLE
+        )
+        short, phrase = (
+            source_words(self._source)
+            if inherited
+            else (f"this {self._what}", "")
+            if own or refused
+            else ("", "")
+        )
         self._where.show_text(short)
         self._where.setToolTip(phrase)
         below = f"that of the {self._source}" if self._inherited else "none"
         used = not self._unused.text()
         self.reset.setVisible(used and ((own and bool(self._inherited)) or refused))
-        self.reset.set_face("reset", f"Reset the system prompt to {below}", f"Set in this {self._what}. Click to go back to {below}.")
+        self.reset.set_face(
+            "reset",
+            f"Reset the system prompt to {below}",
+            f"Set in this {self._what}. Click to go back to {below}.",
+        )
         self.none.setVisible(used and self._can_refuse and (refused or inherited))
         self.none.setChecked(refused)
-        self.box.setToolTip(f"{phrase}: write here to have another one in this {self._what}." if inherited else "")
-        self.box.setAccessibleDescription(f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else "")
+        self.box.setToolTip(
+            f"{phrase}: write here to have another one in this {self._what}." if inherited else ""
+        )
+        self.box.setAccessibleDescription(
+            f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else ""
+        )
 
     def _told(self, text: str) -> None:
-        self._inherits = self._inherits or bool(text)  # an own text that is erased later gives way to the inherited one
+        # an own text that is erased later gives way to the inherited one
+        self._inherits = self._inherits or bool(text)
         self._describe()
         self.changed.emit(text, self._inherits)
 

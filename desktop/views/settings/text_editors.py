@@ -13,7 +13,15 @@ from desktop.views.settings.editor import Editor
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.settings import SettingInfo
 
-__all__ = ["IdsEditor", "LineEditor", "LinesEditor", "OptionalNumberEditor", "TextEditor", "escape", "unescape"]
+__all__ = [
+    "IdsEditor",
+    "LineEditor",
+    "LinesEditor",
+    "OptionalNumberEditor",
+    "TextEditor",
+    "escape",
+    "unescape",
+]
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
@@ -30,7 +38,9 @@ def unescape(text: str) -> str:
 
 
 class LineEditor(Editor):
-    """One line of text in a box: read with `parse`, written with `show`; what cannot be read goes back to the last value."""
+    """One line of text in a box: read with `parse`, written with `show`; what cannot be read goes back to
+    the last value.
+    """
 
     def __init__(self, info: SettingInfo, pattern: str, placeholder: str) -> None:
         super().__init__()
@@ -59,7 +69,8 @@ class LineEditor(Editor):
 
     def set_value(self, value: Any) -> None:
         self._value = value
-        if self.value() != value or not self._line.hasFocus():  # else the cursor would jump while the user writes
+        # else the cursor would jump while the user writes
+        if self.value() != value or not self._line.hasFocus():
             self._line.setText(self.show_text(value))
 
     def _finish(self) -> None:

@@ -1,4 +1,6 @@
-"""Fields that only count when the engine finds them good: checked while the user types, with a sentence when they are not."""
+"""Fields that only count when the engine finds them good: checked while the user types, with a sentence
+when they are not.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,15 @@ __all__ = ["ValidatedFields"]
 
 
 class ValidatedFields(QObject):
-    """The fields `names` of `form`, looked at together by the check `kind`; the sentence appears below the last of them.
+    """The fields `names` of `form`, looked at together by the check `kind`; the sentence appears below the
+    last of them.
 
     What was there before stays in force until all of them are good.
     """
 
-    def __init__(self, form: SettingsForm, names: Sequence[str], checks: ValidationService, kind: str) -> None:
+    def __init__(
+        self, form: SettingsForm, names: Sequence[str], checks: ValidationService, kind: str
+    ) -> None:
         super().__init__(form)
         self._form, self._names, self._checks, self._kind = form, tuple(names), checks, kind
         form.hold(self._names)

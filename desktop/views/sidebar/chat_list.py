@@ -1,4 +1,6 @@
-"""The sidebar's list of pinned chats, folders and dated chats: chosen one or several, by mouse and keyboard, and dragged."""
+"""The sidebar's list of pinned chats, folders and dated chats: chosen one or several, by mouse and
+keyboard, and dragged.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,15 @@ from PySide6.QtGui import (
 )  # fmt: skip
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QMenu, QStyle, QTableView, QWidget
 
-from desktop.items.chats.chat_list import CHAT, FOLDER, FOLDER_ROLE, KIND_ROLE, PINNED_ROLE, ChatListModel, dragged
+from desktop.items.chats.chat_list import (
+    CHAT,
+    FOLDER,
+    FOLDER_ROLE,
+    KIND_ROLE,
+    PINNED_ROLE,
+    ChatListModel,
+    dragged,
+)
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.views.sidebar.context_menu import make_menu
 from desktop.views.sidebar.delegate import ChatListDelegate
@@ -137,7 +147,9 @@ class ChatListView(QTableView):
     def chosen(self) -> list[int]:
         """The ids of the chosen chats, in the order of the list."""
         selection = self.selectionModel().selection()
-        ranges = sorted((selection.at(place).top(), selection.at(place).bottom()) for place in range(selection.count()))
+        ranges = sorted(
+            (selection.at(place).top(), selection.at(place).bottom()) for place in range(selection.count())
+        )
         rows = self._chat_list.shown()
         return [row.number for first, last in ranges for row in rows[first : last + 1] if row.kind == CHAT]
 
@@ -213,23 +225,34 @@ class ChatListView(QTableView):
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         by_mouse = event.reason() == QContextMenuEvent.Reason.Mouse
         index = self.indexAt(event.pos()) if by_mouse else self.currentIndex()
-        place = event.globalPos() if by_mouse else self.viewport().mapToGlobal(self.visualRect(index).center())
+        place = (
+            event.globalPos() if by_mouse else self.viewport().mapToGlobal(self.visualRect(index).center())
+        )
         self.menu_for(index).popup(place + QPoint(1, 1))
 
     def menu_for(self, index: QModelIndex) -> QMenu:
-        """The context menu of a row: of all that is chosen, if the row is among it; of the free space for an invalid index."""
+        """The context menu of a row: of all that is chosen, if the row is among it; of the free space for
+        an invalid index.
+        """
         kind, number = index.data(KIND_ROLE), index.data(FOLDER_ROLE) or 0
         chats = self.chosen() if index.isValid() and self.selectionModel().isSelected(index) else []
         if kind == CHAT and index.data(ID_ROLE) not in chats:
             chats = [index.data(ID_ROLE)]
-        pinned = [bool(self._chat_list.index(self._chat_list.row_of(CHAT, chat)).data(PINNED_ROLE)) for chat in chats]
+        pinned = [
+            bool(self._chat_list.index(self._chat_list.row_of(CHAT, chat)).data(PINNED_ROLE))
+            for chat in chats
+        ]
         return make_menu(self, str(kind), number, chats, all(pinned))
 
     # -- the keyboard
 
     def event(self, event: QEvent) -> bool:
         """F2 renames what is chosen here, not the open chat."""
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_F2:
+        if (
+            event.type() == QEvent.Type.ShortcutOverride
+            and isinstance(event, QKeyEvent)
+            and event.key() == Qt.Key.Key_F2
+        ):
             event.accept()
             return True
         return super().event(event)
@@ -238,15 +261,23 @@ class ChatListView(QTableView):
         index, key = self.currentIndex(), event.key()
         kind = index.data(KIND_ROLE)
         mirrored = self.layoutDirection() == Qt.LayoutDirection.RightToLeft
-        inward, outward = (Qt.Key.Key_Left, Qt.Key.Key_Right) if mirrored else (Qt.Key.Key_Right, Qt.Key.Key_Left)
+        inward, outward = (
+            (Qt.Key.Key_Left, Qt.Key.Key_Right) if mirrored else (Qt.Key.Key_Right, Qt.Key.Key_Left)
+        )
         if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self._toggle(index) if kind == FOLDER else self.opened.emit(index.data(ID_ROLE)) if kind == CHAT else None
+            self._toggle(index) if kind == FOLDER else self.opened.emit(
+                index.data(ID_ROLE)
+            ) if kind == CHAT else None
         elif key == Qt.Key.Key_F2:
-            self.begin_rename_folder(index.data(FOLDER_ROLE)) if kind == FOLDER else self.begin_rename(index.data(ID_ROLE) or 0)
+            self.begin_rename_folder(index.data(FOLDER_ROLE)) if kind == FOLDER else self.begin_rename(
+                index.data(ID_ROLE) or 0
+            )
         elif key == Qt.Key.Key_Delete:
             self._delete(index)
         elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):  # of the list, not of the row
-            super().keyPressEvent(QKeyEvent(event.type(), key, event.modifiers() | Qt.KeyboardModifier.ControlModifier))
+            super().keyPressEvent(
+                QKeyEvent(event.type(), key, event.modifiers() | Qt.KeyboardModifier.ControlModifier)
+            )
         elif key == inward and kind == FOLDER:
             if index.data(FOLDER_ROLE) not in self._chat_list.open_folders:
                 self._toggle(index)
@@ -271,7 +302,14 @@ class ChatListView(QTableView):
             return
         rows = self._chat_list.shown()
         here = rows[index.row()]
-        above = next((at for at in range(index.row(), -1, -1) if rows[at].kind == FOLDER and rows[at].depth < here.depth), -1)
+        above = next(
+            (
+                at
+                for at in range(index.row(), -1, -1)
+                if rows[at].kind == FOLDER and rows[at].depth < here.depth
+            ),
+            -1,
+        )
         if above >= 0:
             self._choose(self._chat_list.index(above))
 
@@ -331,7 +369,12 @@ class ChatListView(QTableView):
 
     def _open_held(self) -> None:
         landing = self._landing
-        if landing is not None and landing.folder and not landing.edge and landing.folder not in self._chat_list.open_folders:
+        if (
+            landing is not None
+            and landing.folder
+            and not landing.edge
+            and landing.folder not in self._chat_list.open_folders
+        ):
             self.folder_toggled.emit(landing.folder, True)
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -36,11 +36,20 @@ def _for_chats(menu: QMenu, view: ChatListView, chats: tuple[int, ...], pinned: 
         menu.addAction("Open", lambda: view.opened.emit(chats[0]))
         menu.addAction("Rename\tF2", lambda: view.begin_rename(chats[0]))
     words = "Unpin" if pinned else "Pin"
-    menu.addAction(words if count == 1 else f"{words} {count:,} chats", lambda: view.pin_requested.emit(list(chats), not pinned))
+    menu.addAction(
+        words if count == 1 else f"{words} {count:,} chats",
+        lambda: view.pin_requested.emit(list(chats), not pinned),
+    )
     _folders_into(menu.addMenu("Move to folder"), view, chats)
-    menu.addAction("Export…" if count == 1 else f"Export {count:,} chats…", lambda: view.export_requested.emit(list(chats)))
+    menu.addAction(
+        "Export…" if count == 1 else f"Export {count:,} chats…",
+        lambda: view.export_requested.emit(list(chats)),
+    )
     menu.addSeparator()
-    menu.addAction("Delete\tDel" if count == 1 else f"Delete {count:,} chats\tDel", lambda: view.delete_requested.emit(list(chats)))
+    menu.addAction(
+        "Delete\tDel" if count == 1 else f"Delete {count:,} chats\tDel",
+        lambda: view.delete_requested.emit(list(chats)),
+    )
 
 
 def _folders_into(menu: QMenu, view: ChatListView, chats: tuple[int, ...]) -> None:

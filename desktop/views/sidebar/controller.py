@@ -1,4 +1,6 @@
-"""Between the sidebar and its services: chats, folders and trash on one side, the search and its hits on the other."""
+"""Between the sidebar and its services: chats, folders and trash on one side, the search and its hits on
+the other.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,23 @@ class SidebarController(QObject):
     export_requested = Signal(list)
     folder_settings_requested = Signal(int)
 
-    def __init__(self, chat_list: ChatList, sidebar: Sidebar, chat: ChatPane, places: QSettings, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        chat_list: ChatList,
+        sidebar: Sidebar,
+        chat: ChatPane,
+        places: QSettings,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
-        self._chat_list, self._session, self._sidebar, self._chat, self._places = chat_list, chat_list.session, sidebar, chat, places
-        self.show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool] = lambda hit, words_at: False
+        self._chat_list, self._session, self._sidebar, self._chat, self._places = (
+            chat_list,
+            chat_list.session,
+            sidebar,
+            chat,
+            places,
+        )
+        self.show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool] = lambda *_: False
         opened = str(places.value(_OPEN_FOLDERS) or "")
         chat_list.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
         self._connect_list()
@@ -94,7 +109,8 @@ class SidebarController(QObject):
         self._chat_list.pin(ids, not pinned.issuperset(ids))
 
     def _move(self, ids: Sequence[int], folder: int) -> None:
-        # A pinned chat stays at the top: in its folder it would be out of sight, and that is not what pinning is for.
+        # A pinned chat stays at the top: in its folder it would be out of sight, and that is not what pinning
+        # is for.
         self._chat_list.move(ids, folder or None)
 
     def _move_to_new(self, ids: Sequence[int]) -> None:
@@ -124,12 +140,19 @@ class SidebarController(QObject):
             self._removed(found.name, self._chat_list.remove_folder(folder))
             return
         chats = "One chat is" if count == 1 else f"{count:,} chats are"
-        box = self._question(f"Remove the folder “{found.name}”?", f"{chats} in it. What becomes of {'it' if count == 1 else 'them'}?")
-        keep = box.addButton("Keep the chats" if count > 1 else "Keep the chat", QMessageBox.ButtonRole.AcceptRole)
+        box = self._question(
+            f"Remove the folder “{found.name}”?",
+            f"{chats} in it. What becomes of {'it' if count == 1 else 'them'}?",
+        )
+        keep = box.addButton(
+            "Keep the chats" if count > 1 else "Keep the chat", QMessageBox.ButtonRole.AcceptRole
+        )
         throw = box.addButton("Move to the trash", QMessageBox.ButtonRole.DestructiveRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         keep.clicked.connect(lambda: self._removed(found.name, self._chat_list.remove_folder(folder)))
-        throw.clicked.connect(lambda: self._removed(found.name, self._chat_list.remove_folder(folder, throw_away=True)))
+        throw.clicked.connect(
+            lambda: self._removed(found.name, self._chat_list.remove_folder(folder, throw_away=True))
+        )
         box.setDefaultButton(keep if isinstance(keep, QPushButton) else None)
         box.open()
 
@@ -150,7 +173,9 @@ class SidebarController(QObject):
         """One place up or down among its siblings."""
         found = self._chat_list.rows.folder(folder)
         if found is not None:
-            siblings = [other.id for other in self._chat_list.rows.folders() if other.parent_id == found.parent_id]
+            siblings = [
+                other.id for other in self._chat_list.rows.folders() if other.parent_id == found.parent_id
+            ]
             place = siblings.index(folder) + step
             if 0 <= place < len(siblings):
                 self._chat_list.move_folder(folder, found.parent_id, place)
@@ -171,7 +196,11 @@ class SidebarController(QObject):
 
     def _restore(self, ids: Sequence[int]) -> None:
         if self._chat_list.restore(ids):
-            words = "The chat is back in the list." if len(ids) == 1 else f"{len(ids):,} chats are back in the list."
+            words = (
+                "The chat is back in the list."
+                if len(ids) == 1
+                else f"{len(ids):,} chats are back in the list."
+            )
             self._chat.banner.show_notice(words, "info")
 
     def _delete_for_good(self, ids: Sequence[int]) -> None:
@@ -191,7 +220,13 @@ class SidebarController(QObject):
         box.open()
 
     def _question(self, words: str, more: str) -> QMessageBox:
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", words, QMessageBox.StandardButton.NoButton, self._sidebar.window())
+        box = QMessageBox(
+            QMessageBox.Icon.NoIcon,
+            "Inglenook",
+            words,
+            QMessageBox.StandardButton.NoButton,
+            self._sidebar.window(),
+        )
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText(more)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -205,9 +240,13 @@ class SidebarController(QObject):
         if self._session.open_message(hit.message_id):
             if self.show_in_notebook(hit, self._chat_list.finder.words_at):
                 return
-            message = next((item for item in self._session.messages.items() if item.id == hit.message_id), None)
+            message = next(
+                (item for item in self._session.messages.items() if item.id == hit.message_id), None
+            )
             if message is not None:
-                self._chat.transcript.finding.go_to(hit.message_id, hit.place, self._chat_list.finder.words_at(message.text, hit.place))
+                self._chat.transcript.finding.go_to(
+                    hit.message_id, hit.place, self._chat_list.finder.words_at(message.text, hit.place)
+                )
 
     def _query(self) -> str:
         return self._sidebar.query.text().strip()

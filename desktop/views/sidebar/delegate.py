@@ -28,7 +28,10 @@ DEEPEST_SHOWN = 6
 
 
 class ChatListDelegate(QStyledItemDelegate):
-    """Every row is equally high. `opened` is the chat that the window shows; `target` the row a drag would fall on."""
+    """Every row is equally high.
+
+    `opened` is the chat that the window shows; `target` the row a drag would fall on.
+    """
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -72,7 +75,8 @@ class ChatListDelegate(QStyledItemDelegate):
         small.setPointSizeF(option.font.pointSizeF() * 0.88)
         small.setWeight(QFont.Weight.DemiBold)
         rect = option.rect.adjusted(PAD, 10, -PAD, 0)
-        muted = option.palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.PlaceholderText)  # it is disabled only for the keyboard
+        # it is disabled only for the keyboard
+        muted = option.palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.PlaceholderText)
         line(painter, option, str(index.data()), rect, muted, small)
 
     def _folder(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
@@ -90,7 +94,9 @@ class ChatListDelegate(QStyledItemDelegate):
         count = f"{index.data(COUNT_ROLE):,}"
         wide = QFontMetrics(option.font).horizontalAdvance(count)
         line(painter, option, str(index.data()), words.adjusted(0, 0, -wide - 8, 0), text)
-        line(painter, option, count, QRect(words.right() - wide, words.top(), wide + 2, words.height()), muted)
+        line(
+            painter, option, count, QRect(words.right() - wide, words.top(), wide + 2, words.height()), muted
+        )
 
     def _chat(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         ground(painter, option, marked=index.data(ID_ROLE) == self.opened, target=index.row() == self.target)
@@ -113,10 +119,20 @@ class ChatListDelegate(QStyledItemDelegate):
         if index.data(DRAFT_ROLE):
             size = round(step * 0.85)
             right -= size
-            icon(painter, option, "edit", QRect(right, option.rect.center().y() - size // 2, size, size), muted)
+            icon(
+                painter, option, "edit", QRect(right, option.rect.center().y() - size // 2, size, size), muted
+            )
             right -= 4
-        line(painter, option, str(index.data() or ""), QRect(words.left(), words.top(), right - words.left(), words.height()), text)
+        line(
+            painter,
+            option,
+            str(index.data() or ""),
+            QRect(words.left(), words.top(), right - words.left(), words.height()),
+            text,
+        )
 
 
 def _colours(option: QStyleOptionViewItem) -> tuple[QColor, QColor]:
-    return option.palette.color(QPalette.ColorRole.PlaceholderText), option.palette.color(QPalette.ColorRole.WindowText)
+    return option.palette.color(QPalette.ColorRole.PlaceholderText), option.palette.color(
+        QPalette.ColorRole.WindowText
+    )

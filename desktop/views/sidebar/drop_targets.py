@@ -1,4 +1,6 @@
-"""Where dragged chats and folders fall in the sidebar: into a folder, between two, to the pinned ones, or out of all folders."""
+"""Where dragged chats and folders fall in the sidebar: into a folder, between two, to the pinned ones, or
+out of all folders.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ _EDGE = 0.28
 
 @dataclass(frozen=True)
 class Landing:
-    """What a drop does: "pin" or "move" to `folder` (0 is none or the top); `position` among its folders, -1 for last.
+    """What a drop does: "pin" or "move" to `folder` (0 is none or the top); `position` among its folders, -1
+    for last.
 
-    `row` is shown as the target, or the gap beside it: `edge` -1 above, 1 below, 0 the row itself; row -1 is the free space.
+    `row` is shown as the target, or the gap beside it: `edge` -1 above, 1 below, 0 the row itself; row -1 is
+    the free space.
     """
 
     action: str
@@ -27,8 +31,12 @@ class Landing:
     edge: int = 0
 
 
-def land(model: ChatListModel, row: int, share: float, chats: Sequence[int], folders: Sequence[int]) -> Landing | None:
-    """What happens when these fall on `row` (-1: below all rows) at `share` of its height; None where they cannot."""
+def land(
+    model: ChatListModel, row: int, share: float, chats: Sequence[int], folders: Sequence[int]
+) -> Landing | None:
+    """What happens when these fall on `row` (-1: below all rows) at `share` of its height; None where they
+    cannot.
+    """
     if folders:
         return _land_folder(model, row, share, folders[0]) if len(folders) == 1 and not chats else None
     if not chats:
@@ -41,7 +49,11 @@ def land(model: ChatListModel, row: int, share: float, chats: Sequence[int], fol
     if place.text == "Pinned":
         return Landing("pin", row=row)
     if place.kind == CHAT and place.depth:
-        inside = next(at for at in range(row, -1, -1) if model.shown()[at].kind == FOLDER and model.shown()[at].depth < place.depth)
+        inside = next(
+            at
+            for at in range(row, -1, -1)
+            if model.shown()[at].kind == FOLDER and model.shown()[at].depth < place.depth
+        )
         return Landing("move", model.shown()[inside].number, row=inside)
     return Landing("move", row=row)
 
@@ -53,12 +65,22 @@ def _land_folder(model: ChatListModel, row: int, share: float, moved: int) -> La
     if place.kind == HEADING or (place.kind == CHAT and not place.depth):
         return Landing("move", row=row) if place.text != "Pinned" else None
     if place.kind == CHAT:
-        inside = next(at for at in range(row, -1, -1) if model.shown()[at].kind == FOLDER and model.shown()[at].depth < place.depth)
-        return None if _is_in(model, model.shown()[inside].number, moved) else Landing("move", model.shown()[inside].number, row=inside)
+        inside = next(
+            at
+            for at in range(row, -1, -1)
+            if model.shown()[at].kind == FOLDER and model.shown()[at].depth < place.depth
+        )
+        return (
+            None
+            if _is_in(model, model.shown()[inside].number, moved)
+            else Landing("move", model.shown()[inside].number, row=inside)
+        )
     folder = model.folder(place.number)
     if folder is None or _is_in(model, folder.id, moved):
         return None
-    siblings = [other.id for other in model.folders() if other.parent_id == folder.parent_id and other.id != moved]
+    siblings = [
+        other.id for other in model.folders() if other.parent_id == folder.parent_id and other.id != moved
+    ]
     if share < _EDGE:
         return Landing("move", folder.parent_id or 0, siblings.index(folder.id), row, -1)
     if share > 1 - _EDGE and folder.id not in model.open_folders:

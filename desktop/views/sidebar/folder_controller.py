@@ -29,7 +29,8 @@ class FolderController(QObject):
         self._session, self._checks, self._window = session, checks, window
         self.dialog: FolderDialog | None = None
         rows = session.conversations
-        for signal in (rows.dataChanged, rows.modelReset, rows.rowsMoved):  # a chat that was put into another folder
+        # a chat that was put into another folder
+        for signal in (rows.dataChanged, rows.modelReset, rows.rowsMoved):
             signal.connect(self._follow)
 
     def open(self, folder_id: int) -> None:

@@ -1,10 +1,22 @@
-"""The window of one folder: its name, its system prompt, and the settings that it has for the chats in it; saved as they are changed."""
+"""The window of one folder: its name, its system prompt, and the settings that it has for the chats in it;
+saved as they are changed.
+"""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent
-from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.validation import ValidationService
@@ -23,7 +35,10 @@ from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopS
 __all__ = ["FolderDialog"]
 
 _PAUSE_MS = 600
-_WORDS = "What is set here holds for every chat in this folder and in the folders inside it. A persona and the chat itself come first."
+_WORDS = (
+    "What is set here holds for every chat in this folder and in the folders inside it. A persona and the "
+    "chat itself come first."
+)
 
 
 class FolderDialog(QDialog):
@@ -49,7 +64,9 @@ class FolderDialog(QDialog):
         self._pause.timeout.connect(lambda: settings.rename(self.name.text()))
         self._arrange()
         metrics = self.fontMetrics()
-        self.resize(min(metrics.averageCharWidth() * 72, parent.width()), min(metrics.height() * 42, parent.height()))
+        self.resize(
+            min(metrics.averageCharWidth() * 72, parent.width()), min(metrics.height() * 42, parent.height())
+        )
         forms = self.forms
         self._checked = (
             ConstraintFields(forms[ConstraintSettings], checks),
@@ -138,7 +155,9 @@ class FolderDialog(QDialog):
         self.banner.hide()
 
     def _failed(self, sentence: str) -> None:
-        self.banner.show_notice(f"{sentence} What you changed stays here.", "error", offer=("Save again", self.settings.save))
+        self.banner.show_notice(
+            f"{sentence} What you changed stays here.", "error", offer=("Save again", self.settings.save)
+        )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc closes it as its button does."""

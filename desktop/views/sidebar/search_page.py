@@ -1,4 +1,6 @@
-"""The page of the sidebar that a search fills: the list of what was found, how many that is, and a button for more."""
+"""The page of the sidebar that a search fills: the list of what was found, how many that is, and a button
+for more.
+"""
 
 from __future__ import annotations
 

@@ -29,18 +29,25 @@ class _Painter(QStyledItemDelegate):
         line = metrics.height()
         if index.data(HIT_ROLE) is None:
             return QSize(40, line + HIGH)
-        bar = self._view.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)  # it may come after this was asked
+        # it may come after this was asked
+        bar = self._view.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
         room = self._view.maximumViewportSize().width() - bar - 2 * PAD - line // 2
         return QSize(40, line * (1 if metrics.horizontalAdvance(str(index.data())) < room else LINES) + 10)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        line, text, spans = QFontMetrics(option.font).height(), str(index.data() or ""), index.data(SPANS_ROLE) or ()
+        line, text, spans = (
+            QFontMetrics(option.font).height(),
+            str(index.data() or ""),
+            index.data(SPANS_ROLE) or (),
+        )
         if index.data(HIT_ROLE):
             ground(painter, option)
             muted = option.palette.color(QPalette.ColorRole.PlaceholderText)
-            paragraph(painter, option, text, spans, option.rect.adjusted(PAD + line // 2, 5, -PAD, -3), muted, LINES)
+            paragraph(
+                painter, option, text, spans, option.rect.adjusted(PAD + line // 2, 5, -PAD, -3), muted, LINES
+            )
         else:
             ground(painter, option, marked=index.data(ID_ROLE) == self.opened)
             strong = QFont(option.font)
@@ -52,7 +59,16 @@ class _Painter(QStyledItemDelegate):
             else:
                 shown = QFontMetrics(strong).elidedText(text, Qt.TextElideMode.ElideRight, rect.width())
                 cut = len(shown) - 1 if shown != text else len(text)
-                paragraph(painter, option, shown, [span for span in spans if span[1] <= cut], rect, colour, 1, strong)
+                paragraph(
+                    painter,
+                    option,
+                    shown,
+                    [span for span in spans if span[1] <= cut],
+                    rect,
+                    colour,
+                    1,
+                    strong,
+                )
         painter.restore()
 
 

@@ -1,10 +1,20 @@
-"""The left pane: a new chat or folder, search in titles and texts, the list of chats, and the trash at its foot."""
+"""The left pane: a new chat or folder, search in titles and texts, the list of chats, and the trash at its
+foot.
+"""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.items.chats.chat_list import CHAT, ChatListModel
 from desktop.views.sidebar.chat_list import ChatListView
@@ -20,8 +30,9 @@ _SEARCH_MILLISECONDS = 140
 class Sidebar(QWidget):
     """Shows `rows`; what is wanted of chats and folders is told by `list`, of the trash by `trash`.
 
-    `new_requested()`, `opened(id)`, `escaped()` for Esc in an empty search box and for the button that `back` is in a narrow window;
-    `searched(query)` after a pause in typing, "" when there is nothing to search for; `trash_wanted()` when the trash is shown.
+    `new_requested()`, `opened(id)`, `escaped()` for Esc in an empty search box and for the button that `back`
+    is in a narrow window; `searched(query)` after a pause in typing, "" when there is nothing to search for;
+    `trash_wanted()` when the trash is shown.
     """
 
     new_requested = Signal()
@@ -120,7 +131,9 @@ class Sidebar(QWidget):
     def show_trash_count(self, count: int) -> None:
         """How many chats are in the trash."""
         self.trash_button.setText(f"  Trash  ({count:,})" if count else "  Trash")
-        self.trash_button.setAccessibleName(f"Trash, {count:,} {'chat' if count == 1 else 'chats'}" if count else "Trash, empty")
+        self.trash_button.setAccessibleName(
+            f"Trash, {count:,} {'chat' if count == 1 else 'chats'}" if count else "Trash, empty"
+        )
 
     def begin_rename(self, conversation: int) -> None:
         """Let the user write another title."""
@@ -130,7 +143,9 @@ class Sidebar(QWidget):
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""
         super().changeEvent(event)
-        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "trash_button"):
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(
+            self, "trash_button"
+        ):
             self._tint()
 
     def _tint(self) -> None:

@@ -76,7 +76,9 @@ class _List(QListView):
         if self.selectedIndexes():
             by_mouse = event.reason() == QContextMenuEvent.Reason.Mouse
             here = self.visualRect(self.currentIndex()).center()
-            self.menu().popup((event.globalPos() if by_mouse else self.viewport().mapToGlobal(here)) + QPoint(1, 1))
+            self.menu().popup(
+                (event.globalPos() if by_mouse else self.viewport().mapToGlobal(here)) + QPoint(1, 1)
+            )
 
     def menu(self) -> QMenu:
         """For all that is chosen."""

@@ -35,7 +35,10 @@ def press_key(view: TranscriptView, event: QKeyEvent) -> bool:
     elif event.key() == Qt.Key.Key_End:
         view.scroll_to_end()
     elif event.key() == Qt.Key.Key_Space:
-        bar.setValue(bar.value() + (-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1) * bar.pageStep() * 9 // 10)
+        bar.setValue(
+            bar.value()
+            + (-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1) * bar.pageStep() * 9 // 10
+        )
     else:
         return False
     return True
@@ -65,9 +68,15 @@ def _add_deeds(menu: QMenu, view: TranscriptView, item: MessageItem) -> None:
     menu.addAction("Copy message", partial(view.act, "copy", item.id))
     menu.addAction("Edit message", partial(view.act, "edit", item.id)).setEnabled(not item.running)
     if reply:
-        menu.addAction("Regenerate the reply", partial(view.act, "regenerate", item.id)).setEnabled(not item.running)
-        menu.addAction("Continue the reply", partial(view.act, "continue", item.id)).setEnabled(is_last and not item.running)
-        menu.addAction("What produced this reply", partial(view.act, "origin", item.id)).setEnabled(not item.running)
+        menu.addAction("Regenerate the reply", partial(view.act, "regenerate", item.id)).setEnabled(
+            not item.running
+        )
+        menu.addAction("Continue the reply", partial(view.act, "continue", item.id)).setEnabled(
+            is_last and not item.running
+        )
+        menu.addAction("What produced this reply", partial(view.act, "origin", item.id)).setEnabled(
+            not item.running
+        )
     if item.variant_count > 1:
         shown = f"{item.variant_index + 1} of {item.variant_count}"
         back = menu.addAction(f"Previous version ({shown} is shown)", partial(view.act, "previous", item.id))

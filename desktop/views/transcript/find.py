@@ -1,4 +1,6 @@
-"""Finding words in the open chat: where they are, which place is the present one, and what the bar over the rows says of it."""
+"""Finding words in the open chat: where they are, which place is the present one, and what the bar over
+the rows says of it.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,11 @@ def excerpt(text: str, query: str, number: int) -> str:
 
 
 class Finding(QObject):
-    """Searches the rows of `conversation` regardless of case, with what folded thoughts and attached files hide; follows the chat while
-    it grows.
+    """Searches the rows of `conversation` regardless of case, with what folded thoughts and attached files
+    hide; follows the chat while it grows.
 
-    Going to a place in a folded thought unfolds it; one in a file is shown as the line that it stands in, below the file's chip.
+    Going to a place in a folded thought unfolds it; one in a file is shown as the line that it stands in,
+    below the file's chip.
     """
 
     def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
@@ -107,21 +110,37 @@ class Finding(QObject):
         return self._bar
 
     def go_to(self, message_id: int, character: int, words: str) -> None:
-        """Show the bar with `words`, as they stand at a character of a message's text, and go to that place; the keyboard
-        stays where it is. Without words, or where they do not show, the message comes to the top.
+        """Show the bar with `words`, as they stand at a character of a message's text, and go to that place;
+        the keyboard stays where it is. Without words, or where they do not show, the message comes to the
+        top.
         """
         conversation = self._conversation
         rows = conversation.messages[conversation.position(message_id)].rows
-        thought = next((row for row in rows if row.kind is RowKind.THOUGHT and row.start <= character < (row.until or character + 1)), None)
+        thought = next(
+            (
+                row
+                for row in rows
+                if row.kind is RowKind.THOUGHT and row.start <= character < (row.until or character + 1)
+            ),
+            None,
+        )
         if thought is not None and not thought.open:
             self._view.fold(thought)
             rows = conversation.messages[conversation.position(message_id)].rows
         self._query = words
         self._collect()
         here = [row for row in rows if row.start <= character and row.kind in _SEARCHED] or list(rows)
-        before = here[-1].source[: max(0, character - here[-1].start)].casefold().count(words.casefold()) if words else 0
+        before = (
+            here[-1].source[: max(0, character - here[-1].start)].casefold().count(words.casefold())
+            if words
+            else 0
+        )
         places = [place for place in self._places if place[0].item.id == message_id]
-        self._present = min(places, key=lambda place: (abs(place[0].index - here[-1].index), abs(place[1] - before)), default=None)
+        self._present = min(
+            places,
+            key=lambda place: (abs(place[0].index - here[-1].index), abs(place[1] - before)),
+            default=None,
+        )
         if self._present is None:
             self.close()
             self._view.scroll_to_message(message_id)
@@ -203,7 +222,9 @@ class Finding(QObject):
         self.show_marks()
 
     def _unfold(self) -> None:
-        """Open the thought that hides the present place, which is then one of those in its rows; show that line of a file."""
+        """Open the thought that hides the present place, which is then one of those in its rows; show that
+        line of a file.
+        """
         row, number = self._present or (None, 0)
         for place, _ in self._places:
             if place.kind is RowKind.ATTACHMENT and place.peek and place is not row:
@@ -217,7 +238,9 @@ class Finding(QObject):
         self._view.fold(row)
         self._view.flush()
         self._collect()
-        inside = [place for place in self._places if place[0].item.id == item.id and start <= place[0].start < until]
+        inside = [
+            place for place in self._places if place[0].item.id == item.id and start <= place[0].start < until
+        ]
         self._present = inside[min(number, len(inside) - 1)] if inside else None
         if self._bar is not None and self._present is not None:
             self._bar.tell(self._places.index(self._present) + 1, len(self._places), True)
@@ -246,4 +269,7 @@ class Finding(QObject):
         for row, widget in self._view.stage.live.items():
             if isinstance(widget, DocumentRow):
                 present = self._present is not None and self._present[0] is row
-                widget.mark(self._query if row.kind in _SEARCHED else "", self._present[1] if present and self._present else -1)
+                widget.mark(
+                    self._query if row.kind in _SEARCHED else "",
+                    self._present[1] if present and self._present else -1,
+                )

@@ -1,4 +1,6 @@
-"""The bar for finding words in the open chat: a text box, how many places there are, next, previous, close."""
+"""The bar for finding words in the open chat: a text box, how many places there are, next, previous,
+close.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ __all__ = ["FindBar"]
 
 
 class FindBar(QFrame):
-    """Signals: `changed(str query)` while it is typed; `moved(int step)` for the next (1) or previous (-1) place; `closed()`."""
+    """Signals: `changed(str query)` while it is typed; `moved(int step)` for the next (1) or previous (-1)
+    place; `closed()`.
+    """
 
     changed = Signal(str)
     moved = Signal(int)
@@ -53,7 +57,9 @@ class FindBar(QFrame):
         return self.box.text()
 
     def begin(self, words: str, focus: bool = True) -> None:
-        """Show the bar and, with `focus`, give it the keyboard; `words` replace what was looked for last, unless they are none."""
+        """Show the bar and, with `focus`, give it the keyboard; `words` replace what was looked for last,
+        unless they are none.
+        """
         if words:
             self.box.blockSignals(True)
             self.box.setText(words)
@@ -65,7 +71,15 @@ class FindBar(QFrame):
 
     def tell(self, at: int, count: int, asked: bool) -> None:
         """The present place is number `at` (0 is none) of `count`."""
-        words = f"{at:,} of {count:,}" if at else f"{count:,} found" if count else "Nothing found" if asked else ""
+        words = (
+            f"{at:,} of {count:,}"
+            if at
+            else f"{count:,} found"
+            if count
+            else "Nothing found"
+            if asked
+            else ""
+        )
         self.count.setText(words)
         self.count.setAccessibleName(words or "Nothing looked for")
         self.previous.setEnabled(count > 0)

@@ -57,7 +57,10 @@ class Editing:
         self._message = None
 
     def pinned(self) -> set[Row]:
-        """The text box must live on when it is scrolled away. An edit ends when its message goes or another variant is shown."""
+        """The text box must live on when it is scrolled away.
+
+        An edit ends when its message goes or another variant is shown.
+        """
         if self._message is None:
             return set()
         editors = {row for row in self._conversation.rows_of(self._message) if row.kind is RowKind.EDITOR}

@@ -1,4 +1,6 @@
-"""Takes the text of a message into its splitter in small steps, and no more of it than a reader has asked for."""
+"""Takes the text of a message into its splitter in small steps, and no more of it than a reader has asked
+for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Numbers for the lines of a document that outlive the arrival of pictures: paragraph and characters of Markdown before the line."""
+"""Numbers for the lines of a document that outlive the arrival of pictures: paragraph and characters of
+Markdown before the line.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,17 @@ def line_number(document: QTextDocument, position: int) -> int:
 
 
 def baseline(document: QTextDocument, number: int) -> float:
-    """Where the line with that number stands in the document; the last one where the document became shorter."""
+    """Where the line with that number stands in the document; the last one where the document became
+    shorter.
+    """
     paragraph, characters = divmod(number, _CHARACTERS)
     block = document.findBlockByNumber(min(paragraph, document.blockCount() - 1))
-    line = block.layout().lineForTextPosition(min(_position_after(block, characters), max(0, block.length() - 1)))
-    return document.documentLayout().blockBoundingRect(block).top() + (line.y() + line.ascent() if line.isValid() else 0.0)
+    line = block.layout().lineForTextPosition(
+        min(_position_after(block, characters), max(0, block.length() - 1))
+    )
+    return document.documentLayout().blockBoundingRect(block).top() + (
+        line.y() + line.ascent() if line.isValid() else 0.0
+    )
 
 
 def _length_before(block: QTextBlock, start: int) -> int:

@@ -12,7 +12,9 @@ _SCHEMES = ("http", "https", "mailto")
 
 
 def allowed(address: str) -> bool:
-    """Whether the address leads to the web or to a mail program: a file or a program of this machine is never opened."""
+    """Whether the address leads to the web or to a mail program: a file or a program of this machine is
+    never opened.
+    """
     return QUrl(address).scheme().lower() in _SCHEMES
 
 

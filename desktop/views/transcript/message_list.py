@@ -1,4 +1,6 @@
-"""The messages of the model as rows in the layout: each change of the model becomes the smallest change of rows."""
+"""The messages of the model as rows in the layout: each change of the model becomes the smallest change of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,12 @@ class Conversation:
         self.layout.replace(start + unchanged, count - unchanged, message.rows[unchanged:])
 
     def step(self) -> bool:
-        """Take in more of the last message whose text is too long for one frame; tells whether there is still more."""
-        position = max((self._numbers[number] for number in self._waiting if number in self._numbers), default=None)
+        """Take in more of the last message whose text is too long for one frame; tells whether there is
+        still more.
+        """
+        position = max(
+            (self._numbers[number] for number in self._waiting if number in self._numbers), default=None
+        )
         if position is not None:
             self.messages[position].step()
             self._waiting.clear()  # the others are found again when it is done
@@ -99,7 +105,11 @@ class Conversation:
         """All the code of a block whose first row is `row`."""
         rows = self.code_rows(row)
         block = rows[0].block
-        return replace(block, source="".join(part.source for part in rows), closed=True).body if block is not None else row.text
+        return (
+            replace(block, source="".join(part.source for part in rows), closed=True).body
+            if block is not None
+            else row.text
+        )
 
     def unfold_thoughts(self, unfolded: bool) -> None:
         """Whether thoughts are shown while they are written."""
@@ -134,7 +144,9 @@ class Conversation:
         return self.messages[self._numbers[row.item.id]]
 
     def copied(self, first: Row, last: Row) -> str:
-        """The Markdown source of everything from the row `first` to the row `last`, messages parted by an empty line."""
+        """The Markdown source of everything from the row `first` to the row `last`, messages parted by an
+        empty line.
+        """
         parts: list[str] = []
         start = self._numbers[first.item.id]
         end = self._numbers[last.item.id]
@@ -150,7 +162,9 @@ class Conversation:
 
     def _start(self, position: int) -> int:
         """The index of the first row of the message at `position`."""
-        return self.messages[position].rows[0].index if position < len(self.messages) else len(self.layout.rows)
+        return (
+            self.messages[position].rows[0].index if position < len(self.messages) else len(self.layout.rows)
+        )
 
     def _number(self) -> None:
         self._find_waiting()

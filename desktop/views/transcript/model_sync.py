@@ -11,9 +11,11 @@ __all__ = ["ModelFeed"]
 
 
 class ModelFeed(QObject):
-    """Small changes are gathered until `sync`; `changed` tells that there is something to show, `grown` that a reply has more text.
+    """Small changes are gathered until `sync`; `changed` tells that there is something to show, `grown` that
+    a reply has more text.
 
-    `renewed` comes after the whole conversation was exchanged, `spoken` after the reader's own message was added at the end.
+    `renewed` comes after the whole conversation was exchanged, `spoken` after the reader's own message was
+    added at the end.
     """
 
     changed = Signal()

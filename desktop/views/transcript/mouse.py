@@ -1,4 +1,6 @@
-"""The mouse in the transcript: selecting over rows with scrolling at the edges, links, words and blocks by clicks."""
+"""The mouse in the transcript: selecting over rows with scrolling at the edges, links, words and blocks by
+clicks.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ class Pointer(QObject):
         selection = self._view.selection
         self._at = event.position().toPoint()
         self._pressed = row
-        quick = self._since.isValid() and self._since.elapsed() < QGuiApplication.styleHints().mouseDoubleClickInterval()
+        quick = (
+            self._since.isValid()
+            and self._since.elapsed() < QGuiApplication.styleHints().mouseDoubleClickInterval()
+        )
         self._since.invalidate()
         if quick:
             selection.start(row, 0)
@@ -98,7 +103,13 @@ class Pointer(QObject):
         found = self.hit(point)
         link = found[1].link_at(found[2]) if found is not None else ""
         text = found is not None and found[1].over_text(found[2])
-        shape = Qt.CursorShape.PointingHandCursor if link else Qt.CursorShape.IBeamCursor if text else Qt.CursorShape.ArrowCursor
+        shape = (
+            Qt.CursorShape.PointingHandCursor
+            if link
+            else Qt.CursorShape.IBeamCursor
+            if text
+            else Qt.CursorShape.ArrowCursor
+        )
         viewport = self._view.viewport()
         if viewport.cursor().shape() != shape:
             viewport.setCursor(shape)
@@ -113,7 +124,12 @@ class Pointer(QObject):
         self.stop()
         found = self.hit(event.position().toPoint())
         link, self._link = self._link, ""
-        if link and event.button() == Qt.MouseButton.LeftButton and found is not None and found[1].link_at(found[2]) == link:
+        if (
+            link
+            and event.button() == Qt.MouseButton.LeftButton
+            and found is not None
+            and found[1].link_at(found[2]) == link
+        ):
             follow_link(self._view, found[0], link)
 
     def stop(self) -> None:

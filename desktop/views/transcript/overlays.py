@@ -42,7 +42,10 @@ class _JumpButton(IconButton):
 
 
 class Overlays:
-    """Both live in the viewport; `place` puts them where they belong. The button gives way to a message that is edited under it."""
+    """Both live in the viewport; `place` puts them where they belong.
+
+    The button gives way to a message that is edited under it.
+    """
 
     def __init__(self, viewport: QWidget, jump: Callable[[], None]) -> None:
         self._viewport = viewport
@@ -68,7 +71,9 @@ class Overlays:
         self._jump.colours = colours
         self._jump.move(area.center().x() - self._jump.width() // 2, area.bottom() - self._jump.height() - 12)
         editor = self._viewport.findChild(EditorRow, options=Qt.FindChildOption.FindDirectChildrenOnly)
-        covers = editor is not None and editor.isVisible() and editor.geometry().intersects(self._jump.geometry())
+        covers = (
+            editor is not None and editor.isVisible() and editor.geometry().intersects(self._jump.geometry())
+        )
         shown = not empty and not at_end and not covers
         if not shown and self._jump.hasFocus():
             self._viewport.setFocus(Qt.FocusReason.OtherFocusReason)

@@ -1,4 +1,6 @@
-"""Where the rows are: heights, tops and which row lies at a height, for thousands of rows of which few are measured."""
+"""Where the rows are: heights, tops and which row lies at a height, for thousands of rows of which few are
+measured.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ __all__ = ["RowLayout"]
 
 _SIGNS = re.compile(r"[*_`\[<~&\\]")
 _LINES = {
-    RowKind.HEADER: 1.2, RowKind.RULE: 0.1, RowKind.THOUGHT: 1.5, RowKind.WAITING: 1.4, RowKind.NOTICE: 2.2, RowKind.FOOTER: 1.9,
-    RowKind.ATTACHMENT: 1.9, RowKind.MORE: 1.9,
+    RowKind.HEADER: 1.2, RowKind.RULE: 0.1, RowKind.THOUGHT: 1.5, RowKind.WAITING: 1.4, RowKind.NOTICE: 2.2,
+    RowKind.FOOTER: 1.9, RowKind.ATTACHMENT: 1.9, RowKind.MORE: 1.9,
 }  # fmt: skip
 
 

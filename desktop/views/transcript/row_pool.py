@@ -17,14 +17,18 @@ __all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "Stage"]
 
 _SPARE = 12
 EFFORT = 8_000
-"""Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take more."""
+"""Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take
+more.
+"""
 SCROLLING_EFFORT = 4_000
 """The same while the reader scrolls, when every frame brings new rows and has to be painted in time."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The column of rows in the viewport: `left` and `width` of the column, `height` of the viewport, `foot` free below the last row."""
+    """The column of rows in the viewport: `left` and `width` of the column, `height` of the viewport,
+    `foot` free below the last row.
+    """
 
     left: int
     width: int
@@ -33,7 +37,10 @@ class Column:
 
 
 class Stage:
-    """Owns the live row widgets. `make(kind)` builds one; released ones are used again for rows of the same kind."""
+    """Owns the live row widgets.
+
+    `make(kind)` builds one; released ones are used again for rows of the same kind.
+    """
 
     def __init__(self, make: Callable[[RowKind], RowWidget]) -> None:
         self._make = make
@@ -56,14 +63,22 @@ class Stage:
         return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
 
     def arrange(
-        self, layout: RowLayout, look: Look, column: Column, scroll: Callable[[], int], pinned: Collection[Row], most: int = EFFORT
+        self,
+        layout: RowLayout,
+        look: Look,
+        column: Column,
+        scroll: Callable[[], int],
+        pinned: Collection[Row],
+        most: int = EFFORT,
     ) -> int:
-        """Make, measure and place the rows within half a viewport of the screen, and keep those a little further off.
+        """Make, measure and place the rows within half a viewport of the screen, and keep those a little
+        further off.
 
         Returns the scroll position, `scroll()`, after that.
 
-        Measuring changes heights and so the position; both are repeated until every row in reach has its true height, or `most`
-        microseconds of work are done: then the stage is `unfinished`, and rows that are not ready are left out until the next frame.
+        Measuring changes heights and so the position; both are repeated until every row in reach has its true
+        height, or `most` microseconds of work are done: then the stage is `unfinished`, and rows that are not
+        ready are left out until the next frame.
         """
         self.unfinished = False
         spent = 0
@@ -80,7 +95,8 @@ class Stage:
             first = max(0, layout.at(value - reach))
             wanted = layout.rows[first : layout.at(value + column.height + reach) + 1]
             lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
-            for row in sorted(wanted, key=lambda row: not top <= row.index <= bottom):  # what is on the screen comes first
+            # what is on the screen comes first
+            for row in sorted(wanted, key=lambda row: not top <= row.index <= bottom):
                 if row in seen:
                     continue
                 if not (fitted and self.fitted(row) is not None):
@@ -97,7 +113,8 @@ class Stage:
             layout.moved(lowest)
         far = reach + reach // 2
         near = range(layout.at(value - far), layout.at(value + column.height + far) + 1)
-        kept = [row for row in self.live if row.index in near and layout.holds(row)]  # else one at the edge would come and go
+        # else one at the edge would come and go
+        kept = [row for row in self.live if row.index in near and layout.holds(row)]
         keep = {row for row in (*wanted, *kept, *pinned) if layout.holds(row) and row in self.live}
         self._release([row for row in self.live if row not in keep])
         for row in keep:

@@ -1,4 +1,6 @@
-"""The rows of the transcript as plain data: what each message turns into, with as little as possible made anew while it grows."""
+"""The rows of the transcript as plain data: what each message turns into, with as little as possible made
+anew while it grows.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class RowKind(StrEnum):
 
 
 _KINDS = {
-    Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT, Kind.MATH: RowKind.MATH,
+    Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE,
+    Kind.THINKING: RowKind.THOUGHT, Kind.MATH: RowKind.MATH,
 }  # fmt: skip
 _PIECE, _LONGEST = 1000, 2500
 _FIRST_GAP = 1.0
@@ -50,11 +53,12 @@ _FIRST_GAP = 1.0
 class Row:
     """A row: what it shows, and where the layout stands with it.
 
-    `text` is what is shown, `source` what is copied and where it `start`s in the message; `gap` the free space above it in
-    lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
-    A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it. The head of a
-    thought knows the character at which the thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it.
-    Of a file, `peek` is the line that was searched for. Links of Markdown may name one of the `references` of the message.
+    `text` is what is shown, `source` what is copied and where it `start`s in the message; `gap` the free
+    space above it in lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision`
+    counts the changes of what is shown. A row of tokens has the `trace` of the whole message, of which the
+    tokens are `covered` up to that character of it. The head of a thought knows the character at which the
+    thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it. Of a file, `peek`
+    is the line that was searched for. Links of Markdown may name one of the `references` of the message.
     """
 
     kind: RowKind
@@ -92,7 +96,21 @@ class Row:
         if same and (not footer or self._head() == other._head()):
             self.item, self.start = other.item, other.start
             return False
-        for name in ("item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start", "trace", "covered", "until"):
+        for name in (
+            "item",
+            "text",
+            "source",
+            "block",
+            "gap",
+            "first",
+            "last",
+            "open",
+            "ordinal",
+            "start",
+            "trace",
+            "covered",
+            "until",
+        ):
             setattr(self, name, getattr(other, name))
         self.measured = False
         self.revision += 1
@@ -106,8 +124,8 @@ class Row:
 class MessageRows:
     """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold.
 
-    `tags` are those that its model thinks in. Thoughts are folded when they are over, and already before unless `unfolded`; the
-    reader can have it otherwise.
+    `tags` are those that its model thinks in. Thoughts are folded when they are over, and already before
+    unless `unfolded`; the reader can have it otherwise.
     """
 
     def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, unfolded: bool = True) -> None:
@@ -146,8 +164,9 @@ class MessageRows:
         return self.item.role != "user" and self._intake.waits(self.item.text)
 
     def step(self) -> None:
-        """Take the next piece of a long text; a tag that closes what was never opened tells that the prompt had opened a thought:
-        then the text is taken anew, as one."""
+        """Take the next piece of a long text; a tag that closes what was never opened tells that the prompt
+        had opened a thought: then the text is taken anew, as one.
+        """
         if self.item.role == "user":
             return
         self._intake.step(self.item.text)
@@ -164,7 +183,8 @@ class MessageRows:
     def update(self, item: MessageItem) -> None:
         """The message is now `item`."""
         old = self.item
-        self.inspected = self.inspected and item.running == old.running  # a reply that begins or ends may have other tokens
+        # a reply that begins or ends may have other tokens
+        self.inspected = self.inspected and item.running == old.running
         if item.id == old.id and item.role == old.role and item.text.startswith(old.text):
             self.append(item, item.text[len(old.text) :])
             return
@@ -179,7 +199,9 @@ class MessageRows:
         self._restart()
 
     def inspect(self, trace: TokenTrace | None, inspected: bool = True) -> None:
-        """Show the message as these tokens, or (None) as usual; `inspected` notes that its tokens were asked for."""
+        """Show the message as these tokens, or (None) as usual; `inspected` notes that its tokens were
+        asked for.
+        """
         self.trace, self.inspected = trace, inspected
 
     def fold(self, ordinal: int, folded: bool) -> None:
@@ -204,7 +226,9 @@ class MessageRows:
         return unchanged
 
     def copied(self, first: int, last: int) -> str:
-        """The Markdown source of the rows from `first` to `last` (indexes in `rows`), without what a folded thought hides."""
+        """The Markdown source of the rows from `first` to `last` (indexes in `rows`), without what a
+        folded thought hides.
+        """
         text = self.item.text
         parts: list[str] = []
         before: Row | None = None
@@ -232,13 +256,31 @@ class MessageRows:
         item = self.item
         rows = [self._keep(Row(RowKind.HEADER, item, speaker_label(item), gap=_FIRST_GAP))]
         if self.editing:
-            return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=AFTER_HEADER))]
-        rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)
+            return [
+                *rows,
+                *self._files(),
+                self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=AFTER_HEADER)),
+            ]
+        rows += (
+            self._bubbles()
+            if item.role == "user"
+            else self._blocks()
+            if self.trace is None
+            else self._tokens(self.trace)
+        )
         if item.running and not any(row.kind not in (RowKind.HEADER, RowKind.THOUGHT) for row in rows):
             rows.append(self._keep(Row(RowKind.WAITING, item, gap=AFTER_HEADER)))
-        hidden = len(item.text) - self._shown() if item.role == "user" or self.trace is not None else self._intake.hidden(item.text)
+        hidden = (
+            len(item.text) - self._shown()
+            if item.role == "user" or self.trace is not None
+            else self._intake.hidden(item.text)
+        )
         if hidden and not self.waits:
-            rows.append(self._keep(Row(RowKind.MORE, item, f"Show more of this message ({hidden:,} characters)", gap=0.4)))
+            rows.append(
+                self._keep(
+                    Row(RowKind.MORE, item, f"Show more of this message ({hidden:,} characters)", gap=0.4)
+                )
+            )
         if item.notice:
             rows.append(self._keep(Row(RowKind.NOTICE, item, item.notice, gap=0.6)))
         rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
@@ -255,9 +297,11 @@ class MessageRows:
         files, end = split(text)
         ends = [*(start for start, _ in files[1:]), end]
         made = (
-            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop], gap=0.3 if number else AFTER_HEADER,
+            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop],
+            gap=0.3 if number else AFTER_HEADER,
                 ordinal=number, start=start)
-            for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at, f in files), ends, strict=True))
+            for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at,
+            f in files), ends, strict=True))
         )  # fmt: skip
         return [self._keep(row, number) for number, row in enumerate(made)] if files else []
 
@@ -269,7 +313,8 @@ class MessageRows:
         starts = list(accumulate((len(piece) for piece in pieces), initial=begin))
         made = (
             Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece,
-                gap=0.0 if i else 0.3 if files else AFTER_HEADER, first=i == 0, last=i == last, start=starts[i])
+                gap=0.0 if i else 0.3 if files else AFTER_HEADER, first=i == 0, last=i == last,
+                start=starts[i])
             for i, piece in enumerate(pieces)
         )  # fmt: skip
         return [*files, *(self._keep(row, number) for number, row in enumerate(made))]
@@ -284,14 +329,16 @@ class MessageRows:
         for number, (start, end) in enumerate(zip(self._cuts, ends, strict=False)):
             source, covered = text[start:end], max(start, min(trace.length, end))
             made = Row(
-                RowKind.TOKENS, self.item, source.removesuffix("\n"), source, gap=0.0 if number else AFTER_HEADER, start=start,
-                trace=trace, covered=covered,
+                RowKind.TOKENS, self.item, source.removesuffix("\n"), source,
+                gap=0.0 if number else AFTER_HEADER, start=start, trace=trace, covered=covered,
             )  # fmt: skip
             rows.append(self._keep(made, number))
         return rows
 
     def _blocks(self) -> list[Row]:
-        """Rows of closed blocks are made once; those of the tail each time, in the row objects that the last tail had."""
+        """Rows of closed blocks are made once; those of the tail each time, in the row objects that the
+        last tail had.
+        """
         reusable = self._tail
         splitter = self._intake.splitter
         closed = splitter.closed
@@ -301,7 +348,11 @@ class MessageRows:
         self._taken = len(closed)
         rows = list(self._settled)
         offset = self._offset
-        ended = not self.item.running and not self._intake.waits(self.item.text) and not self._intake.hidden(self.item.text)
+        ended = (
+            not self.item.running
+            and not self._intake.waits(self.item.text)
+            and not self._intake.hidden(self.item.text)
+        )
         for block in splitter.tail(ended):
             self._add(rows, block, reusable, offset)
             offset += len(block.source)
@@ -310,7 +361,9 @@ class MessageRows:
         return self._fold_thoughts(rows)
 
     def _refer(self, found: Mapping[str, Any]) -> None:
-        """Let every row know the addresses that its links may name; those that have links are shown anew when there are others."""
+        """Let every row know the addresses that its links may name; those that have links are shown anew
+        when there are others.
+        """
         new = found != self._references
         if new:
             self._references = dict(found)
@@ -337,7 +390,17 @@ class MessageRows:
             before = self._head_before(rows)
             ordinal = before.ordinal + 1 if before is not None else 0
         gap = space_above(rows[-1].block if rows else None, block)
-        made = Row(kind, self.item, text, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal, start=start)
+        made = Row(
+            kind,
+            self.item,
+            text,
+            block.source,
+            block,
+            gap,
+            open=kind is RowKind.THOUGHT,
+            ordinal=ordinal,
+            start=start,
+        )
         if kind is RowKind.CODE and block.joined and rows:
             made.first = False
             if rows[-1].last:
@@ -359,7 +422,9 @@ class MessageRows:
         return next((row for row in reversed(rows) if row.kind is RowKind.THOUGHT), None)
 
     def _fold_thoughts(self, rows: list[Row]) -> list[Row]:
-        """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader wants it otherwise."""
+        """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader wants
+        it otherwise.
+        """
         shown: list[Row] = []
         folded = False
         for number, row in enumerate(rows):
@@ -368,8 +433,12 @@ class MessageRows:
                     continue  # a thought without a word
                 running = row.open and self.item.running
                 self.thoughts.see(row.ordinal, over=not running)
-                folded = self._folds.get(row.ordinal, not (row.open and (self.unfolded or not self.item.running)))
-                state = replace(row, item=self.item, text=self.thoughts.label(row.ordinal, running), open=not folded)
+                folded = self._folds.get(
+                    row.ordinal, not (row.open and (self.unfolded or not self.item.running))
+                )
+                state = replace(
+                    row, item=self.item, text=self.thoughts.label(row.ordinal, running), open=not folded
+                )
                 shown.append(self._keep(state, row.ordinal))
             elif not (folded and _thought(row)):
                 shown.append(row)
@@ -382,7 +451,9 @@ def _thought(row: Row) -> bool:
 
 
 def _piece_end(text: str, start: int) -> int:
-    """Where the piece of tokens from `start` on ends: behind the first line break after 1,000 characters, or a space after 2,500."""
+    """Where the piece of tokens from `start` on ends: behind the first line break after 1,000 characters,
+    or a space after 2,500.
+    """
     if len(text) - start <= _PIECE:
         return 0
     found = text.find("\n", start + _PIECE, start + _LONGEST)

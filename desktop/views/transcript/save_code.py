@@ -1,4 +1,6 @@
-"""Saving a block of code as a file: a name that fits its language, and one sentence when it could not be written."""
+"""Saving a block of code as a file: a name that fits its language, and one sentence when it could not be
+written.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ __all__ = ["ask_and_save", "file_name", "write_code"]
 
 
 def file_name(language: str) -> str:
-    """The name that is proposed for code in `language` as its fence names it: code.py, Dockerfile, code.txt where it is not known."""
+    """The name that is proposed for code in `language` as its fence names it: code.py, Dockerfile,
+    code.txt where it is not known.
+    """
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
@@ -33,7 +37,9 @@ def file_name(language: str) -> str:
 
 
 def write_code(path: Path, code: str) -> str:
-    """Write `code` as UTF-8 with a line end at its end; returns why that failed in one sentence, or nothing."""
+    """Write `code` as UTF-8 with a line end at its end; returns why that failed in one sentence, or
+    nothing.
+    """
     try:
         write_whole(path, code if code.endswith("\n") or not code else code + "\n", "\n")
     except (OSError, UnicodeEncodeError) as error:
@@ -52,7 +58,9 @@ def ask_and_save(parent: QWidget, code: str, language: str) -> QFileDialog:
 def _save(parent: QWidget, path: Path, code: str) -> None:
     problem = write_code(path, code)
     if problem:
-        box = QMessageBox(QMessageBox.Icon.Warning, "Inglenook", problem, QMessageBox.StandardButton.Ok, parent)
+        box = QMessageBox(
+            QMessageBox.Icon.Warning, "Inglenook", problem, QMessageBox.StandardButton.Ok, parent
+        )
         box.setObjectName("saveFailed")
         box.finished.connect(box.deleteLater)
         box.open()

@@ -1,4 +1,6 @@
-"""A place in a conversation that outlives its rows: the same message can be shown as other rows, and the reader stays there."""
+"""A place in a conversation that outlives its rows: the same message can be shown as other rows, and the
+reader stays there.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ __all__ = ["Anchor", "Place"]
 
 @dataclass(frozen=True)
 class Anchor:
-    """What the top of the screen holds on to: `share` of a row's height is above it; `offset` pixels more are not.
+    """What the top of the screen holds on to: `share` of a row's height is above it; `offset` pixels more are
+    not.
 
-    With a `line` (not -1) of the row's text it is that line which stands `offset` pixels below the top of the screen.
+    With a `line` (not -1) of the row's text it is that line which stands `offset` pixels below the top of the
+    screen.
     """
 
     row: Row
@@ -44,5 +48,11 @@ class Place:
             found = next((row for row in rows if row.kind is self.kind), rows[0] if rows else None)
             return Anchor(found, share=self.share) if found is not None else None
         texts = [row for row in rows if row.source]
-        row = next((row for row in reversed(texts) if row.start <= self.character), texts[0] if texts else None)
-        return Anchor(row, share=min(1.0, max(0.0, (self.character - row.start) / len(row.source)))) if row is not None else None
+        row = next(
+            (row for row in reversed(texts) if row.start <= self.character), texts[0] if texts else None
+        )
+        return (
+            Anchor(row, share=min(1.0, max(0.0, (self.character - row.start) / len(row.source))))
+            if row is not None
+            else None
+        )

@@ -1,4 +1,6 @@
-"""Where the reader is in a transcript: at its end, which is followed, or at a row that stays where it is whatever happens around it."""
+"""Where the reader is in a transcript: at its end, which is followed, or at a row that stays where it is
+whatever happens around it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _SCROLLS_S = 0.1
 
 
 class Scrolling:
-    """Owns the scroll position of `view`: `arrange` places the rows so that what the reader looks at does not move."""
+    """Owns the scroll position of `view`: `arrange` places the rows so that what the reader looks at does
+    not move.
+    """
 
     def __init__(self, view: TranscriptView, conversation: Conversation, stage: Stage) -> None:
         self._view, self._conversation, self._stage = view, conversation, stage
@@ -43,7 +47,12 @@ class Scrolling:
         if self._arranging:
             return False
         self._arranging = True
-        view, conversation, layout, column = self._view, self._conversation, self._conversation.layout, self.column()
+        view, conversation, layout, column = (
+            self._view,
+            self._conversation,
+            self._conversation.layout,
+            self.column(),
+        )
         if column.width != conversation.width:
             conversation.width = column.width
             conversation.forget_heights()
@@ -65,7 +74,11 @@ class Scrolling:
         bar.setValue(value)
         self.at_end = bar.value() >= bar.maximum() - 2
         anchor = self._anchor
-        if anchor is not None and not self.at_end and (anchor.share or (anchor.offset < 0 and anchor.line < 0)):
+        if (
+            anchor is not None
+            and not self.at_end
+            and (anchor.share or (anchor.offset < 0 and anchor.line < 0))
+        ):
             self.take_anchor()  # now that its lines are known
         self._arranging = False
         return True
@@ -83,10 +96,14 @@ class Scrolling:
 
     def _pinned(self) -> set[Row]:
         """Rows that live on when they are scrolled away, and the one that the scroll position depends on."""
-        return self._view.pinned() | ({self._anchor.row} if self._anchor is not None and self._anchor.line >= 0 else set())
+        return self._view.pinned() | (
+            {self._anchor.row} if self._anchor is not None and self._anchor.line >= 0 else set()
+        )
 
     def take_anchor(self) -> None:
-        """Hold on to what is at the top of the screen: a line of its text, or the row after it where it has no lines."""
+        """Hold on to what is at the top of the screen: a line of its text, or the row after it where it
+        has no lines.
+        """
         layout = self._conversation.layout
         value = self._view.verticalScrollBar().value()
         index = layout.at(value)
@@ -132,7 +149,9 @@ class Scrolling:
         self.at_end, self._anchor, self._moved = False, Anchor(row, offset), float("-inf")
 
     def stop_following(self) -> None:
-        """Something changes by the reader's wish: what is at the top of the screen stays there, even at the end."""
+        """Something changes by the reader's wish: what is at the top of the screen stays there, even at
+        the end.
+        """
         if self._anchor is None or self.at_end:
             self.at_end = False
             self.take_anchor()
@@ -142,11 +161,17 @@ class Scrolling:
         self.to_row(row, self._conversation.layout.top(row) - self._view.verticalScrollBar().value())
 
     def place(self, value: int = -1) -> Place | None:
-        """The place at the top of the screen, or at another scroll position; None at the end of the conversation, which is followed."""
+        """The place at the top of the screen, or at another scroll position; None at the end of the
+        conversation, which is followed.
+        """
         layout = self._conversation.layout
         value = value if value >= 0 else self._view.verticalScrollBar().value()
         index = layout.at(value)
-        return Place.at(layout.rows[index], value - layout.top(layout.rows[index])) if index >= 0 and not self.at_end else None
+        return (
+            Place.at(layout.rows[index], value - layout.top(layout.rows[index]))
+            if index >= 0 and not self.at_end
+            else None
+        )
 
     def stay(self, place: Place | None) -> None:
         """Bring a place back to the top of the screen after its message got other rows."""
@@ -155,7 +180,11 @@ class Scrolling:
 
     def show_row(self, row: Row) -> None:
         """Bring a row that has the keyboard on the screen."""
-        layout, bar, height = self._conversation.layout, self._view.verticalScrollBar(), self._view.viewport().height()
+        layout, bar, height = (
+            self._conversation.layout,
+            self._view.verticalScrollBar(),
+            self._view.viewport().height(),
+        )
         if not layout.holds(row):
             return
         top = layout.top(row)

@@ -14,7 +14,10 @@ _NOTHING = (0, 0)
 
 
 class Selection:
-    """Two ends, each a row and a text position. As soon as the ends are in two rows, all rows between them are selected whole."""
+    """Two ends, each a row and a text position.
+
+    As soon as the ends are in two rows, all rows between them are selected whole.
+    """
 
     def __init__(self, conversation: Conversation, stage: Stage) -> None:
         self._conversation = conversation
@@ -49,14 +52,23 @@ class Selection:
 
     def pinned(self) -> set[Row]:
         """The row whose widget holds the selected text."""
-        if self._anchor is not None and self._head is not None and self._anchor[0] is self._head[0] and not self._whole:
+        if (
+            self._anchor is not None
+            and self._head is not None
+            and self._anchor[0] is self._head[0]
+            and not self._whole
+        ):
             return {self._anchor[0]}
         return set()
 
     def check(self) -> None:
         """Forget a selection whose ends are gone."""
         layout = self._conversation.layout
-        if self._anchor is not None and self._head is not None and not (layout.holds(self._anchor[0]) and layout.holds(self._head[0])):
+        if (
+            self._anchor is not None
+            and self._head is not None
+            and not (layout.holds(self._anchor[0]) and layout.holds(self._head[0]))
+        ):
             self.clear()
 
     def show(self) -> None:

@@ -1,4 +1,6 @@
-"""How the transcript looks: its colours, fonts and distances, frozen, made anew when theme or text size change."""
+"""How the transcript looks: its colours, fonts and distances, frozen, made anew when theme or text size
+change.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ class TranscriptColours:
         if abs(bubble.lightnessF() - background.lightnessF()) < 0.02:
             bubble = _mix(background, palette.color(role.Highlight), 0.12)
         return cls(
-            background, text, palette.color(role.PlaceholderText), palette.color(role.Link), palette.color(role.Mid), bubble,
+            background, text, palette.color(role.PlaceholderText), palette.color(role.Link),
+            palette.color(role.Mid), bubble,
             _mix(background, QColor("black"), 0.28) if dark else _mix(background, text, 0.045), selection,
             QColor("#3d3118") if dark else QColor("#fbeecb"), QColor("#e9c46a"), QColor("#22130b"), *syntax,
         )  # fmt: skip
@@ -67,7 +70,10 @@ def _mix(first: QColor, second: QColor, share: float) -> QColor:
 
 @dataclass(frozen=True)
 class Look:
-    """Everything a row needs to draw itself. Distances in pixels follow `em`, the height of a line of text."""
+    """Everything a row needs to draw itself.
+
+    Distances in pixels follow `em`, the height of a line of text.
+    """
 
     colours: TranscriptColours
     text_font: QFont
@@ -79,9 +85,16 @@ class Look:
     heading_sizes: tuple[float, ...] = field(default=(1.5, 1.3, 1.15, 1.05, 1.0, 1.0))
 
     def alert_colour(self, name: str) -> QColor:
-        """The colour of an alert: "note", "tip", "important", "warning" or "caution"; of a plain quote without a name."""
+        """The colour of an alert: "note", "tip", "important", "warning" or "caution"; of a plain quote
+        without a name.
+        """
         colours = self.colours
-        known = {"note": colours.name, "tip": colours.added, "important": colours.keyword, "warning": colours.number}
+        known = {
+            "note": colours.name,
+            "tip": colours.added,
+            "important": colours.keyword,
+            "warning": colours.number,
+        }
         return {**known, "caution": colours.removed}.get(name, colours.line)
 
     def px(self, ems: float) -> int:
@@ -100,6 +113,6 @@ def make_look(font: QFont, percent: int, colours: TranscriptColours) -> Look:
     code_font.setPointSizeF(size)
     metrics = QFontMetrics(text_font)
     return Look(
-        colours, text_font, code_font, small_font, metrics.height(), max(4.0, metrics.averageCharWidth() * 1.02),
-        round(COLUMN_WIDTH * max(100, percent) / 100),
+        colours, text_font, code_font, small_font, metrics.height(),
+        max(4.0, metrics.averageCharWidth() * 1.02), round(COLUMN_WIDTH * max(100, percent) / 100),
     )  # fmt: skip

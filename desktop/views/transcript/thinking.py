@@ -25,7 +25,9 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(row: Row, trace: TokenTrace) -> float | None:
-    """Seconds between the first and the last token of the thought whose head is `row`; None where their times are not known."""
+    """Seconds between the first and the last token of the thought whose head is `row`; None where their
+    times are not known.
+    """
     first, last = trace.at(row.start), trace.at(row.until or trace.length - 1)
     if first < 0 or last < 0 or UNKNOWN in (trace.ids[first], trace.ids[last]):
         return None
@@ -34,7 +36,10 @@ def seconds_of(row: Row, trace: TokenTrace) -> float | None:
 
 
 class ThoughtTimes:
-    """The seconds of the thoughts of one message by their numbers. `asked` holds those whose tokens were looked at."""
+    """The seconds of the thoughts of one message by their numbers.
+
+    `asked` holds those whose tokens were looked at.
+    """
 
     def __init__(self) -> None:
         self.asked: set[tuple[int, bool]] = set()

@@ -1,4 +1,6 @@
-"""The transcript widget: a `MessagesModel` as a virtual list of block rows with anchored scrolling, selection and editing."""
+"""The transcript widget: a `MessagesModel` as a virtual list of block rows with anchored scrolling,
+selection and editing.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,14 @@ _EARLY_MS = 400
 
 
 class TranscriptView(QAbstractScrollArea):
-    """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
+    """Shows `model`.
 
-    `action(name, message id)`: "edit", "regenerate", "continue", "fork", "origin", "delete", "previous" or "next" was asked for (copying
-    is done here). `edit_words(message id)` says what editing a message costs. `edited(message id, text, answer)`: an inline edit that
-    `begin_edit` began was saved; a user's message asks for an answer, or for none.
+    The view follows the end of the conversation while it is there and else never moves by itself.
+
+    `action(name, message id)`: "edit", "regenerate", "continue", "fork", "origin", "delete", "previous" or
+    "next" was asked for (copying is done here). `edit_words(message id)` says what editing a message costs.
+    `edited(message id, text, answer)`: an inline edit that `begin_edit` began was saved; a user's message
+    asks for an answer, or for none.
     """
 
     action = Signal(str, int)
@@ -73,8 +78,9 @@ class TranscriptView(QAbstractScrollArea):
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
-            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._show_more, self._save_edit, self.cancel_edit,
-            self.remeasure, self._wrap_code, self._conversation.code, lambda message: self.edit_words(message),
+            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._show_more,
+            self._save_edit, self.cancel_edit, self.remeasure, self._wrap_code, self._conversation.code,
+            lambda message: self.edit_words(message),
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
         self._pictures = ImageLoader(self)
@@ -102,7 +108,8 @@ class TranscriptView(QAbstractScrollArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # else text flows anew when the bar is first needed
+        # else text flows anew when the bar is first needed
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
         self.setAccessibleName("Conversation")
         self.viewport().setMouseTracking(True)
         self.set_model(model)
@@ -146,7 +153,9 @@ class TranscriptView(QAbstractScrollArea):
         if wait > 0:
             self._flush.start(wait)
         else:
-            self._due.emit()  # comes before what is painted, unlike a timer: what changed with it elsewhere is painted in the same pass
+            # comes before what is painted, unlike a timer: what changed with it elsewhere is painted in the
+            # same pass
+            self._due.emit()
 
     @Slot()
     def _on_due(self) -> None:
@@ -156,7 +165,8 @@ class TranscriptView(QAbstractScrollArea):
     def flush(self) -> None:
         """Show the model as it is now. Happens by itself within a frame of each change."""
         self._flush.stop()
-        self._waits, self._last = False, perf_counter()  # what asks for the next frame while this one is made waits for its time
+        # what asks for the next frame while this one is made waits for its time
+        self._waits, self._last = False, perf_counter()
         if self._restyle:
             self._restyle = False
             self._look = self._make_look()
@@ -178,7 +188,8 @@ class TranscriptView(QAbstractScrollArea):
         """Place the rows as they are now, and what lies over them."""
         if not self.scrolling.arrange():
             return
-        self._last = perf_counter()  # what is not ready comes with the next frame, also when the reader scrolls
+        # what is not ready comes with the next frame, also when the reader scrolls
+        self._last = perf_counter()
         if self.stage.unfinished:
             self._schedule()
         self.selection.show()
@@ -293,7 +304,11 @@ class TranscriptView(QAbstractScrollArea):
         self.edited.emit(message_id, text, answer)
 
     def _make_look(self) -> Look:
-        return make_look(self._base or self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
+        return make_look(
+            self._base or self.font(),
+            self._percent,
+            self._given or TranscriptColours.from_palette(self.palette()),
+        )
 
     def set_text_scale(self, percent: int, base: QFont | None = None) -> None:
         """Show text at `percent` of `base`, or else of the widget's font."""
@@ -317,11 +332,17 @@ class TranscriptView(QAbstractScrollArea):
         self._place_overlays()
 
     def _place_overlays(self) -> None:
-        self._overlays.place(self._look.colours, empty=not self._conversation.messages, at_end=self.scrolling.at_end)
+        self._overlays.place(
+            self._look.colours, empty=not self._conversation.messages, at_end=self.scrolling.at_end
+        )
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_flush"):
+        if event.type() in (
+            QEvent.Type.PaletteChange,
+            QEvent.Type.FontChange,
+            QEvent.Type.StyleChange,
+        ) and hasattr(self, "_flush"):
             self._relook()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

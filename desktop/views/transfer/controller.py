@@ -1,4 +1,6 @@
-"""Between the window and the exchange of chats with files: what is exported and imported, and where it is shown."""
+"""Between the window and the exchange of chats with files: what is exported and imported, and where it is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,14 @@ REFRESH_S = 1.0
 class TransferController(QObject):
     """Opens the windows of export and import, and takes dropped exports. `window` is that of the program."""
 
-    def __init__(self, session: ChatSession, exchange: TransferService, chat: ChatPane, files: FileOpener, window: QWidget) -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        exchange: TransferService,
+        chat: ChatPane,
+        files: FileOpener,
+        window: QWidget,
+    ) -> None:
         super().__init__(window)
         self._session, self._exchange, self._chat, self._window = session, exchange, chat, window
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
@@ -64,7 +73,9 @@ class TransferController(QObject):
             self._chat.show_notice("There is no chat to export yet.", "info")
             return
         if self._exchange.exporting_now:
-            self._chat.show_notice("An export still runs: wait for it or cancel it, then export again.", "warning")
+            self._chat.show_notice(
+                "An export still runs: wait for it or cancel it, then export again.", "warning"
+            )
             return
         title = self._session.library.of(ids[0]).get(ids[0]).title
         from desktop.views.transfer.export_dialog import ExportDialog  # when it is first wanted
@@ -115,19 +126,26 @@ class TransferController(QObject):
             if dialog is not None:
                 dialog.end()
             words = "The chat was exported" if result.count == 1 else f"{result.count:,} chats were exported"
-            shown = ("Show the file" if result.target.is_file() else "Show the folder", lambda: self._shower.show(result.target))
+            shown = (
+                "Show the file" if result.target.is_file() else "Show the folder",
+                lambda: self._shower.show(result.target),
+            )
             self._chat.banner.show_notice(f"{words} to {result.target}.", "info", offer=shown)
 
     # -- in
 
     def ask_for_files(self) -> None:
         """Let the user choose files with chats."""
-        ask_open(self._window, "Import chats", self.import_files, _KINDS, several=True).setObjectName("importFrom")
+        ask_open(self._window, "Import chats", self.import_files, _KINDS, several=True).setObjectName(
+            "importFrom"
+        )
 
     def import_files(self, paths: Sequence[Path]) -> None:
         """Import these files, and show how far it is."""
         if self._exchange.importing_now:
-            self._chat.show_notice("An import still runs: wait for it or cancel it, then import again.", "warning")
+            self._chat.show_notice(
+                "An import still runs: wait for it or cancel it, then import again.", "warning"
+            )
             return
         name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
         self.close_window()

@@ -1,4 +1,6 @@
-"""The small window in which a format is chosen, and which then shows how far the export is; the chat goes on beside it."""
+"""The small window in which a format is chosen, and which then shows how far the export is; the chat goes
+on beside it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ _FORMATS = (
     ("Markdown", ".md", "Markdown", "The chat as it is shown, as plain text with headings."),
     ("Web page", ".html", "Web page", "One HTML file that opens in every browser."),
     (PDF, ".pdf", "PDF", "For printing and passing on."),
-    ("JSON, without loss", _OWN, "JSON, everything", "All versions of all messages, settings, dates and tokens. Can be imported again."),
+    (
+        "JSON, without loss",
+        _OWN,
+        "JSON, everything",
+        "All versions of all messages, settings, dates and tokens. Can be imported again.",
+    ),
 )
 """Name of the format, its ending, its words, and what it is for."""
 
@@ -40,7 +47,8 @@ _FORMATS = (
 class ExportDialog(QDialog):
     """Asks for format and place.
 
-    `wanted(str label, object path, bool thoughts)`: where to is chosen; a folder for several chats that become a file each.
+    `wanted(str label, object path, bool thoughts)`: where to is chosen; a folder for several chats that
+    become a file each.
     """
 
     wanted = Signal(str, object, bool)
@@ -54,7 +62,9 @@ class ExportDialog(QDialog):
         self.setObjectName("exportDialog")
         self.setWindowTitle("Export chat" if len(ids) == 1 else "Export chats")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.heading = QLabel(f"Export “{title or 'New conversation'}”" if len(ids) == 1 else f"Export {len(ids):,} chats")
+        self.heading = QLabel(
+            f"Export “{title or 'New conversation'}”" if len(ids) == 1 else f"Export {len(ids):,} chats"
+        )
         self.heading.setProperty("tone", "heading")
         self.heading.setTextFormat(Qt.TextFormat.PlainText)
         self.heading.setWordWrap(True)
@@ -142,7 +152,9 @@ class ExportDialog(QDialog):
 
     def choose_format(self, label: str) -> None:
         """Tick a format."""
-        self._group.button(next(place for place, row in enumerate(_FORMATS) if row[0] == label)).setChecked(True)
+        self._group.button(next(place for place, row in enumerate(_FORMATS) if row[0] == label)).setChecked(
+            True
+        )
 
     def _into_folder(self) -> bool:
         return len(self.ids) > 1 and _FORMATS[self._group.checkedId()][1] != _OWN
@@ -150,7 +162,11 @@ class ExportDialog(QDialog):
     def _show_choice(self) -> None:
         has_choice = _FORMATS[self._group.checkedId()][1] != _OWN
         self.thoughts.setEnabled(has_choice)
-        several = "Each chat becomes a file of its own, in a folder." if self._into_folder() else "All chats go into one file."
+        several = (
+            "Each chat becomes a file of its own, in a folder."
+            if self._into_folder()
+            else "All chats go into one file."
+        )
         self.note.setText(several if len(self.ids) > 1 else "")
         self.note.setVisible(len(self.ids) > 1)
 

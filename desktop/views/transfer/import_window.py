@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QPlainTextEdit, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
 from desktop.views.layout.spacing import dialog_margins
@@ -72,7 +82,15 @@ class ImportWindow(QDialog):
         self.left_out.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.left_out.setWordWrap(True)
         self.left_out.hide()
-        for part in (self.heading, self.bar, self.so_far, self.trouble, self._make_counts(), self.left_out, self._make_broken()):
+        for part in (
+            self.heading,
+            self.bar,
+            self.so_far,
+            self.trouble,
+            self._make_counts(),
+            self.left_out,
+            self._make_broken(),
+        ):
             layout.addWidget(part)
         layout.addStretch(1)
         layout.addLayout(self._make_buttons())
@@ -105,7 +123,11 @@ class ImportWindow(QDialog):
         return self.broken
 
     def _make_buttons(self) -> QHBoxLayout:
-        self.copy, self.show_chats, self.close_button = QPushButton("Copy the list"), QPushButton("Open the chat"), QPushButton("Cancel")
+        self.copy, self.show_chats, self.close_button = (
+            QPushButton("Copy the list"),
+            QPushButton("Open the chat"),
+            QPushButton("Cancel"),
+        )
         self.copy.setToolTip("Copy what could not be read, with its place and the reason.")
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.broken.toPlainText()))
         self.show_chats.clicked.connect(self._open)
@@ -123,7 +145,10 @@ class ImportWindow(QDialog):
         """How far it is."""
         self.bar.setValue(round(1000 * report.share))
         came = report.new + report.extended
-        parts = [f"{came:,} chat{'s' * (came != 1)} so far", f"{report.known:,} already here" if report.known else ""]
+        parts = [
+            f"{came:,} chat{'s' * (came != 1)} so far",
+            f"{report.known:,} already here" if report.known else "",
+        ]
         parts.append(f"{report.broken_count:,} could not be read" if report.broken_count else "")
         self.so_far.setText(", ".join(part for part in parts if part) + ". You can go on chatting meanwhile.")
 
@@ -143,7 +168,10 @@ class ImportWindow(QDialog):
             for label in labels:
                 label.setVisible(bool(count))
         self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
-        told = [f"{found.what} ({found.count:,} {found.of}{'s' * (found.count != 1)})." for found in report.left_out]
+        told = [
+            f"{found.what} ({found.count:,} {found.of}{'s' * (found.count != 1)})."
+            for found in report.left_out
+        ]
         self.left_out.setText("\n".join(told))
         self.left_out.setVisible(bool(told))
         lines = [f"{found.place}: {found.reason}" for found in report.broken]
@@ -153,7 +181,9 @@ class ImportWindow(QDialog):
         self.broken.setVisible(bool(lines))
         self.copy.setVisible(bool(lines))
         self.show_chats.setVisible(bool(report.first))
-        self.show_chats.setText("Open the chat" if report.new + report.extended + report.known == 1 else "Open the first chat")
+        self.show_chats.setText(
+            "Open the chat" if report.new + report.extended + report.known == 1 else "Open the first chat"
+        )
         self.close_button.setText("Close")
         self.close_button.setDefault(True)
         self.close_button.setFocus()

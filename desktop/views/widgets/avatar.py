@@ -6,7 +6,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QImageReader, QPainter, QPainterPath, QPalette, QPixmap
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontMetricsF,
+    QImage,
+    QImageReader,
+    QPainter,
+    QPainterPath,
+    QPalette,
+    QPixmap,
+)
 
 from desktop.store.conversations.personas import LARGEST_IMAGE
 from desktop.store.database.database import StoreError
@@ -29,7 +39,11 @@ def face_of(name: str, chosen: str) -> str:
 def avatar(name: str, chosen: str, image: bytes, side: int, ratio: float, palette: QPalette) -> QPixmap:
     """A round picture of `side` pixels at the screen's `ratio`. An image that cannot be read is left out."""
     role = QPalette.ColorRole
-    colours = palette.color(role.Highlight).name(), palette.color(role.Window).name(), palette.color(role.WindowText).name()
+    colours = (
+        palette.color(role.Highlight).name(),
+        palette.color(role.Window).name(),
+        palette.color(role.WindowText).name(),
+    )
     return _draw(face_of(name, chosen), image, side, ratio, colours)
 
 
@@ -67,20 +81,34 @@ def _draw(face: str, image: bytes, side: int, ratio: float, colours: tuple[str, 
 
 
 def read_picture(path: Path) -> bytes:
-    """A picture file as a square PNG (JPEG where that is too large) of at most 256 pixels and 256 KiB. Raises `StoreError`."""
+    """A picture file as a square PNG (JPEG where that is too large) of at most 256 pixels and 256 KiB.
+
+    Raises `StoreError`.
+    """
     reader = QImageReader(str(path))
     reader.setAutoTransform(True)
     size = reader.size()
     if size.isValid() and size.width() * size.height() > _MOST_PIXELS:
-        raise StoreError(f"The picture {path.name} has {size.width():,} x {size.height():,} points: take a smaller one.")
+        raise StoreError(
+            f"The picture {path.name} has {size.width():,} x {size.height():,} points: take a smaller one."
+        )
     picture = reader.read()
     if picture.isNull():
-        raise StoreError(f"The file {path.name} is no picture that can be read ({reader.errorString()}): take a PNG, JPEG, WebP or GIF.")
+        raise StoreError(
+            f"The file {path.name} is no picture that can be read ({reader.errorString()}): take a PNG, "
+            "JPEG, WebP or GIF."
+        )
     picture = picture.copy(_middle(picture.size()).toRect())
     if picture.width() > _SIDE:
-        picture = picture.scaled(_SIDE, _SIDE, Qt.AspectRatioMode.IgnoreAspectRatio, Qt.TransformationMode.SmoothTransformation)
+        picture = picture.scaled(
+            _SIDE, _SIDE, Qt.AspectRatioMode.IgnoreAspectRatio, Qt.TransformationMode.SmoothTransformation
+        )
     png = _encoded(picture, "PNG")
-    return png if len(png) <= LARGEST_IMAGE else _encoded(picture.convertToFormat(QImage.Format.Format_RGB32), "JPG")
+    return (
+        png
+        if len(png) <= LARGEST_IMAGE
+        else _encoded(picture.convertToFormat(QImage.Format.Format_RGB32), "JPG")
+    )
 
 
 def _encoded(picture: QImage, kind: str) -> bytes:

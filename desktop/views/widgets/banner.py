@@ -27,7 +27,10 @@ def announce(widget: QWidget, text: str) -> None:
 
 
 class Banner(QFrame):
-    """Shows one notice at a time; a later one takes its place. Notes go away by themselves, trouble stays until dismissed."""
+    """Shows one notice at a time; a later one takes its place.
+
+    Notes go away by themselves, trouble stays until dismissed.
+    """
 
     undo_requested = Signal()
 
@@ -69,9 +72,15 @@ class Banner(QFrame):
         self.hide()
 
     def show_notice(
-        self, text: str, level: str, undo: bool = False, details: str = "", offer: tuple[str, Callable[[], object]] | None = None
+        self,
+        text: str,
+        level: str,
+        undo: bool = False,
+        details: str = "",
+        offer: tuple[str, Callable[[], object]] | None = None,
     ) -> None:
-        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is only copied.
+        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is
+        only copied.
 
         `offer` is a button's words and what it does; the notice is gone then.
         """
@@ -115,7 +124,10 @@ class Banner(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Beside the text what is offered has its place only where the text keeps enough of the line."""
         super().resizeEvent(event)
-        narrow = self.width() < _WIDE_CHARACTERS * self.fontMetrics().averageCharWidth() + self.offer.sizeHint().width()
+        narrow = (
+            self.width()
+            < _WIDE_CHARACTERS * self.fontMetrics().averageCharWidth() + self.offer.sizeHint().width()
+        )
         if narrow != (self._column.indexOf(self.offer) >= 0):
             if narrow:
                 self._column.addWidget(self.offer, 0, Qt.AlignmentFlag.AlignLeft)
@@ -140,7 +152,10 @@ class Banner(QFrame):
     def details(self) -> str:
         """The notice and what a bug report needs: versions and system, nothing personal."""
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
-        head = f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt {qVersion()}, {system}"
+        head = (
+            f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt "
+            f"{qVersion()}, {system}"
+        )
         return f"{head}\n\n{self._details}" if self._details else head
 
     def _undo(self) -> None:

@@ -12,7 +12,10 @@ __all__ = ["Group"]
 
 
 class Group(QWidget):
-    """`title` over `content`. `note`, at the right end of the title, says what is worth knowing while it is folded."""
+    """`title` over `content`.
+
+    `note`, at the right end of the title, says what is worth knowing while it is folded.
+    """
 
     def __init__(self, title: str, content: QWidget, opened: bool) -> None:
         super().__init__()
@@ -93,6 +96,8 @@ class Group(QWidget):
     def _tint(self) -> None:
         """Draw the arrow in the colour of the theme."""
         colour = self.palette().color(QPalette.ColorRole.WindowText).name()
-        self.header.setIcon(tinted("chevron-down" if self.header.isChecked() else "chevron-right", colour, colour))
+        self.header.setIcon(
+            tinted("chevron-down" if self.header.isChecked() else "chevron-right", colour, colour)
+        )
         side = round(self.fontMetrics().height() * 0.9)
         self.header.setIconSize(QSize(side, side))

@@ -11,7 +11,9 @@ __all__ = ["EmptyState"]
 
 
 class EmptyState(QLabel):
-    """Lies over `view`, which has its model already, as long as there is no row in it; a screen reader finds it as the description."""
+    """Lies over `view`, which has its model already, as long as there is no row in it; a screen reader
+    finds it as the description.
+    """
 
     def __init__(self, view: QAbstractItemView, words: str) -> None:
         super().__init__(words, view.viewport())

@@ -1,4 +1,6 @@
-"""File dialogs that do not stop the window: the chosen paths come later, and a dialog that is left brings nothing."""
+"""File dialogs that do not stop the window: the chosen paths come later, and a dialog that is left brings
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ def ask_open(
     several: bool = False,
     start: Path | None = None,
 ) -> QFileDialog:
-    """Let the user choose a file, or with `several` some, of `kinds` ("Text (*.txt);;All files (*)"); `then` gets them."""
+    """Let the user choose a file, or with `several` some, of `kinds` ("Text (*.txt);;All files (*)");
+    `then` gets them.
+    """
     dialog = QFileDialog(parent, title, str(start or Path.home()), kinds)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
     return _opened(dialog, then)
 
 
-def ask_folder(parent: QWidget | None, title: str, then: Callable[[list[Path]], object], start: Path | None = None) -> QFileDialog:
+def ask_folder(
+    parent: QWidget | None, title: str, then: Callable[[list[Path]], object], start: Path | None = None
+) -> QFileDialog:
     """Let the user choose a folder; `then` gets it as the only one of its list."""
     dialog = QFileDialog(parent, title, str(start or Path.home()))
     dialog.setFileMode(QFileDialog.FileMode.Directory)
@@ -32,10 +38,15 @@ def ask_folder(parent: QWidget | None, title: str, then: Callable[[list[Path]], 
 
 
 def ask_save(
-    parent: QWidget | None, title: str, name: str, then: Callable[[list[Path]], object], kinds: str = "", ending: str = ""
+    parent: QWidget | None,
+    title: str,
+    name: str,
+    then: Callable[[list[Path]], object],
+    kinds: str = "",
+    ending: str = "",
 ) -> QFileDialog:
-    """Let the user say where a file goes that is called `name` unless he says otherwise; `then` gets it as the only one of its list.
-    A name without an ending gets `ending` (".tar.gz"), else that of `name`.
+    """Let the user say where a file goes that is called `name` unless he says otherwise; `then` gets it as
+    the only one of its list. A name without an ending gets `ending` (".tar.gz"), else that of `name`.
     """
     dialog = QFileDialog(parent, title, str(Path.home()), kinds)
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)

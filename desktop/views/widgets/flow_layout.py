@@ -9,7 +9,9 @@ __all__ = ["FlowLayout"]
 
 
 class FlowLayout(QLayout):
-    """Widgets in their preferred size, `gap` pixels apart; a line runs from right to left where the layout does."""
+    """Widgets in their preferred size, `gap` pixels apart; a line runs from right to left where the layout
+    does.
+    """
 
     def __init__(self, parent: QWidget | None = None, gap: int = 6) -> None:
         super().__init__(parent)
@@ -47,7 +49,10 @@ class FlowLayout(QLayout):
 
     def minimumSize(self) -> QSize:
         sizes = [item.minimumSize() for item in self._items]
-        return QSize(max((size.width() for size in sizes), default=0), max((size.height() for size in sizes), default=0))
+        return QSize(
+            max((size.width() for size in sizes), default=0),
+            max((size.height() for size in sizes), default=0),
+        )
 
     def _arrange(self, rect: QRect, move: bool) -> int:
         """Place the items if `move`; returns the height they take."""

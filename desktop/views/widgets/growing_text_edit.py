@@ -1,11 +1,21 @@
-"""A box for text of several lines that grows with what is in it: the system prompt, patterns, lists of texts."""
+"""A box for text of several lines that grows with what is in it: the system prompt, patterns, lists of
+texts.
+"""
 
 from __future__ import annotations
 
 import math
 
 from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, QTimer, Signal
-from PySide6.QtGui import QFocusEvent, QFont, QFontDatabase, QFontMetricsF, QKeyEvent, QResizeEvent, QWheelEvent
+from PySide6.QtGui import (
+    QFocusEvent,
+    QFont,
+    QFontDatabase,
+    QFontMetricsF,
+    QKeyEvent,
+    QResizeEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QPlainTextEdit
 
 __all__ = ["GrowingTextEdit", "code_font"]
@@ -21,7 +31,10 @@ def code_font() -> QFont:
 
 
 class GrowingTextEdit(QPlainTextEdit):
-    """`least` to `most` lines high. `typed(text)` at every change by the user; `edited(text)` when the user pauses or leaves."""
+    """`least` to `most` lines high.
+
+    `typed(text)` at every change by the user; `edited(text)` when the user pauses or leaves.
+    """
 
     typed = Signal(str)
     edited = Signal(str)
@@ -85,7 +98,9 @@ class GrowingTextEdit(QPlainTextEdit):
         frame = 2 * math.ceil(self.document().documentMargin()) + 10
         self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + frame)
         full = wanted > self._most
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(
+            Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        )
         self._fitting = False
 
     def setPlaceholderText(self, text: str) -> None:
@@ -98,7 +113,9 @@ class GrowingTextEdit(QPlainTextEdit):
             return 0
         metrics = self.fontMetrics()
         width = max(1, self.viewport().width() - 2 * math.ceil(self.document().documentMargin()))
-        wrapped = metrics.boundingRect(QRect(0, 0, width, 1 << 20), int(Qt.TextFlag.TextWordWrap), self.placeholderText())
+        wrapped = metrics.boundingRect(
+            QRect(0, 0, width, 1 << 20), int(Qt.TextFlag.TextWordWrap), self.placeholderText()
+        )
         return math.ceil(wrapped.height() / max(1, metrics.lineSpacing()))
 
     def _on_text(self) -> None:
@@ -112,7 +129,10 @@ class GrowingTextEdit(QPlainTextEdit):
         self.tell()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and event.modifiers() == Qt.KeyboardModifier.ShiftModifier:
+        if (
+            event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+            and event.modifiers() == Qt.KeyboardModifier.ShiftModifier
+        ):
             self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter makes U+2028
             self.ensureCursorVisible()
         else:

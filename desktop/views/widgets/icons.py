@@ -23,7 +23,9 @@ def _strokes(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def pixmap(name: str, colour: str, size: int) -> QPixmap:
-    """`size` by `size` device pixels of resources/icons/`name`.svg with its black strokes in `colour` ("#rrggbb")."""
+    """`size` by `size` device pixels of resources/icons/`name`.svg with its black strokes in `colour`
+    ("#rrggbb").
+    """
     source = _strokes(name).replace("#000", colour)
     renderer = QSvgRenderer(QByteArray(source.encode()))
     picture = QPixmap(size, size)
@@ -36,7 +38,9 @@ def pixmap(name: str, colour: str, size: int) -> QPixmap:
 
 @lru_cache(maxsize=1024)
 def tinted(name: str, colour: str, disabled: str, sizes: tuple[int, ...] = _SIZES) -> QIcon:
-    """The icon in `colour`, and in `disabled` where its control is disabled; sharp at these sizes, which are device pixels."""
+    """The icon in `colour`, and in `disabled` where its control is disabled; sharp at these sizes, which
+    are device pixels.
+    """
     icon = QIcon()
     for size in sizes:
         icon.addPixmap(pixmap(name, colour, size), QIcon.Mode.Normal)
@@ -56,7 +60,11 @@ class IconButton(QToolButton):
     """A flat button that is only an icon: `label` is its tooltip and its name for a screen reader."""
 
     def __init__(
-        self, icon_name: str, label: str, parent: QWidget | None = None, role: QPalette.ColorRole = QPalette.ColorRole.WindowText
+        self,
+        icon_name: str,
+        label: str,
+        parent: QWidget | None = None,
+        role: QPalette.ColorRole = QPalette.ColorRole.WindowText,
     ) -> None:
         super().__init__(parent)
         self._icon_name, self._role = icon_name, role

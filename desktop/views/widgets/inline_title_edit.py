@@ -19,7 +19,9 @@ class InlineTitleEdit(QLineEdit):
 
     ended = Signal()
 
-    def __init__(self, view: QAbstractItemView, rect: QRect, text: str, name: str, done: Callable[[str], None]) -> None:
+    def __init__(
+        self, view: QAbstractItemView, rect: QRect, text: str, name: str, done: Callable[[str], None]
+    ) -> None:
         super().__init__(text, view.viewport())
         self._view, self._done = view, done
         self._before, self._ended = text, False
@@ -32,7 +34,11 @@ class InlineTitleEdit(QLineEdit):
 
     def event(self, event: QEvent) -> bool:
         """Esc belongs to this box, also while it stops replies everywhere else."""
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
+        if (
+            event.type() == QEvent.Type.ShortcutOverride
+            and isinstance(event, QKeyEvent)
+            and event.key() == Qt.Key.Key_Escape
+        ):
             event.accept()
             return True
         return super().event(event)

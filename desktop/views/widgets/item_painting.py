@@ -1,4 +1,6 @@
-"""How rows of the sidebar are drawn: their ground, their words with found places marked, their little pictures."""
+"""How rows of the sidebar are drawn: their ground, their words with found places marked, their little
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ __all__ = ["HIGH", "PAD", "RADIUS", "ground", "icon", "line", "paragraph", "side
 PAD, RADIUS, HIGH = 10, 7, 14
 """Pixels: beside the words, of the corners, and what a row is higher than its text."""
 CHOSEN, MARKED, OVER, FOUND = 46, 30, 16, 64
-"""How strongly the accent lies on rows that are chosen, open, pointed at, and on words that were found; of 255."""
+"""How strongly the accent lies on rows that are chosen, open, pointed at, and on words that were found; of
+255.
+"""
 
 
-def ground(painter: QPainter, option: QStyleOptionViewItem, marked: bool = False, target: bool = False) -> None:
-    """The ground of a row: chosen, pointed at, `marked` as the one that is open, `target` of a drag; with the focus's ring."""
+def ground(
+    painter: QPainter, option: QStyleOptionViewItem, marked: bool = False, target: bool = False
+) -> None:
+    """The ground of a row: chosen, pointed at, `marked` as the one that is open, `target` of a drag; with
+    the focus's ring.
+    """
     state, accent = option.state, QColor(option.palette.color(QPalette.ColorRole.Accent))
     chosen = bool(state & QStyle.StateFlag.State_Selected)
     over = bool(state & QStyle.StateFlag.State_MouseOver)
@@ -49,19 +57,32 @@ def icon(painter: QPainter, option: QStyleOptionViewItem, name: str, rect: QRect
     painter.drawPixmap(side(option, rect), pixmap(name, colour.name(), size))
 
 
-def line(painter: QPainter, option: QStyleOptionViewItem, text: str, rect: QRect, colour: QColor, font: QFont | None = None) -> None:
+def line(
+    painter: QPainter,
+    option: QStyleOptionViewItem,
+    text: str,
+    rect: QRect,
+    colour: QColor,
+    font: QFont | None = None,
+) -> None:
     """One line of words, shortened at its end."""
     painter.setFont(font or option.font)
     painter.setPen(colour)
     painter.setLayoutDirection(Qt.LayoutDirection.LayoutDirectionAuto)  # a title reads as its own letters do
     shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, rect.width())
-    leading = Qt.AlignmentFlag.AlignRight if option.direction == Qt.LayoutDirection.RightToLeft else Qt.AlignmentFlag.AlignLeft
-    painter.drawText(side(option, rect), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute | leading, shown)
+    leading = (
+        Qt.AlignmentFlag.AlignRight
+        if option.direction == Qt.LayoutDirection.RightToLeft
+        else Qt.AlignmentFlag.AlignLeft
+    )
+    painter.drawText(
+        side(option, rect), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute | leading, shown
+    )
 
 
 def paragraph(
-    painter: QPainter, option: QStyleOptionViewItem, text: str, spans: Iterable[tuple[int, int]], rect: QRect, colour: QColor,
-    lines: int, font: QFont | None = None,
+    painter: QPainter, option: QStyleOptionViewItem, text: str, spans: Iterable[tuple[int, int]], rect: QRect,
+    colour: QColor, lines: int, font: QFont | None = None,
 ) -> None:  # fmt: skip
     """Words on up to `lines` lines, with those in `spans` (characters) marked."""
     font = font or option.font
@@ -79,7 +100,9 @@ def paragraph(
     layout = QTextLayout(text, font)
     layout.setFormats(formats)
     shape_of_lines = QTextOption()
-    shape_of_lines.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if lines > 1 else QTextOption.WrapMode.NoWrap)
+    shape_of_lines.setWrapMode(
+        QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if lines > 1 else QTextOption.WrapMode.NoWrap
+    )
     shape_of_lines.setTextDirection(option.direction if not text else Qt.LayoutDirection.LayoutDirectionAuto)
     layout.setTextOption(shape_of_lines)
     layout.beginLayout()

@@ -1,4 +1,6 @@
-"""Calm motion: short fades that say where something came from, and none for those whose system or settings ask for none."""
+"""Calm motion: short fades that say where something came from, and none for those whose system or settings
+ask for none.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ __all__ = ["Fade", "Motion", "is_still"]
 
 FADE_MS = 140
 _STILL = "stillMotion"
-_PORTAL = ("org.freedesktop.portal.Desktop", "/org/freedesktop/portal/desktop", "org.freedesktop.portal.Settings", "ReadOne")
+_PORTAL = (
+    "org.freedesktop.portal.Desktop",
+    "/org/freedesktop/portal/desktop",
+    "org.freedesktop.portal.Settings",
+    "ReadOne",
+)
 _SWITCHES: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("org.freedesktop.appearance", "reduced-motion", lambda value: value == 1),
     ("org.gnome.desktop.interface", "enable-animations", lambda value: value is False),
@@ -23,7 +30,8 @@ _SWITCHES: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
 
 Source: https://flatpak.github.io/xdg-desktop-portal/docs/doc-org.freedesktop.portal.Settings.html
 """
-_EFFECTS = (Qt.UIEffect.UI_AnimateMenu, Qt.UIEffect.UI_FadeMenu, Qt.UIEffect.UI_AnimateCombo, Qt.UIEffect.UI_AnimateTooltip,
+_EFFECTS = (Qt.UIEffect.UI_AnimateMenu, Qt.UIEffect.UI_FadeMenu, Qt.UIEffect.UI_AnimateCombo,
+    Qt.UIEffect.UI_AnimateTooltip,
             Qt.UIEffect.UI_FadeTooltip, Qt.UIEffect.UI_AnimateToolBox)  # fmt: skip
 _GET_CLIENT_AREA_ANIMATION = 0x1042
 
@@ -37,7 +45,8 @@ def is_still() -> bool:
 class Fade:
     """Lets `widget` appear within 140 ms each time it is shown; at once where motion is not wanted.
 
-    The effect stays with the widget, switched off, because Qt deletes one that is taken away, also under a running animation.
+    The effect stays with the widget, switched off, because Qt deletes one that is taken away, also under a
+    running animation.
     """
 
     def __init__(self, widget: QWidget) -> None:
@@ -65,7 +74,9 @@ class Fade:
 
 
 class Motion(QObject):
-    """What the user wants: "system" follows the system's accessibility settings, "none" is stillness, "calm" moves."""
+    """What the user wants: "system" follows the system's accessibility settings, "none" is stillness,
+    "calm" moves.
+    """
 
     system_answered = Signal()
 
@@ -86,13 +97,16 @@ class Motion(QObject):
         """Find out what the system wants; the answer may come later."""
         if sys.platform == "win32":
             wanted = ctypes.c_int(1)
-            if ctypes.windll.user32.SystemParametersInfoW(_GET_CLIENT_AREA_ANIMATION, 0, ctypes.byref(wanted), 0):
+            if ctypes.windll.user32.SystemParametersInfoW(
+                _GET_CLIENT_AREA_ANIMATION, 0, ctypes.byref(wanted), 0
+            ):
                 self._take(not wanted.value)
         elif sys.platform == "linux":
             self._ask_portal()
 
     def _ask_portal(self) -> None:
-        from PySide6.QtDBus import QDBusConnection, QDBusMessage, QDBusPendingCallWatcher  # not before the first paint
+        # not before the first paint
+        from PySide6.QtDBus import QDBusConnection, QDBusMessage, QDBusPendingCallWatcher
 
         bus = QDBusConnection.sessionBus()
         if not bus.isConnected():

@@ -1,4 +1,6 @@
-"""A line above the composer that offers something about the message being written: to attach a long text, to cut what is too long."""
+"""A line above the composer that offers something about the message being written: to attach a long text,
+to cut what is too long.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class OfferBar(QFrame):
         self, about: str, words: str, button: str, act: Callable[[], object] | None, level: str = "info",
         other: tuple[str, Callable[[], object]] | None = None,
     ) -> None:  # fmt: skip
-        """Show `words`, and a button that calls `act` if there is one; `other` is a second button's words and what it does."""
+        """Show `words`, and a button that calls `act` if there is one; `other` is a second button's words
+        and what it does.
+        """
         self.about, self._act = about, act
         words_of_other, self._act_other = other if other is not None else ("", None)
         self.other.setText(words_of_other)
@@ -65,7 +69,9 @@ class OfferBar(QFrame):
         """In little room the buttons stand below the words."""
         super().resizeEvent(event)
         narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
-        self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        self._row.setDirection(
+            QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
+        )
 
     def take_back(self, about: str) -> None:
         """Hide it if it is about this."""

@@ -1,4 +1,6 @@
-"""One visual language in two schemes: colour tokens -> palette and style sheet, following the system or the user's choice."""
+"""One visual language in two schemes: colour tokens -> palette and style sheet, following the system or
+the user's choice.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,28 @@ SCHEMES = ("light", "dark")
 _STYLED = "inglenookStyled"
 _GROUPS = (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled)
 _ROLES = {
-    "Window": "window", "WindowText": "text", "Base": "surface", "AlternateBase": "bubble", "Text": "text", "Button": "surface",
-    "ButtonText": "text", "BrightText": "danger", "Highlight": "accent", "HighlightedText": "accent_text", "Link": "link",
-    "LinkVisited": "link", "PlaceholderText": "muted", "ToolTipBase": "surface", "ToolTipText": "text", "Light": "surface",
-    "Midlight": "hover", "Mid": "line", "Dark": "edge", "Shadow": "edge", "Accent": "accent",
+    "Window": "window", "WindowText": "text", "Base": "surface", "AlternateBase": "bubble", "Text": "text",
+    "Button": "surface", "ButtonText": "text", "BrightText": "danger", "Highlight": "accent",
+    "HighlightedText": "accent_text", "Link": "link", "LinkVisited": "link", "PlaceholderText": "muted",
+    "ToolTipBase": "surface", "ToolTipText": "text", "Light": "surface", "Midlight": "hover", "Mid": "line",
+    "Dark": "edge", "Shadow": "edge", "Accent": "accent",
 }  # fmt: skip
 _MIRRORED = """
-QLabel[alignment="128"], QLabel[alignment="129"] { qproperty-alignment: "AlignRight | AlignAbsolute | AlignVCenter"; }
-QLabel[alignment="32"], QLabel[alignment="33"] { qproperty-alignment: "AlignRight | AlignAbsolute | AlignTop"; }
+QLabel[alignment="128"], QLabel[alignment="129"] {
+  qproperty-alignment: "AlignRight | AlignAbsolute | AlignVCenter"; }
+QLabel[alignment="32"], QLabel[alignment="33"] {
+  qproperty-alignment: "AlignRight | AlignAbsolute | AlignTop"; }
 """
-"""Qt puts a label to the side of its own text: English words would stand at the far end of a mirrored row. The numbers are those of
-AlignVCenter and AlignTop, alone and with AlignLeading.
+"""Qt puts a label to the side of its own text: English words would stand at the far end of a mirrored row.
+The numbers are those of AlignVCenter and AlignTop, alone and with AlignLeading.
 """
 _DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")
 
 
 def tokens(scheme: str) -> dict[str, str]:
-    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its little pictures)."""
+    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its little
+    pictures).
+    """
     data = json.loads(resources.text(f"themes/{scheme}.json"))
     return {str(name): str(value) for name, value in data.items()}
 
@@ -51,26 +58,32 @@ def palette(colours: dict[str, str]) -> QPalette:
 
 
 def strengthened(colours: dict[str, str]) -> dict[str, str]:
-    """The same scheme for who asked the system for more contrast: lines as strong as edges, quiet text nearly as strong as text."""
+    """The same scheme for who asked the system for more contrast: lines as strong as edges, quiet text
+    nearly as strong as text.
+    """
 
     def towards_text(name: str, share: float) -> str:
         own, text = QColor(colours[name]), QColor(colours["text"])
         pairs = ((own.redF(), text.redF()), (own.greenF(), text.greenF()), (own.blueF(), text.blueF()))
         return QColor.fromRgbF(*(part + (other - part) * share for part, other in pairs)).name()
 
-    return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6), "muted": towards_text("muted", 0.7),
+    return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6),
+        "muted": towards_text("muted", 0.7),
             "disabled": towards_text("disabled", 0.3)}  # fmt: skip
 
 
 def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool = False) -> str:
-    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have.
+    """resources/themes/inglenook.qss with each @token replaced.
 
-    Lengths of boxes that stand in a line of text follow `text_scale` (percent). Qt draws the filled part of a slider at its left end
-    also where the interface is `mirrored`.
+    Raises KeyError for a token the scheme does not have.
+
+    Lengths of boxes that stand in a line of text follow `text_scale` (percent). Qt draws the filled part of a
+    slider at its left end also where the interface is `mirrored`.
     """
     side = round(14 * text_scale / 100)
     dot = round(6 * text_scale / 100)
-    ring = (side + 2 - dot) // 2  # with its border of one pixel the empty button is as large as the chosen one
+    # with its border of one pixel the empty button is as large as the chosen one
+    ring = (side + 2 - dot) // 2
     known = {
         **colours,
         "pictures": resources.path(f"themes/{colours['icons']}").as_posix(),
@@ -91,7 +104,10 @@ def contrast(first: str, second: str) -> float:
 
 
 def _luminance(colour: QColor) -> float:
-    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (colour.redF(), colour.greenF(), colour.blueF())]
+    parts = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (colour.redF(), colour.greenF(), colour.blueF())
+    ]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
@@ -109,9 +125,12 @@ class Theme(QObject):
         self.motion = Motion(app, self)
         self._choice, self._scale, self._applied, self._coloured = "system", 100, "", ""
         self._base = QFont(app.font())
-        app.setAttribute(Qt.ApplicationAttribute.AA_UseStyleSheetPropagationInWidgetStyles)  # styled widgets follow the font by themselves
-        app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
-        if app.property(_STYLED) is None:  # once: what `style()` and `setStyle` hand out lives as long as the application
+        # styled widgets follow the font by themselves
+        app.setAttribute(Qt.ApplicationAttribute.AA_UseStyleSheetPropagationInWidgetStyles)
+        # widgets made under a sheet are styled at every step of the making: three times the work
+        app.setStyleSheet("")
+        # once: what `style()` and `setStyle` hand out lives as long as the application
+        if app.property(_STYLED) is None:
             app.setStyle("Fusion")
             app.setProperty(_STYLED, True)
         self._hints = app.styleHints()
@@ -131,17 +150,21 @@ class Theme(QObject):
         return "dark" if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else "light"
 
     def apply(self, choice: str, text_scale: int) -> None:
-        """Show "light", "dark" or whatever the "system" has, with all text at `text_scale` percent of the system's size."""
+        """Show "light", "dark" or whatever the "system" has, with all text at `text_scale` percent of the
+        system's size.
+        """
         self.prepare(choice, text_scale)
         self._show()
 
     def prepare(self, choice: str, text_scale: int) -> None:
-        """The part of `apply` that belongs before a window is made: one that was never shown keeps the font it was made with, and
-        has its icons drawn anew in other colours.
+        """The part of `apply` that belongs before a window is made: one that was never shown keeps the font
+        it was made with, and has its icons drawn anew in other colours.
         """
         if choice != self._choice:
             self._choice = choice
-            wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(choice, Qt.ColorScheme.Unknown)
+            wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(
+                choice, Qt.ColorScheme.Unknown
+            )
             self._app.styleHints().setColorScheme(wanted)
         self._scale_text(text_scale)
         self._colour(self.scheme)
@@ -158,7 +181,8 @@ class Theme(QObject):
         else:
             font.setPixelSize(max(1, round(self._base.pixelSize() * self._scale / 100)))
         self._app.setFont(font)
-        self._app.sendPostedEvents(None, QEvent.Type.ApplicationFontChange.value)  # at once, not when the loop comes to it
+        # at once, not when the loop comes to it
+        self._app.sendPostedEvents(None, QEvent.Type.ApplicationFontChange.value)
 
     def _system_changed(self) -> None:
         self._show()
@@ -192,9 +216,10 @@ class Theme(QObject):
         self.changed.emit(scheme)
 
     def _set_sheet(self) -> None:
-        """Where there was a sheet already, widgets take lengths and pictures from the new one when they are next painted or measured,
-        but their palettes only when they are polished. Qt would polish each once for every widget above it, nine times on average;
-        it polishes those it keeps rules for, so they are forgotten first.
+        """Where there was a sheet already, widgets take lengths and pictures from the new one when they are
+        next painted or measured, but their palettes only when they are polished. Qt would polish each once
+        for every widget above it, nine times on average; it polishes those it keeps rules for, so they are
+        forgotten first.
         """
         mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
         self._app.style().unpolish(self._app)

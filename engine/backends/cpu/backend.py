@@ -74,5 +74,7 @@ class CpuBackend:
 
 
 def _cache_type(dtype: str) -> CacheType:
-    """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
+    """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the
+    sampler's grain.
+    """
     return cache_type(dtype, automatic="fp16")

@@ -18,8 +18,12 @@ class CpuCache:
         self.kind = kind
         self.dtype = str(kind)
         heads = page_count * PAGE_TOKENS * shape.kv_heads
-        self._keys = [aligned(heads * key_bytes(kind.keys, shape.head_dim), sparse=True) for _ in range(layers)]
-        self._values = [aligned(heads * value_bytes(kind.values, shape.head_dim), sparse=True) for _ in range(layers)]
+        self._keys = [
+            aligned(heads * key_bytes(kind.keys, shape.head_dim), sparse=True) for _ in range(layers)
+        ]
+        self._values = [
+            aligned(heads * value_bytes(kind.values, shape.head_dim), sparse=True) for _ in range(layers)
+        ]
         self.page_bytes = layers * PAGE_TOKENS * bytes_per_position(kind, shape.kv_heads, shape.head_dim)
         self.nbytes = page_count * self.page_bytes
 

@@ -1,9 +1,9 @@
 """Recording a model's forward pass as a tape, and replaying it.
 
-The recorder runs the model's forward function once with symbolic buffers. When it is done it gives every buffer a place in
-one arena (places are used again after a buffer's last use), fills in the argument blocks, and cuts the list of operations
-into phases: an operation starts a new phase when it touches what an operation of the running phase writes, or writes what
-one of them reads.
+The recorder runs the model's forward function once with symbolic buffers. When it is done it gives every
+buffer a place in one arena (places are used again after a buffer's last use), fills in the argument blocks,
+and cuts the list of operations into phases: an operation starts a new phase when it touches what an operation
+of the running phase writes, or writes what one of them reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.recorder import Recorder
 from engine.backends.cpu.lowering.stages import Operation, phases_of
 from engine.backends.cpu.runtime.memory import aligned
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, SMALL_ROWS, TOKENS, WORDS
+from engine.backends.cpu.runtime.step_block import (
+    LOGIT_ROWS,
+    PAGES,
+    POSITIONS,
+    ROWS,
+    SERIAL,
+    SMALL_ROWS,
+    TOKENS,
+    WORDS,
+)
 from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, ThreadPool, Words
 from engine.backends.memory_plan import Buffer, assign_places
 
@@ -30,7 +39,9 @@ ARGUMENTS = 24
 class Tape:
     """A recorded program. See `engine.backends.base.Program`."""
 
-    def __init__(self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16) -> None:
+    def __init__(
+        self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16
+    ) -> None:
         recorder = Recorder(cache, prompt_bits)
         self._first_rows_apart = prompt_bits == 8
         self._logits: Buffer = forward(recorder)
@@ -49,12 +60,16 @@ class Tape:
         self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
         self._pages = self._room_for_pages(16)
-        self._values: Floats = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
+        self._values: Floats = (
+            self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
+        )
         self._first: Floats = self._values[:1]
         self._words, self._serial = self._step.data, 0
         self._pool = ThreadPool(KERNELS.pool, threads, recorder.scratch)
         self.stamps: Words | None = None
-        """Where `run` notes the start and the end of each phase while it is profiled; see `ThreadPool.replay`."""
+        """Where `run` notes the start and the end of each phase while it is profiled; see
+        `ThreadPool.replay`.
+        """
 
     def _value(self, argument: int | float | Buffer) -> int:
         if isinstance(argument, Buffer):
@@ -67,7 +82,12 @@ class Tape:
         self._constants.append(blocks)
         for i, operation in enumerate(self._operations):
             blocks[i, : len(operation.arguments)] = [self._value(a) for a in operation.arguments]
-            tape[i, :7] = [KERNELS.address(operation.kernel), blocks[i].ctypes.data, *operation.tiles, int(operation.on_logit_rows)]
+            tape[i, :7] = [
+                KERNELS.address(operation.kernel),
+                blocks[i].ctypes.data,
+                *operation.tiles,
+                int(operation.on_logit_rows),
+            ]
         return tape.reshape(-1)
 
     @property
@@ -103,11 +123,18 @@ class Tape:
     def _begin(self, step: Step) -> Floats:
         """A prompt with activations in 8 bits: its first rows go alone, in 16.
 
-        Nearly all that follows attends to a sequence's first tokens (arXiv 2309.17453), and nowhere else are activations so far
-        apart in size (arXiv 2402.17762): over half of what 8 bits cost came from there.
+        Nearly all that follows attends to a sequence's first tokens (arXiv 2309.17453), and nowhere else are
+        activations so far apart in size (arXiv 2402.17762): over half of what 8 bits cost came from there.
         """
-        tokens, places, wanted, rest = step.token_ids, step.positions, step.logit_rows, len(step.token_ids) - SMALL_ROWS
-        first = self.run(Step(tokens[:SMALL_ROWS], places[:SMALL_ROWS], step.pages, max(1, wanted - rest))).copy()
+        tokens, places, wanted, rest = (
+            step.token_ids,
+            step.positions,
+            step.logit_rows,
+            len(step.token_ids) - SMALL_ROWS,
+        )
+        first = self.run(
+            Step(tokens[:SMALL_ROWS], places[:SMALL_ROWS], step.pages, max(1, wanted - rest))
+        ).copy()
         last = self.run(Step(tokens[SMALL_ROWS:], places[SMALL_ROWS:], step.pages, min(wanted, rest)))
         return np.concatenate([first, last]) if wanted > rest else last
 

@@ -51,8 +51,8 @@ def packed_bytes(tensor: RawTensor) -> int:
 class CpuWeight(WeightOutline):
     """(N, K) in tiles of 16 rows.
 
-    Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a
-    number that is too large for F16.
+    Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and
+    `BadCheckpoint` for a number that is too large for F16.
     """
 
     def __init__(self, tensor: RawTensor) -> None:
@@ -67,7 +67,9 @@ class CpuWeight(WeightOutline):
             running: deque[Future[None]] = deque()
             for first in range(0, n, step):
                 last = min(first + step, n)
-                running.append(pool.submit(self._pack, first, last - first, *self._file_bytes(tensor.rows(first, last))))
+                running.append(
+                    pool.submit(self._pack, first, last - first, *self._file_bytes(tensor.rows(first, last)))
+                )
                 if len(running) > _PACKERS:
                     running.popleft().result()
             for packing in running:
@@ -77,7 +79,9 @@ class CpuWeight(WeightOutline):
         """Put `count` rows into the tiles from row `first` on, a multiple of 16."""
         full = -(-count // LANES) * LANES
         start = first // LANES * self.tile_bytes
-        packed = self.weight_layout.pack(name, self._padded(raw, count, self.shape[1]), full, self.blocks * self.weight_layout.unit)
+        packed = self.weight_layout.pack(
+            name, self._padded(raw, count, self.shape[1]), full, self.blocks * self.weight_layout.unit
+        )
         self._data[start : start + packed.size] = packed
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
@@ -91,8 +95,9 @@ class CpuWeight(WeightOutline):
             half = values.astype(np.float16)
         if (too_large := np.isinf(half) & np.isfinite(values)).any():
             raise BadCheckpoint(
-                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights of this type are kept as fp16, "
-                "up to 65504. Download the model again, or take it in another type."
+                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights "
+                "of this type are kept as fp16, up to 65504. Download the model again, or take it in "
+                "another type."
             )
         return "F16", half.reshape(-1).view(np.uint8)
 

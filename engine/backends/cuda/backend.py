@@ -23,18 +23,24 @@ from engine.backends.trim import give_memory_back
 from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 
-_ADVICE = "Please send the report that can be copied here to the program's makers; a newer driver or another model may help."
+_ADVICE = (
+    "Please send the report that can be copied here to the program's makers; a newer driver or another "
+    "model may help."
+)
 
 
 class CudaBackend:
     """See `engine.backends.base.Backend`.
 
-    Layers go to the fewest of the devices that hold the model, or, if `even`, to all by their free memory. `where` names them for
-    people; of each one's memory `keep_free` bytes are left to others.
+    Layers go to the fewest of the devices that hold the model, or, if `even`, to all by their free memory.
+    `where` names them for people; of each one's memory `keep_free` bytes are left to others.
     """
 
-    def __init__(self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0) -> None:
-        # What torch imports with it keeps the frames of whoever imports first: not of a reply, whose frames hold a model's memory.
+    def __init__(
+        self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0
+    ) -> None:
+        # What torch imports with it keeps the frames of whoever imports first: not of a reply, whose frames
+        # hold a model's memory.
         import torch.nn.attention.bias  # noqa: F401
 
         assert devices
@@ -47,15 +53,20 @@ class CudaBackend:
         self._layers: list[int] = []
 
     def replace(self, why: str, report: str) -> None:
-        """From now on torch's own operations do what kernels do; `why` is half a sentence, `report` more of it. Programs and caches that
-        there are stay as they are."""
-        self.notice = f"On {self.where}, {why}. PyTorch's own operations take their place: the answers are right, but slow. {_ADVICE}"
+        """From now on torch's own operations do what kernels do; `why` is half a sentence, `report` more of
+        it. Programs and caches that there are stay as they are.
+        """
+        self.notice = (
+            f"On {self.where}, {why}. PyTorch's own operations take their place: the answers are right, but "
+            f"slow. {_ADVICE}"
+        )
         self.name, self.report = "torch", report
         logging.getLogger(__name__).warning("%s\n%s", self.notice, report)
 
     def to_prove(self, forward: Forward, cache_dtype: str) -> list[Trial]:
-        """What the kernels of `forward` still have to prove, for each device where there is something. One that stopped a device before
-        is replaced without another trial."""
+        """What the kernels of `forward` still have to prove, for each device where there is something. One
+        that stopped a device before is replaced without another trial.
+        """
         trials: list[Trial] = []
         for device in self._devices[: self._split.used]:
             if self.notice or not device.identity:
@@ -65,7 +76,10 @@ class CudaBackend:
             kernels = [*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)]
             names, before = frozenset(kernel.name for kernel in kernels), proven.known(device.identity)
             if stopped := sorted(names & before.crashed):
-                self.replace("kernels that this model needs stopped this GPU before", "Stopped the GPU: " + ", ".join(stopped))
+                self.replace(
+                    "kernels that this model needs stopped this GPU before",
+                    "Stopped the GPU: " + ", ".join(stopped),
+                )
             elif left := names - before.passed - before.untried:
                 trials.append(Trial(device, left, logits.width))
         return [] if self.notice else trials
@@ -99,7 +113,9 @@ class CudaBackend:
             for device in self._devices[: self._split.used]:
                 recorder = Outline(kept_as(cache_dtype), device)
                 logits = forward(recorder)
-                yield from device.prepare([*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)])
+                yield from device.prepare(
+                    [*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)]
+                )
         except (NotEnoughMemory, DeviceLost):
             raise
         except EngineError as error:  # one that cannot be compiled, or that the driver does not take
@@ -139,4 +155,6 @@ class CudaBackend:
             return TorchProgram(forward, cache, max_rows, self._devices[: self._split.used])
         assert isinstance(cache, CudaCache)
         recorder = Recorder(cache, self._devices, self._layers)
-        return CudaProgram(finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used])
+        return CudaProgram(
+            finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used]
+        )

@@ -1,18 +1,22 @@
 """The paged key/value store on GPUs: where each number lies, and the store itself.
 
-A layer has one buffer for keys and one for values. In it page p of head g (of G key/value heads) is one block of `Layout.block` bytes, at
-(p G + g) block; a block holds the 256 positions of the page:
+A layer has one buffer for keys and one for values. In it page p of head g (of G key/value heads) is one block
+of `Layout.block` bytes, at (p G + g) block; a block holds the 256 positions of the page:
 
 fp32, fp16, fp8   numbers [256][D]: the D numbers of a position lie together.
-q8                codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32 turned dimensions.
-q4                codes uint32 [256][n 4]: a word holds eight dimensions, the word's dimension 2 j in bits 4 j .. 4 j + 3 and 2 j + 1 in
-                  bits 16 + 4 j .. 16 + 4 j + 3 (so that one mask gives the codes of two neighbours as halves of a word); a code is
-                  the index of its level in `kv_formats.Q4_LEVELS`. Then scales as those of q8. Then turned vectors, float32 [n 32]:
-                  of keys the mean, which all of the page's keys are differences from but for those of a sequence's first 16 positions
-                  (what lies here then is of no meaning, and may be anything), and the sequence's first key; of values the first value.
-                  The first vectors are there in a sequence's first page only, and stand for position 0 in place of its codes.
+q8                codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32
+turned dimensions.
+q4                codes uint32 [256][n 4]: a word holds eight dimensions, the word's dimension 2 j in bits 4 j
+                  .. 4 j + 3 and 2 j + 1 in bits 16 + 4 j .. 16 + 4 j + 3 (so that one mask gives the codes of
+                  two neighbours as halves of a word); a code is the index of its level in
+                  `kv_formats.Q4_LEVELS`. Then scales as those of q8. Then turned vectors, float32 [n 32]: of
+                  keys the mean, which all of the page's keys are differences from but for those of a
+                  sequence's first 16 positions (what lies here then is of no meaning, and may be anything),
+                  and the sequence's first key; of values the first value. The first vectors are there in a
+                  sequence's first page only, and stand for position 0 in place of its codes.
 
-What the numbers mean is defined in `engine.backends.kv_rounding`. All parts begin at multiples of 16 bytes, blocks at multiples of 256.
+What the numbers mean is defined in `engine.backends.kv_rounding`. All parts begin at multiples of 16 bytes,
+blocks at multiples of 256.
 """
 
 from __future__ import annotations
@@ -39,7 +43,10 @@ _NUMBER_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
 
 @dataclass(frozen=True)
 class Layout:
-    """One page's keys or values of one head: `side` is "keys" or "values", `name` a format of `kv_formats`. Offsets in bytes."""
+    """One page's keys or values of one head: `side` is "keys" or "values", `name` a format of `kv_formats`.
+
+    Offsets in bytes.
+    """
 
     side: str
     name: str
@@ -77,7 +84,9 @@ class Layout:
         """Bytes of the whole block."""
         if self.name not in QUANTISED:
             return self.scales
-        return self.mean + (kept_bytes(2 if self.side == KEYS else 1, self.head_dim) if self.name == "q4" else 0)
+        return self.mean + (
+            kept_bytes(2 if self.side == KEYS else 1, self.head_dim) if self.name == "q4" else 0
+        )
 
 
 def side_bytes(side: str, name: str, head_dim: int) -> int:
@@ -101,13 +110,18 @@ class CudaCache:
     Raises `NotEnoughMemory`. Copies come in order with the devices' launches.
     """
 
-    def __init__(self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType) -> None:
+    def __init__(
+        self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType
+    ) -> None:
         self.page_count = page_count
         self.kind = kind
         self.dtype = str(kind)
         self._devices = list(devices)
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
-        keys, values = (shape.kv_heads * side_bytes(*of, shape.head_dim) for of in ((KEYS, kind.keys), (VALUES, kind.values)))
+        keys, values = (
+            shape.kv_heads * side_bytes(*of, shape.head_dim)
+            for of in ((KEYS, kind.keys), (VALUES, kind.values))
+        )
         self._sizes = (keys, values)
         self.page_bytes = len(self._devices) * (keys + values)
         self.nbytes = page_count * self.page_bytes
@@ -137,7 +151,10 @@ class CudaCache:
                 device.copy(one, other)
 
     def read_page(self, page: int) -> Bytes:
-        """See `KVCache.read_page`: each layer's keys and values, heads one after the other. Waits for the devices."""
+        """See `KVCache.read_page`: each layer's keys and values, heads one after the other.
+
+        Waits for the devices.
+        """
         host, at = self._staging(), 0
         for device, part in self._page(page):
             device.copy(part, host[at : at + part.nbytes])
@@ -148,7 +165,9 @@ class CudaCache:
         return data
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """See `KVCache.write_page`; returns when `data` is copied for the devices, which take it in order with their launches."""
+        """See `KVCache.write_page`; returns when `data` is copied for the devices, which take it in order
+        with their launches.
+        """
         assert data.dtype == np.uint8
         assert data.shape == (self.page_bytes,)
         host, at = self._staging(), 0

@@ -30,9 +30,12 @@ _HEAD = 64
 
 
 class State:
-    """What tells a device about a step: the position of its first row, its token ids, its block table. One for each device.
+    """What tells a device about a step: the position of its first row, its token ids, its block table.
 
-    `staging` is the same in the host's memory; `send` copies it over. `parts` are the memory of position, tokens, and block table.
+    One for each device.
+
+    `staging` is the same in the host's memory; `send` copies it over. `parts` are the memory of position,
+    tokens, and block table.
     """
 
     def __init__(self, device: Device, rows: int, pages: int) -> None:
@@ -44,7 +47,11 @@ class State:
         self.position = int(self.memory.data_ptr())
         self.tokens, self.pages = self.position + _HEAD, self.position + _HEAD + tokens
         words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
-        self._position, self._tokens, self._pages = words[:1], words[_HEAD // 4 : (_HEAD + tokens) // 4], words[(_HEAD + tokens) // 4 :]
+        self._position, self._tokens, self._pages = (
+            words[:1],
+            words[_HEAD // 4 : (_HEAD + tokens) // 4],
+            words[(_HEAD + tokens) // 4 :],
+        )
 
     def write(self, step: Step) -> None:
         """Put a step into the staging memory, which no copy may be reading."""
@@ -74,15 +81,21 @@ class _Replay:
 class CudaProgram:
     """See `engine.backends.base.Program`. `devices` are those that the recording's numbers mean."""
 
-    def __init__(self, recording: Recording, cache: CudaCache, max_rows: int, devices: Sequence[Device]) -> None:
+    def __init__(
+        self, recording: Recording, cache: CudaCache, max_rows: int, devices: Sequence[Device]
+    ) -> None:
         self.max_rows = max_rows
         self._recording, self._cache, self._devices = recording, cache, list(devices)
         for number, device in enumerate(devices):
             for _ in device.prepare(recording.kernels(number)):
                 pass
-        self._few = [Arena(device, i, recording.few, recording.logits, FEW_ROWS) for i, device in enumerate(devices)]
+        self._few = [
+            Arena(device, i, recording.few, recording.logits, FEW_ROWS) for i, device in enumerate(devices)
+        ]
         # Taken now, so that a reply that has begun does not run out of memory.
-        self._many = [Arena(device, i, recording.many, recording.logits, max_rows) for i, device in enumerate(devices)]
+        self._many = [
+            Arena(device, i, recording.many, recording.logits, max_rows) for i, device in enumerate(devices)
+        ]
         self._states = [State(device, max_rows, cache.page_count) for device in devices]
         self._replays: dict[tuple[int, int], _Replay] = {}
         reach = min(recording.positions, cache.page_count * PAGE_TOKENS)
@@ -145,13 +158,33 @@ class CudaProgram:
             if isinstance(part, Move):
                 out.append((number, part))
                 continue
-            out.append((number, self._graph(number, part, rows, logit_rows, number in fresh, target if at == len(parts) - 1 else None)))
+            out.append(
+                (
+                    number,
+                    self._graph(
+                        number,
+                        part,
+                        rows,
+                        logit_rows,
+                        number in fresh,
+                        target if at == len(parts) - 1 else None,
+                    ),
+                )
+            )
             fresh.discard(number)
         assert parts[-1][0] == last
         values: Floats = target.numpy().view(np.float32).reshape(logit_rows, -1)[:, : logits.width]
         return _Replay(out, target, values)
 
-    def _graph(self, number: int, calls: list[Call], rows: int, logit_rows: int, first: bool, target: torch.Tensor | None) -> Graph:
+    def _graph(
+        self,
+        number: int,
+        calls: list[Call],
+        rows: int,
+        logit_rows: int,
+        first: bool,
+        target: torch.Tensor | None,
+    ) -> Graph:
         device = self._devices[number]
 
         def launches() -> None:
@@ -165,7 +198,9 @@ class CudaProgram:
         return device.record(launches)
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """See `HasDecodeLoop.decode_loop`: on one device only, where the token that is drawn is where the next step begins."""
+        """See `HasDecodeLoop.decode_loop`: on one device only, where the token that is drawn is where the
+        next step begins.
+        """
         assert not self._closed, "the program is closed"
         if len(self._devices) > 1:
             return None
@@ -214,7 +249,9 @@ class CudaProgram:
         source, target = self._devices[move.source_device], self._devices[number]
         target.wait_for(source.mark())
         size = rows * move.source.row_bytes
-        target.copy(arenas[move.source_device].memory(move.source)[:size], arenas[number].memory(move.target)[:size])
+        target.copy(
+            arenas[move.source_device].memory(move.source)[:size], arenas[number].memory(move.target)[:size]
+        )
 
     def close(self) -> None:
         """See `Program.close`."""
@@ -262,8 +299,8 @@ def launch_few(device: Device, arena: Arena, state: State, call: Call, rows: int
 def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call]) -> None:
     """A step of one row, without its state and without telling its logits.
 
-    A decode loop keeps this and not its program, which keeps the decode loop: they would be a cycle, whose memory on the
-    device stays until somebody looks for cycles.
+    A decode loop keeps this and not its program, which keeps the decode loop: they would be a cycle, whose
+    memory on the device stays until somebody looks for cycles.
     """
     for call in calls:
         launch_few(device, arena, state, call, 1, 1)

@@ -1,4 +1,6 @@
-"""A matrix on a GPU, in the packed layout of its weight layout; and the table by which kernels find an expert's matrix."""
+"""A matrix on a GPU, in the packed layout of its weight layout; and the table by which kernels find an
+expert's matrix.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,18 @@ if TYPE_CHECKING:
     import torch
 
 _VALUES_AT_ONCE = 1 << 21
-"""Weights packed in one go, at least a tile: temporaries are some twenty bytes for each, whatever the tensor."""
+"""Weights packed in one go, at least a tile: temporaries are some twenty bytes for each, whatever the
+tensor.
+"""
 _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads, and sends to the device."""
 
 
 class WeightOutline:
-    """What a tensor's header alone tells of its `CudaWeight`: passes can be recorded with it, not run. `nbytes` are those on the device."""
+    """What a tensor's header alone tells of its `CudaWeight`: passes can be recorded with it, not run.
+
+    `nbytes` are those on the device.
+    """
 
     device_number = 0
     """Of the backend's devices."""
@@ -50,8 +57,8 @@ class WeightOutline:
 class CudaWeight(WeightOutline):
     """(N, K) on a device, in tiles of 16 rows. It is sent in pieces, so the host never holds it whole.
 
-    Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a number
-    that is too large for F16.
+    Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and
+    `BadCheckpoint` for a number that is too large for F16.
     """
 
     def __init__(self, device: Device, tensor: RawTensor) -> None:
@@ -100,8 +107,9 @@ class CudaWeight(WeightOutline):
             half = values.astype(np.float16)
         if (too_large := np.isinf(half) & np.isfinite(values)).any():
             raise BadCheckpoint(
-                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights of this type are kept as fp16, "
-                "up to 65504. Download the model again, or take it in another type."
+                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights "
+                "of this type are kept as fp16, up to 65504. Download the model again, or take it in "
+                "another type."
             )
         return "F16", half.reshape(-1).view(np.uint8)
 
@@ -117,7 +125,8 @@ class CudaWeight(WeightOutline):
 
 
 class ExpertTable:
-    """The addresses of one weight layout's matrices of a stack of experts, int64 on the device: 0 for those of other weight layouts.
+    """The addresses of one weight layout's matrices of a stack of experts, int64 on the device: 0 for those
+    of other weight layouts.
 
     `weights` are all of the stack, of equal shape; `first` is one of the weight layout.
     """
@@ -128,7 +137,11 @@ class ExpertTable:
         self.first, self.weights = first, weights
         self._data: torch.Tensor | None = None
         if device is not None:
-            self._data = device.upload(np.array([w.address if w.weight_layout is first.weight_layout else 0 for w in weights], np.int64))
+            self._data = device.upload(
+                np.array(
+                    [w.address if w.weight_layout is first.weight_layout else 0 for w in weights], np.int64
+                )
+            )
 
     @property
     def address(self) -> int:

@@ -14,16 +14,23 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2Cache:
-    """An FP16 cache; with `lazy` it is made by `ExLlamaV2.load_autosplit`. It is never longer than the model can address.
+    """An FP16 cache; with `lazy` it is made by `ExLlamaV2.load_autosplit`.
+
+    It is never longer than the model can address.
 
     `batch_size` 2 makes room for both rows of guidance. Raises ValueError for any other than 1 and 2.
     """
 
     dtype = "fp16"
 
-    def __init__(self, model: ExLlamaV2, batch_size: int = 1, max_seq_len: int = -1, lazy: bool = False) -> None:
+    def __init__(
+        self, model: ExLlamaV2, batch_size: int = 1, max_seq_len: int = -1, lazy: bool = False
+    ) -> None:
         if batch_size not in (1, 2):
-            raise ValueError(f"batch_size is {batch_size}, but a streaming generator writes one sequence: it must be 1, or 2 for guidance")
+            raise ValueError(
+                f"batch_size is {batch_size}, but a streaming generator writes one sequence: it must be 1, "
+                "or 2 for guidance"
+            )
         self.model = model
         self.batch_size = batch_size
         wanted = max_seq_len if max_seq_len > 0 else model.config.max_seq_len
@@ -43,13 +50,19 @@ class ExLlamaV2Cache:
 
     @property
     def current_seq_len(self) -> int:
-        """Tokens of the latest sequence that the cache holds. Setting it to 0 forgets everything; another number: ValueError."""
+        """Tokens of the latest sequence that the cache holds.
+
+        Setting it to 0 forgets everything; another number: ValueError.
+        """
         return max(0, len(self._writer.sequence) - 1) if self._writer is not None else 0
 
     @current_seq_len.setter
     def current_seq_len(self, length: int) -> None:
         if length:
-            raise ValueError(f"current_seq_len can only be set to 0, not to {length}: a generator begins where its prompt differs")
+            raise ValueError(
+                f"current_seq_len can only be set to 0, not to {length}: a generator begins where its "
+                "prompt differs"
+            )
         self.taken_by(None)
         if self._paged is not None:
             self._paged.table.forget()
@@ -67,7 +80,9 @@ class ExLlamaV2Cache:
             dtype = self.dtype if model.backend.name != "reference" or self.dtype != "fp16" else "auto"
             rows = self.batch_size * context_pages(self.max_seq_len) * model.page_bytes(dtype)
             memory = -(-rows // 2**20) if self.batch_size > 1 else 0
-            self._paged = PagedCache(model, CacheSettings(context_length=self.max_seq_len, dtype=dtype, memory=memory))
+            self._paged = PagedCache(
+                model, CacheSettings(context_length=self.max_seq_len, dtype=dtype, memory=memory)
+            )
 
     def close(self) -> None:
         """Release the memory."""

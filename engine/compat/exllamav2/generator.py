@@ -21,7 +21,8 @@ from engine.speculation.compatible import draft_problem
 from engine.text.stops.conditions import StopCondition
 
 __all__ = [
-    "ExLlamaV2BaseGenerator", "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter", "ExLlamaV2StreamingGenerator",
+    "ExLlamaV2BaseGenerator", "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter",
+    "ExLlamaV2StreamingGenerator",
 ]  # fmt: skip
 
 _MOST_DRAFTS = 7
@@ -33,7 +34,9 @@ class ExLlamaV2Sampler:
     Settings = Settings
 
 
-def ExLlamaV2PrefixFilter(model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> PrefixFilter:
+def ExLlamaV2PrefixFilter(
+    model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]
+) -> PrefixFilter:
     """The reply begins with one of these texts."""
     return PrefixFilter(tokenizer.tokenizer, prefix_strings)
 
@@ -46,8 +49,8 @@ def ExLlamaV2SelectFilter(
 
 
 class ExLlamaV2BaseGenerator:
-    """Whole replies. `model`, `cache` and `tokenizer` are this package's objects; several generators may share a cache, in
-    which one sequence at a time is open.
+    """Whole replies. `model`, `cache` and `tokenizer` are this package's objects; several generators may
+    share a cache, in which one sequence at a time is open.
     """
 
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2Cache, tokenizer: ExLlamaV2Tokenizer) -> None:
@@ -58,7 +61,9 @@ class ExLlamaV2BaseGenerator:
 
     @property
     def sequence_ids(self) -> Any:
-        """Prompt and reply of the latest sequence, a stop token included: (1, n) int64; None before the first one."""
+        """Prompt and reply of the latest sequence, a stop token included: (1, n) int64; None before the
+        first one.
+        """
         import torch
 
         ids = self._generator.sequence
@@ -97,25 +102,29 @@ class ExLlamaV2BaseGenerator:
         filters: Sequence[Filter] | None = None,
         filter_prefer_eos: bool = False,
     ) -> Any:
-        """One whole reply, or a list of them for a list of prompts, each after its prompt unless `completion_only`.
+        """One whole reply, or a list of them for a list of prompts, each after its prompt unless
+        `completion_only`.
 
         `stop_token` -1 is the tokenizer's own, None never stops. Stop conditions are not looked at.
         """
         if not isinstance(prompt, str):
             return [
                 self.generate_simple(
-                    part, gen_settings, num_tokens, seed, token_healing, encode_special_tokens, decode_special_tokens, loras, stop_token,
+                    part, gen_settings, num_tokens, seed, token_healing, encode_special_tokens,
+                    decode_special_tokens, loras, stop_token,
                     add_bos, abort_event, input_embeddings, completion_only, filters, filter_prefer_eos,
                 )
                 for part in prompt
             ]  # fmt: skip
         own = self.tokenizer.tokenizer.stop_token_ids
         ids = self.tokenizer.tokenizer.encode(prompt, special=encode_special_tokens, add_bos=add_bos)
-        with self._generator.other_stop_conditions(own if stop_token == -1 else () if stop_token is None else (stop_token,)):
+        with self._generator.other_stop_conditions(
+            own if stop_token == -1 else () if stop_token is None else (stop_token,)
+        ):
             self._begin(
-                ids, gen_settings, token_healing, loras, abort_event=abort_event, input_embeddings=input_embeddings,
-                decode_special_tokens=decode_special_tokens, filters=filters, filter_prefer_eos=filter_prefer_eos,
-                max_new_tokens=num_tokens, seed=seed,
+                ids, gen_settings, token_healing, loras, abort_event=abort_event,
+                input_embeddings=input_embeddings, decode_special_tokens=decode_special_tokens,
+                filters=filters, filter_prefer_eos=filter_prefer_eos, max_new_tokens=num_tokens, seed=seed,
             )  # fmt: skip
             text = "" if completion_only else prompt
             while True:
@@ -124,10 +133,19 @@ class ExLlamaV2BaseGenerator:
                 if result["eos"]:
                     return text
 
-    def _begin(self, input_ids: Any, gen_settings: Settings, token_healing: bool = False, loras: Any = None, **more: Any) -> None:
+    def _begin(
+        self,
+        input_ids: Any,
+        gen_settings: Settings,
+        token_healing: bool = False,
+        loras: Any = None,
+        **more: Any,
+    ) -> None:
         """Begin a sequence, in place of the one that another generator may have open in the same cache."""
         if not isinstance(gen_settings, Settings):
-            raise ValueError(f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}")
+            raise ValueError(
+                f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}"
+            )
         self.cache.taken_by(self._generator)
         self._generator.begin_stream_ex(
             input_ids, gen_settings.frozen(), token_healing, wanted(loras), cfg_scale=gen_settings.cfg_scale,
@@ -140,12 +158,14 @@ class ExLlamaV2BaseGenerator:
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
-    """`StreamingGenerator` made of this package's objects; ids, probabilities and logits come as torch tensors.
+    """`StreamingGenerator` made of this package's objects; ids, probabilities and logits come as torch
+    tensors.
 
-    With a draft model `num_speculative_tokens`, at most 7, are drafted at a time, as long as each is likelier than
-    `speculative_prob_threshold`. With `speculative_ngram` matches of `speculative_ngram_min` to `speculative_ngram_max` tokens
-    are looked up instead, and a pass has at most `speculative_ngram_max_inf` tokens, the one that is due included.
-    Raises `BadSetting` for a draft model whose vocabulary does not match.
+    With a draft model `num_speculative_tokens`, at most 7, are drafted at a time, as long as each is likelier
+    than `speculative_prob_threshold`. With `speculative_ngram` matches of `speculative_ngram_min` to
+    `speculative_ngram_max` tokens are looked up instead, and a pass has at most `speculative_ngram_max_inf`
+    tokens, the one that is due included. Raises `BadSetting` for a draft model whose vocabulary does not
+    match.
     """
 
     def __init__(
@@ -164,7 +184,9 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             problem = draft_problem(tokenizer.tokenizer, ExLlamaV2Tokenizer(draft_model.config).tokenizer)
             if problem:
                 raise BadSetting(f"This model cannot draft: {problem}")
-            self._generator.drafters.set_model(draft_model.model, draft_cache.paged if draft_cache is not None else None)
+            self._generator.drafters.set_model(
+                draft_model.model, draft_cache.paged if draft_cache is not None else None
+            )
         self.num_speculative_tokens = num_speculative_tokens
         self.speculative_prob_threshold = 0.25
         self.speculative_ngram = False
@@ -196,13 +218,17 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         max_new_tokens: int | None = None,
         seed: int | None = None,
     ) -> None:
-        """As `StreamingGenerator.begin_stream_ex`; `gen_settings` is `ExLlamaV2Sampler.Settings`, whose `cfg_scale` counts."""
+        """As `StreamingGenerator.begin_stream_ex`; `gen_settings` is `ExLlamaV2Sampler.Settings`, whose
+        `cfg_scale` counts.
+        """
         self._wanted = return_probabilities, return_logits
         self._begin(
-            input_ids, gen_settings, token_healing, loras, input_mask=input_mask, position_offsets=position_offsets,
-            return_probabilities=return_probabilities, return_top_tokens=return_top_tokens, return_logits=return_logits,
-            abort_event=abort_event, input_embeddings=input_embeddings, decode_special_tokens=decode_special_tokens,
-            banned_strings=banned_strings, filters=filters, filter_prefer_eos=filter_prefer_eos, max_new_tokens=max_new_tokens, seed=seed,
+            input_ids, gen_settings, token_healing, loras, input_mask=input_mask,
+            position_offsets=position_offsets, return_probabilities=return_probabilities,
+            return_top_tokens=return_top_tokens, return_logits=return_logits, abort_event=abort_event,
+            input_embeddings=input_embeddings, decode_special_tokens=decode_special_tokens,
+            banned_strings=banned_strings, filters=filters, filter_prefer_eos=filter_prefer_eos,
+            max_new_tokens=max_new_tokens, seed=seed,
         )  # fmt: skip
 
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
@@ -211,7 +237,10 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         import torch
 
         result = self._generator.stream_ex(ban_tokens)
-        return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in result.items()}
+        return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in result.items()
+        }
 
     def begin_stream(
         self,
@@ -224,10 +253,20 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         abort_event: threading.Event | None = None,
     ) -> None:
         """The older form of `begin_stream_ex`."""
-        self.begin_stream_ex(input_ids, gen_settings, token_healing, loras, input_mask, position_offsets, abort_event=abort_event)
+        self.begin_stream_ex(
+            input_ids,
+            gen_settings,
+            token_healing,
+            loras,
+            input_mask,
+            position_offsets,
+            abort_event=abort_event,
+        )
 
     def stream(self) -> tuple[Any, ...]:
-        """The older form of `stream_ex`: (chunk, eos, ids), then the probabilities and the logits where they were asked for."""
+        """The older form of `stream_ex`: (chunk, eos, ids), then the probabilities and the logits where
+        they were asked for.
+        """
         result = self.stream_ex()
         probabilities, logits = self._wanted
         return (
@@ -256,9 +295,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         if self.speculative_ngram:
             drafts = max(1, min(self.speculative_ngram_max_inf - 1, _MOST_DRAFTS))
             return SpeculationSettings(
-                method="ngram", draft_tokens=drafts, ngram_min=self.speculative_ngram_min, ngram_max=self.speculative_ngram_max
+                method="ngram",
+                draft_tokens=drafts,
+                ngram_min=self.speculative_ngram_min,
+                ngram_max=self.speculative_ngram_max,
             )
         if not self._generator.drafters.has_model:
             return SpeculationSettings()
         self._generator.drafters.threshold = self.speculative_prob_threshold
-        return SpeculationSettings(method="model", draft_tokens=max(1, min(self.num_speculative_tokens, _MOST_DRAFTS)))
+        return SpeculationSettings(
+            method="model", draft_tokens=max(1, min(self.num_speculative_tokens, _MOST_DRAFTS))
+        )

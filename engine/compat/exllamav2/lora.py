@@ -13,14 +13,18 @@ from engine.weights.lora_adapter import open_adapter
 class ExLlamaV2Lora:
     """An adapter's folder and how strongly it counts; its weights are read when a generator first uses it."""
 
-    def __init__(self, model: ExLlamaV2, lora_config_path: str | Path, lora_path: str | Path, lora_scaling: float = 1.0) -> None:
+    def __init__(
+        self, model: ExLlamaV2, lora_config_path: str | Path, lora_path: str | Path, lora_scaling: float = 1.0
+    ) -> None:
         """Both files lie in one folder, as PEFT saves them. Raises what `open_adapter` raises."""
         self.folder = Path(lora_config_path).parent
         self.lora_scaling = float(lora_scaling)
         open_adapter(self.folder)
 
     @classmethod
-    def from_directory(cls, model: ExLlamaV2, directory: str | Path, lora_scaling: float = 1.0) -> ExLlamaV2Lora:
+    def from_directory(
+        cls, model: ExLlamaV2, directory: str | Path, lora_scaling: float = 1.0
+    ) -> ExLlamaV2Lora:
         """The adapter in `directory`."""
         folder = Path(directory)
         return cls(model, folder / "adapter_config.json", folder / "adapter_model.safetensors", lora_scaling)

@@ -18,7 +18,10 @@ Progress = Callable[[int, int], Any]
 
 
 class ExLlamaV2Config:
-    """Where a model is and how long its sequences may be. `prepare` reads the headers; raises what `describe` raises."""
+    """Where a model is and how long its sequences may be.
+
+    `prepare` reads the headers; raises what `describe` raises.
+    """
 
     def __init__(self, model_dir: str | Path | None = None) -> None:
         self.model_dir = model_dir
@@ -60,14 +63,27 @@ class ExLlamaV2:
         return self._model
 
     def load(
-        self, gpu_split: Any = None, lazy: bool = False, stats: bool = False, callback: Progress | None = None, **_: Any
+        self,
+        gpu_split: Any = None,
+        lazy: bool = False,
+        stats: bool = False,
+        callback: Progress | None = None,
+        **_: Any,
     ) -> None:
-        """Load the weights; `callback(done, total)` hears of the progress. Splits over several devices have no meaning here."""
+        """Load the weights; `callback(done, total)` hears of the progress.
+
+        Splits over several devices have no meaning here.
+        """
         for _progress in self.load_gen(gpu_split, lazy, stats, callback):
             pass
 
     def load_gen(
-        self, gpu_split: Any = None, lazy: bool = False, stats: bool = False, callback: Progress | None = None, **_: Any
+        self,
+        gpu_split: Any = None,
+        lazy: bool = False,
+        stats: bool = False,
+        callback: Progress | None = None,
+        **_: Any,
     ) -> Generator[float, None, None]:
         """`load`, yielding the share that is done, 0 to 100."""
         from engine.backends import make_backend
@@ -81,7 +97,11 @@ class ExLlamaV2:
             checkpoint = open_checkpoint(Path(self.config.model_dir))
             try:
                 settings = self.config.load_settings
-                fits = finds_room(describe_checkpoint(checkpoint), CacheSettings(context_length=self.config.max_seq_len), settings)
+                fits = finds_room(
+                    describe_checkpoint(checkpoint),
+                    CacheSettings(context_length=self.config.max_seq_len),
+                    settings,
+                )
                 backend = make_backend(settings, fits)
                 loading = read_model(checkpoint, backend, prepare=preparation(checkpoint, settings))
                 while self._model is None:
@@ -102,7 +122,12 @@ class ExLlamaV2:
         self.loaded = True
 
     def load_autosplit(
-        self, cache: ExLlamaV2Cache, reserve_vram: Any = None, last_id_only: bool = False, callback: Progress | None = None, **_: Any
+        self,
+        cache: ExLlamaV2Cache,
+        reserve_vram: Any = None,
+        last_id_only: bool = False,
+        callback: Progress | None = None,
+        **_: Any,
     ) -> None:
         """Load the weights and make the lazy cache."""
         self.load(callback=callback)

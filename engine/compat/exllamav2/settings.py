@@ -1,4 +1,6 @@
-"""`ExLlamaV2Sampler.Settings`: a mutable block with that program's field names and defaults, read when a sequence begins."""
+"""`ExLlamaV2Sampler.Settings`: a mutable block with that program's field names and defaults, read when a
+sequence begins.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ BREAKERS = (".", ",", "!", "?", "<", ">", "[", "]", "(", ")", "{", "}", "\\n", "
 
 @dataclass
 class Settings:
-    """How the next token is drawn. `frozen()` gives the engine's settings, `tables()` what concerns single tokens."""
+    """How the next token is drawn.
+
+    `frozen()` gives the engine's settings, `tables()` what concerns single tokens.
+    """
 
     token_repetition_penalty: float = 1.025
     token_repetition_range: int = -1
@@ -89,7 +94,9 @@ class Settings:
     def frozen(self) -> SamplerSettings:
         """The engine's settings. Raises `BadSetting` for values out of range, `NotSupportedYet` for hooks."""
         if self.post_sampling_hooks:
-            raise NotSupportedYet("This version does not support `post_sampling_hooks` yet; leave the list empty.")
+            raise NotSupportedYet(
+                "This version does not support `post_sampling_hooks` yet; leave the list empty."
+            )
         order = [name for name, _ in SAMPLER_STEP_NAMES]
         if self.temperature_last:
             order.remove("temperature")
@@ -128,7 +135,9 @@ class Settings:
         """Bias, allowed and banned tokens, and those that DRY and XTC look at, where these are on."""
         given = [] if self.token_bias is None else self.token_bias
         # `tolist` takes a tensor of any type from any device, and a whole vocabulary at once.
-        bias = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)[: tokenizer.vocab_size]
+        bias = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)[
+            : tokenizer.vocab_size
+        ]
         biased = np.flatnonzero(bias)
         breakers: frozenset[int] = frozenset()
         protected: frozenset[int] = frozenset()

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2Tokenizer:
-    """The tokenizer of a model. Ids are torch tensors (rows, n) int64; a list of texts is padded on the left."""
+    """The tokenizer of a model.
+
+    Ids are torch tensors (rows, n) int64; a list of texts is padded on the left.
+    """
 
     def __init__(self, config: ExLlamaV2Config) -> None:
         from engine.models.open_text import open_tokenizer
@@ -55,24 +58,40 @@ class ExLlamaV2Tokenizer:
     @property
     def eos_token(self) -> str:
         """The text of `eos_token_id`."""
-        return "" if self.eos_token_id is None else self.tokenizer.decode([self.eos_token_id], skip_special=False)
+        return (
+            ""
+            if self.eos_token_id is None
+            else self.tokenizer.decode([self.eos_token_id], skip_special=False)
+        )
 
     @property
     def bos_token(self) -> str:
         """The text of `bos_token_id`."""
-        return "" if self.bos_token_id is None else self.tokenizer.decode([self.bos_token_id], skip_special=False)
+        return (
+            ""
+            if self.bos_token_id is None
+            else self.tokenizer.decode([self.bos_token_id], skip_special=False)
+        )
 
     def encode(
-        self, text: str | Sequence[str], add_bos: bool = False, add_eos: bool = False, encode_special_tokens: bool = False,
+        self,
+        text: str | Sequence[str],
+        add_bos: bool = False,
+        add_eos: bool = False,
+        encode_special_tokens: bool = False,
         return_offsets: bool = False,
     ) -> Any:
-        """Ids (1, n) of a text, or (rows, n) of several; with `return_offsets` also minus the padding of each row, (rows, 1) int32."""
+        """Ids (1, n) of a text, or (rows, n) of several; with `return_offsets` also minus the padding of
+        each row, (rows, 1) int32.
+        """
         import torch
 
         texts = [text] if isinstance(text, str) else list(text)
         rows = [self._ids(part, add_bos, add_eos, encode_special_tokens) for part in texts]
         longest = max(map(len, rows))
-        ids = torch.tensor([[self.pad_token_id] * (longest - len(row)) + row for row in rows], dtype=torch.int64)
+        ids = torch.tensor(
+            [[self.pad_token_id] * (longest - len(row)) + row for row in rows], dtype=torch.int64
+        )
         if return_offsets:
             return ids, torch.tensor([[len(row) - longest] for row in rows], dtype=torch.int32)
         return ids
@@ -84,7 +103,9 @@ class ExLlamaV2Tokenizer:
         return [*ids, self.eos_token_id] if add_eos and self.eos_token_id is not None else ids
 
     def padding_mask(self, ids: Any) -> Any:
-        """(rows, n) bool, true where a token stands: the ids in front that equal `pad_token_id` are padding, but for one row alone."""
+        """(rows, n) bool, true where a token stands: the ids in front that equal `pad_token_id` are
+        padding, but for one row alone.
+        """
         import torch
 
         if ids.shape[0] == 1:
@@ -92,8 +113,12 @@ class ExLlamaV2Tokenizer:
         return (ids != self.pad_token_id).to(torch.int64).cumsum(dim=1) > 0
 
     def decode(self, ids: Any, decode_special_tokens: bool = False) -> Any:
-        """The text of ids (n,), or a list of texts: one for each row of ids (rows, n), also of a single one, or of a list of tensors."""
-        if getattr(ids, "ndim", 1) > 1 or (not hasattr(ids, "tolist") and any(hasattr(row, "__len__") for row in ids)):
+        """The text of ids (n,), or a list of texts: one for each row of ids (rows, n), also of a single
+        one, or of a list of tensors.
+        """
+        if getattr(ids, "ndim", 1) > 1 or (
+            not hasattr(ids, "tolist") and any(hasattr(row, "__len__") for row in ids)
+        ):
             return [self.decode(row, decode_special_tokens) for row in ids]
         row = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         return self.tokenizer.decode(map(int, row), skip_special=not decode_special_tokens)
@@ -118,7 +143,9 @@ class ExLlamaV2Tokenizer:
 
     @cached_property
     def _pieces(self) -> list[str]:
-        return [self.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in range(self.tokenizer.vocab_size)]
+        return [
+            self.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in range(self.tokenizer.vocab_size)
+        ]
 
     def _only(self, text: str) -> int | None:
         ids = TokenPrefixes(self.tokenizer).exactly(text.encode())

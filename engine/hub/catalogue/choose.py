@@ -1,4 +1,6 @@
-"""What people take of a repository: GGUF quantisations and safetensors sets, what of them fits, and the best of it."""
+"""What people take of a repository: GGUF quantisations and safetensors sets, what of them fits, and the
+best of it.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +20,61 @@ from engine.hub.download.starter import models_dir
 from engine.settings import LoadSettings
 
 _PART = re.compile(r"^(?P<stem>.+?)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
-"""Names of split files: https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md, the same for safetensors."""
+"""Names of split files: https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md, the
+same for safetensors.
+"""
 _QUANT = re.compile(
-    r"(?<![a-z0-9])((?:ud[-_])?(?:iq[1-4]_(?:xxs|xs|s|m|nl)|t?q[1-8]_(?:[01]|k(?:_(?:xxs|xs|s|m|l|xl))?)(?:_l)?(?:_\d_\d)?|mxfp4(?:_moe)?"
+    r"(?<![a-z0-9])((?:ud[-_])?(?:iq[1-4]_(?:xxs|xs|s|m|nl)|t?q[1-8]_(?:[01]|k(?:_(?:xxs|xs|s|m|l"
+    r"|xl))?)(?:_l)?(?:_\d_\d)?|mxfp4(?:_moe)?"
     r"|nvfp4|bf16|fp?16|fp?32|q[2-8]))(?![a-z0-9])",
     re.IGNORECASE,
 )
 _REPACKED = re.compile(r"q4_0_[48]_[48]$", re.IGNORECASE)
 """Old repacked types, which current readers of GGUF no longer know."""
-_NOT_A_MODEL = re.compile(r"mmproj|imatrix|adapter|^ggml-vocab|^mtp-|(?:^|[-_.])lora(?:[-_.]|$)(?!.*merged)", re.IGNORECASE)
-"""Files beside the model: picture encoders, importance matrices, adapters, vocabularies, extra prediction layers."""
-_UNREAD = ("aqlm", "bitnet", "bitsandbytes", "eetq", "exl3", "fbgemm_fp8", "higgs", "hqq", "quanto", "quip", "spqr", "torchao", "vptq")
+_NOT_A_MODEL = re.compile(
+    r"mmproj|imatrix|adapter|^ggml-vocab|^mtp-|(?:^|[-_.])lora(?:[-_.]|$)(?!.*merged)", re.IGNORECASE
+)
+"""Files beside the model: picture encoders, importance matrices, adapters, vocabularies, extra prediction
+layers.
+"""
+_UNREAD = (
+    "aqlm",
+    "bitnet",
+    "bitsandbytes",
+    "eetq",
+    "exl3",
+    "fbgemm_fp8",
+    "higgs",
+    "hqq",
+    "quanto",
+    "quip",
+    "spqr",
+    "torchao",
+    "vptq",
+)
 """Names of `quant_method` whose safetensors this program does not read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
-_SMALL_NAMES = ("merges.txt", "vocab.txt", "readme.md", "license", "license.txt", "license.md", "notice", "notice.txt", "use_policy.md")
+_SMALL_NAMES = (
+    "merges.txt",
+    "vocab.txt",
+    "readme.md",
+    "license",
+    "license.txt",
+    "license.md",
+    "notice",
+    "notice.txt",
+    "use_policy.md",
+)
 _MAX_SMALL_BYTES = 256 << 20
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 WORK_BYTES = 512 << 20
-"""Taken for the context and the work space, besides a tenth of the weights; the library computes it from the fetched headers."""
+"""Taken for the context and the work space, besides a tenth of the weights; the library computes it from
+the fetched headers.
+"""
 _UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|NVFP(4))")
-"""Types that the engine unpacks to sixteen bits when loading, so that they take more memory than their files."""
+"""Types that the engine unpacks to sixteen bits when loading, so that they take more memory than their
+files.
+"""
 _LOSSLESS_BITS = 8.8
 """Eight-bit types with their scales: more bits cost memory and speed, and cannot be told from them."""
 _GOOD_BITS = 3.5
@@ -52,11 +89,14 @@ def model_choices(
     load: LoadSettings = LoadSettings(),
     stop: threading.Event | None = None,
 ) -> list[HubChoice]:
-    """What can be taken of a model, smallest first, at most one of it recommended. Blocks, as `model_files` does.
+    """What can be taken of a model, smallest first, at most one of it recommended.
+
+    Blocks, as `model_files` does.
 
     What fits is judged by the memory of the devices that `load` would put a model on.
-    A repository without weights on its main branch, as those of EXL2 often are, is looked through branch by branch; the titles
-    are then the branches' names. Raises `DownloadError`, also when nothing of the repository can be run, with what it has instead.
+    A repository without weights on its main branch, as those of EXL2 often are, is looked through branch by
+    branch; the titles are then the branches' names. Raises `DownloadError`, also when nothing of the
+    repository can be run, with what it has instead.
     """
     rooms, disk = free_memories(load), free_disk(target_folder or models_dir())
     listing = model_files(model_id, revision, stop=stop)
@@ -67,7 +107,10 @@ def model_choices(
         with contextlib.suppress(NothingToChoose):
             choices = choices_of(model_files(model_id, branch, stop=stop), rooms, disk)
             titles = [branch if len(choices) == 1 else f"{branch} {choice.title}" for choice in choices]
-            found += [dataclasses.replace(choice, title=title) for choice, title in zip(choices, titles, strict=True)]
+            found += [
+                dataclasses.replace(choice, title=title)
+                for choice, title in zip(choices, titles, strict=True)
+            ]
     if not found:
         raise NothingToChoose(_nothing(listing))
     # the hub counts packed numbers there, which tells nothing of the bits for each weight
@@ -79,7 +122,8 @@ class NothingToChoose(DownloadError):
 
 
 def choices_of(listing: HubFiles, rooms: Sequence[int], disk: int) -> list[HubChoice]:
-    """The choices of a listing for so many free bytes of disk, and of memory of each device, the best device first.
+    """The choices of a listing for so many free bytes of disk, and of memory of each device, the best device
+    first.
 
     Raises `DownloadError` as `model_choices`.
     """
@@ -91,14 +135,27 @@ def choices_of(listing: HubFiles, rooms: Sequence[int], disk: int) -> list[HubCh
         check_names(files)
         unsized = next((file.name for file in files if file.size < 0), "")
         if unsized:
-            raise DownloadError(f"The hub does not tell the size of {unsized} in {listing.model.id}, so it cannot be fetched safely.")
-        needed = _memory(title, sum(file.size for file in files if file.name.endswith((".gguf", ".safetensors"))), listing.model.parameters)
+            raise DownloadError(
+                f"The hub does not tell the size of {unsized} in {listing.model.id}, so it cannot be "
+                "fetched safely."
+            )
+        needed = _memory(
+            title,
+            sum(file.size for file in files if file.name.endswith((".gguf", ".safetensors"))),
+            listing.model.parameters,
+        )
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
-        found.append(dataclasses.replace(choice, fits_memory=needed <= max(rooms), fits_disk=total + SPARE_BYTES <= disk))
+        found.append(
+            dataclasses.replace(
+                choice, fits_memory=needed <= max(rooms), fits_disk=total + SPARE_BYTES <= disk
+            )
+        )
     if not found:
         raise NothingToChoose(_nothing(listing))
-    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters, rooms)
+    return _with_recommended(
+        sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters, rooms
+    )
 
 
 def _memory(title: str, weights: int, parameters: int) -> int:
@@ -110,7 +167,9 @@ def _memory(title: str, weights: int, parameters: int) -> int:
 
 
 def free_memories(load: LoadSettings) -> list[int]:
-    """Free bytes of each device that a model could go to, the best one first; of a GPU that is not there, nothing is said here."""
+    """Free bytes of each device that a model could go to, the best one first; of a GPU that is not there,
+    nothing is said here.
+    """
     from engine.backends.choice import targets  # NumPy comes with it
 
     try:
@@ -128,7 +187,9 @@ def free_disk(folder: Path) -> int:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise DownloadError(f"The folder {place} cannot be read ({error.strerror or error}); choose another for models.") from error
+            raise DownloadError(
+                f"The folder {place} cannot be read ({error.strerror or error}); choose another for models."
+            ) from error
     return 0
 
 
@@ -141,20 +202,24 @@ def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile
         if path.suffix != ".gguf" or _NOT_A_MODEL.search(path.stem) or _REPACKED.search(path.stem):
             continue
         part = _PART.match(path.stem)
-        stem = str(path.with_name(part["stem"] if part else path.stem)) + (f" {part['count']}" if part else "")
+        stem = str(path.with_name(part["stem"] if part else path.stem)) + (
+            f" {part['count']}" if part else ""
+        )
         stems.setdefault(stem, {})[int(part["number"]) if part else 1] = file
         counts[stem] = int(part["count"]) if part else 1
     # a model that is there both whole and in parts is taken whole
     whole = {
         stem: parts for stem, parts in stems.items()
-        if sorted(parts) == list(range(1, counts[stem] + 1)) and (" " not in stem or stem.partition(" ")[0] not in stems)
+        if sorted(parts) == list(range(1, counts[stem] + 1))
+        and (" " not in stem or stem.partition(" ")[0] not in stems)
     }  # fmt: skip
     titles = {stem: _quantisation(stem) for stem in whole}
     groups = []
     for stem, parts in whole.items():
         title = titles[stem]
         if not title or list(titles.values()).count(title) > 1:
-            title = stem.partition(" ")[0]  # several models with this quantisation: their names tell them apart
+            # several models with this quantisation: their names tell them apart
+            title = stem.partition(" ")[0]
         groups.append((title, "gguf", tuple(parts[number] for number in sorted(parts))))
     return groups
 
@@ -168,7 +233,9 @@ def _quantisation(stem: str) -> str:
 
 
 def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:
-    """(title, "safetensors", weights with config and tokenizer) of the repository's own folder; one set, or each if names differ."""
+    """(title, "safetensors", weights with config and tokenizer) of the repository's own folder; one set,
+    or each if names differ.
+    """
     top = [file for file in files if "/" not in file.name]
     if not any(file.name == "config.json" for file in top):
         return []
@@ -195,27 +262,41 @@ def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[
         base = key.partition(" ")[0]
         small = [file for file in files if _small(file, base)]
         title = "Safetensors" if len(chosen) == 1 else base
-        groups.append((title, "safetensors", (*(whole[key][number] for number in sorted(whole[key])), *small)))
+        groups.append(
+            (title, "safetensors", (*(whole[key][number] for number in sorted(whole[key])), *small))
+        )
     return groups
 
 
 def _small(file: HubFile, base: str) -> bool:
-    """Whether a file describes the model: config, tokenizer, templates, licence. Nothing that could run code."""
+    """Whether a file describes the model: config, tokenizer, templates, licence.
+
+    Nothing that could run code.
+    """
     path = PurePosixPath(file.name)
     if file.size > _MAX_SMALL_BYTES or len(path.parts) > 1:
-        return path.parts[0] == "additional_chat_templates" and path.suffix == ".jinja" and 0 <= file.size <= _MAX_SMALL_BYTES
+        return (
+            path.parts[0] == "additional_chat_templates"
+            and path.suffix == ".jinja"
+            and 0 <= file.size <= _MAX_SMALL_BYTES
+        )
     if path.name.endswith(".safetensors.index.json"):
         return path.name == f"{base}.safetensors.index.json"
     return path.name.lower() in _SMALL_NAMES or path.suffix in _SMALL
 
 
 def _with_recommended(choices: list[HubChoice], parameters: int, rooms: Sequence[int]) -> list[HubChoice]:
-    """The largest that fits, of eight bits at most where there is one; types that this engine must unpack only for want of others.
+    """The largest that fits, of eight bits at most where there is one; types that this engine must unpack
+    only for want of others.
 
     It fits on the best device that has room for a good one.
     """
-    on_each = [[choice for choice in choices if choice.fits_disk and choice.memory_bytes <= room] for room in rooms]
-    good = (fitting for fitting in on_each if any(_bits(choice, parameters) >= _GOOD_BITS for choice in fitting))
+    on_each = [
+        [choice for choice in choices if choice.fits_disk and choice.memory_bytes <= room] for room in rooms
+    ]
+    good = (
+        fitting for fitting in on_each if any(_bits(choice, parameters) >= _GOOD_BITS for choice in fitting)
+    )
     fitting = next(good, [choice for choice in choices if choice.fits])
 
     def rank(choice: HubChoice) -> tuple[bool, bool, int]:
@@ -233,21 +314,34 @@ def _bits(choice: HubChoice, parameters: int) -> float:
     if parameters > 0:
         return 8 * choice.bytes / parameters
     named = re.search(r"Q([1-8])_|(\d\.\d+)bpw", choice.title)
-    return 16.0 if choice.title in ("F16", "BF16", "F32", "Safetensors") else float(named[1] or named[2]) if named else 4.0
+    return (
+        16.0
+        if choice.title in ("F16", "BF16", "F32", "Safetensors")
+        else float(named[1] or named[2])
+        if named
+        else 4.0
+    )
 
 
 def _unread(listing: HubFiles) -> str:
     """The kind of quantised safetensors that this program does not read, or ""."""
     if listing.model.quantisation in _UNREAD:
         return listing.model.quantisation
-    return "MLX" if "mlx" in listing.model.tags and re.search(r"\d-?bit", " ".join((listing.model.id, *listing.model.tags))) else ""
+    return (
+        "MLX"
+        if "mlx" in listing.model.tags
+        and re.search(r"\d-?bit", " ".join((listing.model.id, *listing.model.tags)))
+        else ""
+    )
 
 
 def _nothing(listing: HubFiles) -> str:
     names = [file.name.lower() for file in listing.files]
     if kind := _unread(listing):
         has = f"only weights quantised for {kind}, which this program does not read"
-    elif any(name.endswith(_PICKLED) for name in names) and not any(name.endswith((".gguf", ".safetensors")) for name in names):
+    elif any(name.endswith(_PICKLED) for name in names) and not any(
+        name.endswith((".gguf", ".safetensors")) for name in names
+    ):
         has = "only pickled weights, which are never read because they can run code"
     elif any(name.endswith("adapter_model.safetensors") for name in names):
         has = "only an adapter for another model"
@@ -255,4 +349,7 @@ def _nothing(listing: HubFiles) -> str:
         has = "no whole language model: parts or config.json are missing"
     else:
         has = "no weights"
-    return f"The model {listing.model.id} has {has}; choose a repository with GGUF files, or with safetensors and config.json."
+    return (
+        f"The model {listing.model.id} has {has}; choose a repository with GGUF files, or with safetensors "
+        "and config.json."
+    )

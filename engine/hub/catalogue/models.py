@@ -11,10 +11,11 @@ from engine.printable import one_line
 class HubModel:
     """A repository of the hub.
 
-    `id` is "author/name" (old ones have no author); `updated` is an ISO 8601 time or ""; `licence` as the card states it or "";
-    `gated`: its terms must be accepted on the hub's page first; `formats` are those of "gguf" and "safetensors" that its tags
-    name; `architecture`, `parameters` and `quantisation` (`quant_method` of the config, as "gptq") are "" and 0 where the hub
-    does not tell.
+    `id` is "author/name" (old ones have no author); `updated` is an ISO 8601 time or ""; `licence` as the
+    card states it or "";
+    `gated`: its terms must be accepted on the hub's page first; `formats` are those of "gguf" and
+    "safetensors" that its tags name; `architecture`, `parameters` and `quantisation` (`quant_method` of the
+    config, as "gptq") are "" and 0 where the hub does not tell.
     """
 
     id: str
@@ -38,9 +39,11 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository: its path there with "/", size in bytes, and hex digests, "" where the hub states none.
+    """A file of a repository: its path there with "/", size in bytes, and hex digests, "" where the hub
+    states none.
 
-    `sha256` is of the content (large files); `git_sha1` of git's blob: "blob", a space, the size, a zero byte, the content.
+    `sha256` is of the content (large files); `git_sha1` of git's blob: "blob", a space, the size, a zero
+    byte, the content.
     """
 
     name: str
@@ -51,7 +54,9 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """All files of a repository at one commit; `revision` is that commit's hash, so what is fetched later is the same."""
+    """All files of a repository at one commit; `revision` is that commit's hash, so what is fetched later
+    is the same.
+    """
 
     model: HubModel
     revision: str
@@ -60,11 +65,12 @@ class HubFiles:
 
 @dataclass(frozen=True, slots=True)
 class HubChoice:
-    """What people take of a repository: one GGUF quantisation with all its parts, or the safetensors with config and tokenizer.
+    """What people take of a repository: one GGUF quantisation with all its parts, or the safetensors with
+    config and tokenizer.
 
-    `format` is "gguf" or "safetensors"; `title` a short name ("Q4_K_M", "Safetensors"); `bytes` what is fetched;
-    `memory_bytes` roughly what running it takes. `fits_memory` and `fits_disk` hold for the moment the choice was made;
-    at most one choice of a repository is `recommended`: the best that fits.
+    `format` is "gguf" or "safetensors"; `title` a short name ("Q4_K_M", "Safetensors"); `bytes` what is
+    fetched; `memory_bytes` roughly what running it takes. `fits_memory` and `fits_disk` hold for the moment
+    the choice was made; at most one choice of a repository is `recommended`: the best that fits.
     """
 
     model_id: str

@@ -20,13 +20,26 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
 FORMATS = ("gguf", "safetensors")
-SORTS = {"downloads": "downloads", "likes": "likes", "updated": "lastModified", "created": "createdAt", "trending": "trendingScore"}
+SORTS = {
+    "downloads": "downloads",
+    "likes": "likes",
+    "updated": "lastModified",
+    "created": "createdAt",
+    "trending": "trendingScore",
+}
 """Our names of the orders, most first, and the hub's."""
-_TEXT_TASKS = ("", "text-generation", "text2text-generation", "conversational", "image-text-to-text", "any-to-any")
+_TEXT_TASKS = (
+    "",
+    "text-generation",
+    "text2text-generation",
+    "conversational",
+    "image-text-to-text",
+    "any-to-any",
+)
 """Tasks of models that write text; many GGUF repositories name none."""
 _EXPANDED = (
-    "author", "downloads", "likes", "lastModified", "createdAt", "trendingScore", "gated", "private", "tags", "pipeline_tag", "config",
-    "gguf", "safetensors",
+    "author", "downloads", "likes", "lastModified", "createdAt", "trendingScore", "gated", "private", "tags",
+    "pipeline_tag", "config", "gguf", "safetensors",
 )  # fmt: skip
 MAX_FILES, MAX_LISTED = 100_000, 1000
 MAX_BRANCHES = 16
@@ -35,18 +48,25 @@ LEAST_PAGE = 60
 
 
 def search_models(
-    query: str, *, limit: int = 30, sort: str = "downloads", formats: Sequence[str] = FORMATS, stop: threading.Event | None = None
+    query: str,
+    *,
+    limit: int = 30,
+    sort: str = "downloads",
+    formats: Sequence[str] = FORMATS,
+    stop: threading.Event | None = None,
 ) -> list[HubModel]:
-    """Models that write text, by words of their names, most first in the order `sort` (a key of `SORTS`); at most `limit`.
+    """Models that write text, by words of their names, most first in the order `sort` (a key of `SORTS`); at
+    most `limit`.
 
-    An empty query lists the hub's first ones; an address of a model's page finds that model. `formats` are any of "gguf" and
-    "safetensors". Blocks until the answer is there; setting `stop` from another thread ends the wait. Raises `DownloadError`.
+    An empty query lists the hub's first ones; an address of a model's page finds that model. `formats` are
+    any of "gguf" and "safetensors". Blocks until the answer is there; setting `stop` from another thread ends
+    the wait. Raises `DownloadError`.
     """
     chosen = [name for name in FORMATS if name in formats]
     if sort not in SORTS or not chosen or not 1 <= limit <= MAX_LISTED:
         raise DownloadError(
-            f"A search takes 1 to {MAX_LISTED} results, an order of {', '.join(SORTS)}, and formats of {', '.join(FORMATS)}; "
-            f"it was asked for {limit}, {sort!r} and {', '.join(formats) or 'none'}."
+            f"A search takes 1 to {MAX_LISTED} results, an order of {', '.join(SORTS)}, and formats of "
+            f"{', '.join(FORMATS)}; it was asked for {limit}, {sort!r} and {', '.join(formats) or 'none'}."
         )
     web = hub_web()
     words = model_id_of(query)
@@ -54,7 +74,10 @@ def search_models(
 
 
 def model_files(model_id: str, revision: str = "main", *, stop: threading.Event | None = None) -> HubFiles:
-    """The files of a model at a branch, tag or commit, with sizes and hashes. Blocks. Raises `DownloadError`."""
+    """The files of a model at a branch, tag or commit, with sizes and hashes.
+
+    Blocks. Raises `DownloadError`.
+    """
     name = model_id_of(model_id)
     check_id(name)
     web = hub_web()
@@ -64,11 +87,15 @@ def model_files(model_id: str, revision: str = "main", *, stop: threading.Event 
 
 
 def model_branches(model_id: str, *, stop: threading.Event | None = None) -> list[str]:
-    """Names of a model's branches besides "main", where quantisers keep other bit widths; at most `MAX_BRANCHES`. As `model_files`."""
+    """Names of a model's branches besides "main", where quantisers keep other bit widths; at most
+    `MAX_BRANCHES`. As `model_files`.
+    """
     name = model_id_of(model_id)
     check_id(name)
     web = hub_web()
-    data = _table(result(web, lambda: get_json(web, f"/api/models/{name}/refs", [], f"The model {name}"), stop))
+    data = _table(
+        result(web, lambda: get_json(web, f"/api/models/{name}/refs", [], f"The model {name}"), stop)
+    )
     branches = data.get("branches")
     names = [_table(branch).get("name") for branch in branches] if isinstance(branches, list) else []
     return [name for name in names if isinstance(name, str) and name and name != "main"][:MAX_BRANCHES]
@@ -80,19 +107,25 @@ def model_id_of(text: str) -> str:
     for address in (endpoint(), "https://huggingface.co", "https://hf.co", "huggingface.co", "hf.co"):
         if text.startswith(address + "/"):
             parts = re.split(r"[?#]", text[len(address) + 1 :])[0].split("/")
-            return "/".join(parts[: 1 if len(parts) > 1 and parts[1] in ("tree", "blob", "resolve") else 2]).rstrip("/")
+            return "/".join(
+                parts[: 1 if len(parts) > 1 and parts[1] in ("tree", "blob", "resolve") else 2]
+            ).rstrip("/")
     return text
 
 
 def check_id(model_id: str) -> None:
-    """Raises `DownloadError` for a text that cannot be a model's id; so nothing else can end up in an address."""
+    """Raises `DownloadError` for a text that cannot be a model's id; so nothing else can end up in an
+    address.
+    """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.file_download import hf_hub_url
 
     try:
         hf_hub_url(model_id, "config.json")
     except HFValidationError as error:
-        raise DownloadError(f"{model_id[:200]!r} is no name of a model on the hub; it should look like author/name.") from error
+        raise DownloadError(
+            f"{model_id[:200]!r} is no name of a model on the hub; it should look like author/name."
+        ) from error
 
 
 def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> list[HubModel]:
@@ -108,10 +141,16 @@ def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> 
 
 def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator[tuple[float, HubModel]]:
     """(value in the order, model) of one format; those for other tasks than text are left out."""
-    parameters = [("filter", form), ("sort", SORTS[sort]), ("direction", "-1"), ("limit", str(max(limit, LEAST_PAGE)))]
+    parameters = [
+        ("filter", form),
+        ("sort", SORTS[sort]),
+        ("direction", "-1"),
+        ("limit", str(max(limit, LEAST_PAGE))),
+    ]
     parameters += [("search", words)] if words else []
     if form == "safetensors" and not words:
-        parameters.append(("pipeline_tag", "text-generation"))  # else the first pages are all embeddings and pictures
+        # else the first pages are all embeddings and pictures
+        parameters.append(("pipeline_tag", "text-generation"))
     parameters += [("expand", name) for name in _EXPANDED]
     key = _order(sort)
     trouble, told = None, 0
@@ -135,7 +174,9 @@ def _order(sort: str) -> Callable[[ModelInfo], float]:
         if sort in ("updated", "created"):
             time = info.last_modified if sort == "updated" else info.created_at
             return time.timestamp() if time else 0.0
-        return _number({"downloads": info.downloads, "likes": info.likes, "trending": info.trending_score}[sort])
+        return _number(
+            {"downloads": info.downloads, "likes": info.likes, "trending": info.trending_score}[sort]
+        )
 
     return key
 
@@ -146,7 +187,13 @@ def _info(item: Any, about: str) -> ModelInfo:
     make: Callable[..., ModelInfo] = ModelInfo
     try:
         # only what is read here: a strange value elsewhere does no harm
-        info = make(**{name: item[name] for name in ("id", "sha", "siblings", *_EXPANDED) if item.get(name) is not None})
+        info = make(
+            **{
+                name: item[name]
+                for name in ("id", "sha", "siblings", *_EXPANDED)
+                if item.get(name) is not None
+            }
+        )
         if not isinstance(info.id, str):
             raise TypeError("id")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -166,10 +213,15 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
         downloads=int(_number(info.downloads)),
         likes=int(_number(info.likes)),
         updated=info.last_modified.isoformat() if info.last_modified else "",
-        licence=licence or next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), ""),
+        licence=licence
+        or next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), ""),
         gated=bool(info.gated),
         tags=tags,
-        formats=tuple(name for name in FORMATS if name in tags or (name == "gguf" and gguf) or (name == "safetensors" and stored)),
+        formats=tuple(
+            name
+            for name in FORMATS
+            if name in tags or (name == "gguf" and gguf) or (name == "safetensors" and stored)
+        ),
         architecture=str(gguf.get("architecture") or config.get("model_type") or ""),
         parameters=int(_number(gguf.get("total") or (stored.total if stored is not None else 0))),
         quantisation=str(_table(config.get("quantization_config")).get("quant_method") or "").lower(),
@@ -179,7 +231,10 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
 def _files(data: Any, about: str) -> HubFiles:
     info = _info(data, about)
     if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
-        raise DownloadError(f"{about} is listed without its commit, so its files could change while they are fetched; use another hub.")
+        raise DownloadError(
+            f"{about} is listed without its commit, so its files could change while they are fetched; use "
+            "another hub."
+        )
     files = []
     for entry in islice(info.siblings or (), MAX_FILES):
         size = entry.lfs.size if entry.lfs else entry.size
@@ -187,13 +242,24 @@ def _files(data: Any, about: str) -> HubFiles:
         if not isinstance(entry.rfilename, str) or not isinstance(sha256, str):
             raise DownloadError(f"{about} got an answer without the fields that a hub's answer has.")
         blob = entry.blob_id if isinstance(entry.blob_id, str) and not entry.lfs else ""
-        files.append(HubFile(entry.rfilename, size if isinstance(size, int) and size >= 0 else -1, sha256.lower(), blob.lower()))
+        files.append(
+            HubFile(
+                entry.rfilename,
+                size if isinstance(size, int) and size >= 0 else -1,
+                sha256.lower(),
+                blob.lower(),
+            )
+        )
     named = _table(data.get("cardData")).get("license_name")
     return HubFiles(_model(info, named if isinstance(named, str) else ""), info.sha, tuple(files))
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else 0.0
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+        else 0.0
+    )
 
 
 def _table(value: Any) -> dict[str, Any]:

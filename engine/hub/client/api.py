@@ -1,8 +1,9 @@
-"""Questions to the hub: its address, one JSON page at a time, and a plain sentence for each way it can refuse.
+"""Questions to the hub: its address, one JSON page at a time, and a plain sentence for each way it can
+refuse.
 
-`huggingface_hub` knows the Hub's data and addresses and is used for those. Its own requests are not: a listing has no time
-limit there, failures are waited out for half a minute without a way to stop, and each run may ask the server for further
-things first. These go through `Web`, as downloads do.
+`huggingface_hub` knows the Hub's data and addresses and is used for those. Its own requests are not: a
+listing has no time limit there, failures are waited out for half a minute without a way to stop, and each run
+may ask the server for further things first. These go through `Web`, as downloads do.
 """
 
 from __future__ import annotations
@@ -30,20 +31,31 @@ _PAUSE = "; try again later"
 
 
 def endpoint() -> str:
-    """The hub's address: HF_ENDPOINT, else the public one. Raises `DownloadError` when it is no web address."""
+    """The hub's address: HF_ENDPOINT, else the public one.
+
+    Raises `DownloadError` when it is no web address.
+    """
     address = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
     try:
         parts = urllib.parse.urlsplit(address)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        usable = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         usable = False
     if not usable:
-        raise DownloadError(f"The environment variable HF_ENDPOINT is {address!r}, which is no web address; set it to one, or remove it.")
+        raise DownloadError(
+            f"The environment variable HF_ENDPOINT is {address!r}, which is no web address; set it to one, "
+            "or remove it."
+        )
     return address
 
 
 def hub_web() -> Web:
-    """A `Web` for one task: with the user's token for the hub's own origin, proxies and certificates from the environment.
+    """A `Web` for one task: with the user's token for the hub's own origin, proxies and certificates from the
+    environment.
 
     Raises `DownloadError` while offline, before anything is looked up.
     """
@@ -55,7 +67,8 @@ def hub_web() -> Web:
 
 
 def get_json(web: Web, path: str, parameters: list[tuple[str, str]], about: str) -> Any:
-    """One answer of the hub's API; `about` names its subject in errors ("The model author/name", "The search").
+    """One answer of the hub's API; `about` names its subject in errors ("The model author/name", "The
+    search").
 
     Raises `DownloadError`.
     """
@@ -63,12 +76,16 @@ def get_json(web: Web, path: str, parameters: list[tuple[str, str]], about: str)
 
 
 def get_items(web: Web, path: str, parameters: list[tuple[str, str]], about: str) -> Iterator[Any]:
-    """Items of a listing, page after page (Link header, RFC 8288), each page asked for only when its items are."""
+    """Items of a listing, page after page (Link header, RFC 8288), each page asked for only when its items
+    are.
+    """
     url = f"{endpoint()}{path}?{urllib.parse.urlencode(parameters)}"
     for _ in range(MAX_PAGES):
         items, following = _page(web, url, about)
         if not isinstance(items, list):
-            raise DownloadError(f"{about} got an answer that is not a list, from {_host()}; check the address in HF_ENDPOINT.")
+            raise DownloadError(
+                f"{about} got an answer that is not a list, from {_host()}; check the address in HF_ENDPOINT."
+            )
         yield from items
         if not following or not items:
             return
@@ -87,20 +104,30 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise DownloadError(f"{_host()} could not be reached: {describe(error)}.") from error
     if len(body) > MAX_PAGE_BYTES:
-        raise DownloadError(f"{about} got an answer of more than {MAX_PAGE_BYTES >> 20} MB from {_host()}; this is no answer of a hub.")
+        raise DownloadError(
+            f"{about} got an answer of more than {MAX_PAGE_BYTES >> 20} MB from {_host()}; this is no "
+            "answer of a hub."
+        )
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise DownloadError(f"{about} got an answer that is not JSON, from {_host()}; check the address in HF_ENDPOINT.") from error
+        raise DownloadError(
+            f"{about} got an answer that is not JSON, from {_host()}; check the address in HF_ENDPOINT."
+        ) from error
     following = re.search(r'<([^<>]*)>\s*;[^,]*\brel="?next"?', link)
     return data, urllib.parse.urljoin(base, following[1]) if following else ""
 
 
 def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
-    """One sentence for an HTTP status; `have`: a token was sent. X-Error-Code is the Hub's own, as in `huggingface_hub.errors`."""
+    """One sentence for an HTTP status; `have`: a token was sent.
+
+    X-Error-Code is the Hub's own, as in `huggingface_hub.errors`.
+    """
     code, kind = error.code, (error.headers.get("X-Error-Code", "") if error.headers else "")
     if kind == "GatedRepo":
-        with_what = "with the account of your token" if have else "and store a token of that account in the settings"
+        with_what = (
+            "with the account of your token" if have else "and store a token of that account in the settings"
+        )
         return f"{about} is gated: accept its terms on its page at {_host()} {with_what}."
     if kind == "RevisionNotFound":
         return f"{about} has no such revision at {_host()}."
@@ -109,9 +136,15 @@ def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
     if code == 401 and have and kind != "RepoNotFound":
         return f"{_host()} does not accept your token; store a valid one in the settings, or remove it."
     if code == 401 and have:
-        return f"{about} does not exist at {_host()}, or your token may not see it; check the name and the token."
+        return (
+            f"{about} does not exist at {_host()}, or your token may not see it; check the name and the "
+            "token."
+        )
     if code == 401:
-        return f"{about} does not exist at {_host()}, or it is private; check the name, or store a token in the settings."
+        return (
+            f"{about} does not exist at {_host()}, or it is private; check the name, or store a token in "
+            "the settings."
+        )
     if code == 403:
         rights = "your token has no right to it" if have else "a token is needed; store one in the settings"
         return f"{about} may not be read at {_host()}: {rights}."
@@ -119,7 +152,10 @@ def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
         return f"{about} was not found at {_host()}; check the name."
     if code == 429:
         wait = int(retry_after(error))
-        return f"{_host()} got too many requests from this address{f'; try again in {wait} seconds' if wait else _PAUSE}."
+        return (
+            f"{_host()} got too many requests from this "
+            f"address{f'; try again in {wait} seconds' if wait else _PAUSE}."
+        )
     if code >= 500:
         return f"{_host()} has trouble of its own (it answered {code}){_PAUSE}."
     return f"{about} could not be read: {_host()} answered {code}."

@@ -1,4 +1,6 @@
-"""HTTP for downloads: the user's proxies, certificates and passwords, and connections that can be cut from outside."""
+"""HTTP for downloads: the user's proxies, certificates and passwords, and connections that can be cut from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,20 @@ USER_AGENT = "inglenook"
 class Web:
     """Opens URLs. `cut()` ends every connection at once, from any thread: blocked reads then fail."""
 
-    def __init__(self, settings: PipSettings, environ: Mapping[str, str], tokens: Mapping[str, str] | None = None) -> None:
-        """`tokens` are bearer tokens by origin ("https://host:port"): each goes to its own origin only, redirects included."""
+    def __init__(
+        self, settings: PipSettings, environ: Mapping[str, str], tokens: Mapping[str, str] | None = None
+    ) -> None:
+        """`tokens` are bearer tokens by origin ("https://host:port"): each goes to its own origin only,
+        redirects included.
+        """
         self._tokens = dict(tokens or {})
         self.timeout = settings.timeout
         self.stopped = threading.Event()
         self._sockets: list[socket.socket] = []
         self._lock = threading.Lock()
-        self._passwords = {host: auth for host, auth in map(_password, (*settings.indexes, *settings.find_links)) if auth}
+        self._passwords = {
+            host: auth for host, auth in map(_password, (*settings.indexes, *settings.find_links)) if auth
+        }
         self._opener = urllib.request.OpenerDirector()
         handlers: list[urllib.request.BaseHandler] = [
             urllib.request.ProxyHandler(_proxies(settings)),
@@ -49,7 +57,9 @@ class Web:
     def open(self, url: str, headers: Mapping[str, str]) -> Any:
         """An open response. Raises `urllib.error.URLError`, `OSError` or `http.client.HTTPException`."""
         try:
-            request = urllib.request.Request(without_password(url), headers={"User-Agent": USER_AGENT, **headers})
+            request = urllib.request.Request(
+                without_password(url), headers={"User-Agent": USER_AGENT, **headers}
+            )
         except ValueError as error:
             raise urllib.error.URLError("its address is not a valid URL") from error
         self.authorise(request)
@@ -61,12 +71,16 @@ class Web:
         return bool(self._tokens)
 
     def authorise(self, request: urllib.request.Request) -> None:
-        """Add the password of the request's own host, in a way that a redirect does not carry to another host."""
+        """Add the password of the request's own host, in a way that a redirect does not carry to another
+        host.
+        """
         if token := self._tokens.get(origin(request.full_url)):
             request.add_unredirected_header("Authorization", f"Bearer {token}")
             return
         host = urllib.parse.urlsplit(request.full_url).netloc.lower()
-        auth = self._passwords.get(host) or _netrc_password(urllib.parse.urlsplit(request.full_url).hostname or "")
+        auth = self._passwords.get(host) or _netrc_password(
+            urllib.parse.urlsplit(request.full_url).hostname or ""
+        )
         if auth:
             request.add_unredirected_header("Authorization", auth)
 
@@ -93,7 +107,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def __init__(self, web: Web) -> None:
         self._web = web
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> urllib.request.Request | None:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         if following is not None:
             self._web.authorise(following)
@@ -113,7 +129,9 @@ def _plain_handler(web: Web) -> urllib.request.HTTPHandler:
     return Handler()
 
 
-def _tls_handler(web: Web, context: ssl.SSLContext, trusted_hosts: tuple[str, ...]) -> urllib.request.HTTPSHandler:
+def _tls_handler(
+    web: Web, context: ssl.SSLContext, trusted_hosts: tuple[str, ...]
+) -> urllib.request.HTTPSHandler:
     class Connection(http.client.HTTPSConnection):
         def connect(self) -> None:
             super().connect()
@@ -128,7 +146,9 @@ def _tls_handler(web: Web, context: ssl.SSLContext, trusted_hosts: tuple[str, ..
 
 
 def _unchecked() -> ssl.SSLContext:
-    """For hosts that the user's own pip settings call trusted, as pip does; the file's hash is checked all the same."""
+    """For hosts that the user's own pip settings call trusted, as pip does; the file's hash is checked all
+    the same.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -136,12 +156,16 @@ def _unchecked() -> ssl.SSLContext:
 
 
 def _tls(settings: PipSettings, environ: Mapping[str, str]) -> ssl.SSLContext:
-    """Certificates: pip's `cert`, else what OpenSSL finds (SSL_CERT_FILE included), else the `certifi` bundle."""
+    """Certificates: pip's `cert`, else what OpenSSL finds (SSL_CERT_FILE included), else the `certifi`
+    bundle.
+    """
     try:
         context = ssl.create_default_context()
         if settings.cert:
             folder = os.path.isdir(settings.cert)
-            context = ssl.create_default_context(cafile=None if folder else settings.cert, capath=settings.cert if folder else None)
+            context = ssl.create_default_context(
+                cafile=None if folder else settings.cert, capath=settings.cert if folder else None
+            )
         elif not context.get_ca_certs() and not _system_folder(environ):
             import certifi
 
@@ -157,11 +181,17 @@ def _tls(settings: PipSettings, environ: Mapping[str, str]) -> ssl.SSLContext:
 def _system_folder(environ: Mapping[str, str]) -> bool:
     """Whether OpenSSL has a folder of certificates, which it reads only on demand."""
     paths = ssl.get_default_verify_paths()
-    return any(path and os.path.exists(path) for path in (environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"), paths.capath))
+    return any(
+        path and os.path.exists(path)
+        for path in (environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"), paths.capath)
+    )
 
 
 def _proxies(settings: PipSettings) -> dict[str, str]:
-    """Proxy URLs by scheme: pip's `proxy`, else HTTP_PROXY, HTTPS_PROXY and ALL_PROXY (or the system's). NO_PROXY holds always."""
+    """Proxy URLs by scheme: pip's `proxy`, else HTTP_PROXY, HTTPS_PROXY and ALL_PROXY (or the system's).
+
+    NO_PROXY holds always.
+    """
     found = urllib.request.getproxies()
     everything = settings.proxy or found.get("all", "")
     for scheme in ("http", "https"):
@@ -170,7 +200,9 @@ def _proxies(settings: PipSettings) -> dict[str, str]:
     chosen: dict[str, str] = {scheme: found[scheme] for scheme in ("http", "https") if scheme in found}
     for url in chosen.values():
         if url.lower().startswith("socks"):
-            raise DownloadError("The proxy setting names a SOCKS proxy, but only HTTP proxies can be used for this download")
+            raise DownloadError(
+                "The proxy setting names a SOCKS proxy, but only HTTP proxies can be used for this download"
+            )
     return chosen
 
 
@@ -209,7 +241,8 @@ def origin(url: str) -> str:
     """Scheme, host and port of a URL in one spelling: what a token may be sent to."""
     parts = urllib.parse.urlsplit(url)
     scheme = parts.scheme.lower()
-    return f"{scheme}://{(parts.hostname or '').lower()}:{parts.port or {'http': 80, 'https': 443}.get(scheme, 0)}"
+    port = parts.port or {"http": 80, "https": 443}.get(scheme, 0)
+    return f"{scheme}://{(parts.hostname or '').lower()}:{port}"
 
 
 def describe(error: Exception) -> str:

@@ -15,7 +15,8 @@ _session = ""
 
 
 def hub_token() -> str:
-    """The token to send, or "": HF_TOKEN, else the one set in this program, else the file that `hf auth login` leaves.
+    """The token to send, or "": HF_TOKEN, else the one set in this program, else the file that
+    `hf auth login` leaves.
 
     Reading the keyring may ask the user for its password: not on the window's thread.
     """
@@ -26,7 +27,10 @@ def hub_token() -> str:
 
 
 def set_hub_token(token: str) -> str:
-    """Keep a token, or forget it with "". Returns "" when the keyring holds it, else one sentence that says what happened instead."""
+    """Keep a token, or forget it with "".
+
+    Returns "" when the keyring holds it, else one sentence that says what happened instead.
+    """
     global _session
     if not token.strip():
         return delete_hub_token()
@@ -41,7 +45,10 @@ def set_hub_token(token: str) -> str:
             backend.set_password(SERVICE, USER, token)
         except (KeyringError, OSError, RuntimeError) as error:
             _session = token
-            return f"The system's keyring did not take the token ({_reason(error)}), so it is kept only until the program ends."
+            return (
+                f"The system's keyring did not take the token ({_reason(error)}), so it is kept only until "
+                "the program ends."
+            )
         _session = ""
         return ""
     _session = token
@@ -61,7 +68,10 @@ def delete_hub_token() -> str:
         if backend.get_password(SERVICE, USER) is not None:
             backend.delete_password(SERVICE, USER)
     except (KeyringError, OSError, RuntimeError) as error:
-        return f"The system's keyring did not give the token up ({_reason(error)}); remove the entry {SERVICE} there."
+        return (
+            f"The system's keyring did not give the token up ({_reason(error)}); remove the entry {SERVICE} "
+            "there."
+        )
     return ""
 
 
@@ -118,7 +128,9 @@ def _from_file() -> str:
 def hub_home() -> Path:
     """The folder of Hugging Face's own tools: HF_HOME, else `huggingface` in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.path.expandvars(os.environ.get("HF_HOME") or str(Path(cache) / "huggingface"))).expanduser()
+    return Path(
+        os.path.expandvars(os.environ.get("HF_HOME") or str(Path(cache) / "huggingface"))
+    ).expanduser()
 
 
 def _clean(token: str) -> str:

@@ -24,10 +24,15 @@ class _End:
     error: DownloadError | OSError | None = None
 
 
-def in_background(web: Web, work: Callable[[], Iterator[T]], stop: threading.Event | None = None) -> Generator[T, None, None]:
-    """What `work` yields, from a thread. Closing this generator, or setting `stop`, cuts the connections of `web`.
+def in_background(
+    web: Web, work: Callable[[], Iterator[T]], stop: threading.Event | None = None
+) -> Generator[T, None, None]:
+    """What `work` yields, from a thread.
 
-    Raises the `DownloadError` or `OSError` of the work, and `DownloadError` when it was stopped or the program went offline.
+    Closing this generator, or setting `stop`, cuts the connections of `web`.
+
+    Raises the `DownloadError` or `OSError` of the work, and `DownloadError` when it was stopped or the
+    program went offline.
     """
     events: queue.Queue[T | _End] = queue.Queue(maxsize=64)
 

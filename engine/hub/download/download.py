@@ -1,4 +1,6 @@
-"""Fetch a chosen model from the hub: progress over all its files, pause and go on, every hash checked, whole or not there."""
+"""Fetch a chosen model from the hub: progress over all its files, pause and go on, every hash checked,
+whole or not there.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,14 @@ DISCARD_SECONDS = 3.0
 def download_model(
     choice: HubChoice, target_folder: Path | None = None, *, stop: threading.Event | None = None
 ) -> Generator[Downloading | Downloaded, None, None]:
-    """Fetch a choice into a folder of its own in `target_folder` (default `models_dir()`); the last event is `Downloaded`.
+    """Fetch a choice into a folder of its own in `target_folder` (default `models_dir()`); the last event is
+    `Downloaded`.
 
-    Its path is the first GGUF file, or the folder of safetensors. Progress counts the bytes of all files together. Closing the
-    generator pauses: what came is kept, and the next call goes on from there, also in another run of the program. `stop`, set
-    from any thread, does the same and raises `DownloadError`. The model stands under its name only when every file is there
-    and its hash is right. Raises `DownloadError`: one sentence.
+    Its path is the first GGUF file, or the folder of safetensors. Progress counts the bytes of all files
+    together. Closing the generator pauses: what came is kept, and the next call goes on from there, also in
+    another run of the program. `stop`, set from any thread, does the same and raises `DownloadError`. The
+    model stands under its name only when every file is there and its hash is right. Raises `DownloadError`:
+    one sentence.
     """
     target = target_folder or models_dir()
     name = f"{choice.model_id} ({choice.title})"
@@ -68,11 +72,16 @@ def download_model(
     except DownloadError as error:
         raise DownloadError(f"The model {name} could not be fetched: {str(error).rstrip('.')}.") from error
     except OSError as error:
-        raise DownloadError(f"The model {name} could not be saved: {_disk_trouble(error, target)}.") from error
+        raise DownloadError(
+            f"The model {name} could not be saved: {_disk_trouble(error, target)}."
+        ) from error
 
 
 def discard_download(choice: HubChoice, target_folder: Path | None = None) -> None:
-    """Cancel: remove what an unfinished download of the choice left. A finished model stays. Raises `DownloadError` while it runs."""
+    """Cancel: remove what an unfinished download of the choice left.
+
+    A finished model stays. Raises `DownloadError` while it runs.
+    """
     target = target_folder or models_dir()
     end = time.monotonic() + DISCARD_SECONDS
     while target.is_dir():
@@ -85,11 +94,15 @@ def discard_download(choice: HubChoice, target_folder: Path | None = None) -> No
                 raise
             time.sleep(0.05)
         except OSError as error:
-            raise DownloadError(f"What came of {choice.model_id} could not be removed: {_disk_trouble(error, target)}.") from error
+            raise DownloadError(
+                f"What came of {choice.model_id} could not be removed: {_disk_trouble(error, target)}."
+            ) from error
 
 
 def unfinished_downloads(target_folder: Path | None = None) -> list[UnfinishedDownload]:
-    """Paused and broken downloads in `target_folder` (default `models_dir()`), which `download_model` can go on with."""
+    """Paused and broken downloads in `target_folder` (default `models_dir()`), which `download_model` can
+    go on with.
+    """
     target = target_folder or models_dir()
     found = []
     with contextlib.suppress(OSError):
@@ -104,7 +117,9 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
     target.mkdir(parents=True, exist_ok=True)
     with _only_one(target, choice):
         final, folder = final_folder(target, choice), part_folder(target, choice)
-        if final.is_dir() and (yield from _all_right(web, choice, [final / local_name(file) for file in choice.files])):
+        if final.is_dir() and (
+            yield from _all_right(web, choice, [final / local_name(file) for file in choice.files])
+        ):
             remove(folder)
             yield Downloaded(str(model_path(final, choice)))
             return
@@ -124,7 +139,9 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
         yield Downloaded(str(model_path(final, choice)))
 
 
-def _fetch_file(web: Web, choice: HubChoice, file: HubFile, folder: Path, stage: str, before: int) -> Iterator[Downloading]:
+def _fetch_file(
+    web: Web, choice: HubChoice, file: HubFile, folder: Path, stage: str, before: int
+) -> Iterator[Downloading]:
     """One file, unless an earlier try brought it; a beginning is gone on with."""
     name = local_name(file)
     done = folder / name
@@ -146,12 +163,19 @@ def _fetch_file(web: Web, choice: HubChoice, file: HubFile, folder: Path, stage:
 
 
 def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | None]:
-    """What to open in the cache of Hugging Face's own tools, when it has the whole choice at this very commit."""
+    """What to open in the cache of Hugging Face's own tools, when it has the whole choice at this very
+    commit.
+    """
     from huggingface_hub.file_download import try_to_load_from_cache
 
-    home = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or str(hub_home() / "hub")
+    home = (
+        os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or str(hub_home() / "hub")
+    )
     cache = Path(os.path.expandvars(home)).expanduser()
-    found = [try_to_load_from_cache(choice.model_id, file.name, cache_dir=cache, revision=choice.revision) for file in choice.files]
+    found = [
+        try_to_load_from_cache(choice.model_id, file.name, cache_dir=cache, revision=choice.revision)
+        for file in choice.files
+    ]
     paths = [Path(path) for path in found if isinstance(path, str)]
     if len(paths) < len(found) or not (yield from _all_right(web, choice, paths)):
         return None
@@ -160,7 +184,10 @@ def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | 
 
 def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Downloading, None, bool]:
     """Whether these are the files of the choice: every size and every hash."""
-    if not all(path.is_file() and path.stat().st_size == file.size for path, file in zip(paths, choice.files, strict=True)):
+    if not all(
+        path.is_file() and path.stat().st_size == file.size
+        for path, file in zip(paths, choice.files, strict=True)
+    ):
         return False
     before = 0
     for path, file in zip(paths, choice.files, strict=True):
@@ -197,7 +224,8 @@ def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
     path = lock_path(target, choice)
     with open_inside(target, path.name) as file, locked(file):
         if os.name != "nt" and not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
-            raise DownloadError("another download of it is just ending; try again in a moment")  # we hold a file it has removed
+            # we hold a file it has removed
+            raise DownloadError("another download of it is just ending; try again in a moment")
         yield
         if os.name != "nt":
             path.unlink(missing_ok=True)
@@ -210,15 +238,24 @@ def _check_room(target: Path, choice: HubChoice, have: int) -> None:
     needed = choice.bytes - have + SPARE_BYTES
     free = free_disk(target)
     if free < needed:
-        raise DownloadError(f"it needs {size_text(needed)} more in {target}, but only {size_text(free)} are free there")
+        raise DownloadError(
+            f"it needs {size_text(needed)} more in {target}, but only {size_text(free)} are free there"
+        )
 
 
-def _thinned(events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic) -> Iterator[Downloading | Downloaded]:
+def _thinned(
+    events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic
+) -> Iterator[Downloading | Downloaded]:
     """Not every chunk is told: a new stage, the last byte, and what comes after a pause."""
     stage, told = "", -EVENT_SECONDS
     for event in events:
         now = clock()
-        if not isinstance(event, Downloading) or event.stage != stage or event.done == event.total or now - told >= EVENT_SECONDS:
+        if (
+            not isinstance(event, Downloading)
+            or event.stage != stage
+            or event.done == event.total
+            or now - told >= EVENT_SECONDS
+        ):
             stage, told = event.stage if isinstance(event, Downloading) else stage, now
             yield event
 

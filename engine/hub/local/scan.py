@@ -1,4 +1,6 @@
-"""Where models lie on this machine: the folders of other programs, and a bounded search through any folder."""
+"""Where models lie on this machine: the folders of other programs, and a bounded search through any
+folder.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _WEIGHTS = (".safetensors", ".safetensors.index.json")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder to look in: `source` names for people whose it is; `layout` is "plain", "hugging face" or "ollama"."""
+    """A folder to look in: `source` names for people whose it is; `layout` is "plain", "hugging face" or
+    "ollama".
+    """
 
     source: str
     path: Path
@@ -42,7 +46,8 @@ class Place:
 class FoundModel:
     """A model that may be opened at `path` (a file or a folder); its headers have not been read.
 
-    `title` is its name for people, `trouble` one sentence on why it cannot be used as it lies there, "" when nothing is known.
+    `title` is its name for people, `trouble` one sentence on why it cannot be used as it lies there, "" when
+    nothing is known.
     """
 
     path: Path
@@ -54,9 +59,11 @@ class FoundModel:
 def known_places(
     environment: Mapping[str, str] | None = None, home: Path | None = None, platform: str = sys.platform
 ) -> tuple[Place, ...]:
-    """Where the Hugging Face cache, LM Studio, Ollama, GPT4All, llama.cpp and Jan keep models; only folders that exist.
+    """Where the Hugging Face cache, LM Studio, Ollama, GPT4All, llama.cpp and Jan keep models; only folders
+    that exist.
 
-    Sources: the programs' own documentation of HF_HOME and HF_HUB_CACHE, OLLAMA_MODELS, LLAMA_CACHE, and their default folders.
+    Sources: the programs' own documentation of HF_HOME and HF_HUB_CACHE, OLLAMA_MODELS, LLAMA_CACHE, and
+    their default folders.
     """
     environment = os.environ if environment is None else environment
     home = home or _home()
@@ -65,11 +72,21 @@ def known_places(
     data, cache, config = _user_folders(environment, home, platform)
     places = [
         *(Place("Hugging Face cache", path, "hugging face") for path in _hugging_face(environment, home)),
-        *(Place("LM Studio", path) for path in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")),
+        *(
+            Place("LM Studio", path)
+            for path in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")
+        ),
         *(Place("Ollama", path, "ollama") for path in _ollama(environment, home, platform)),
         *(Place("GPT4All", path) for path in (data / "nomic.ai" / "GPT4All", home / ".cache" / "gpt4all")),
-        *(Place("llama.cpp", path) for path in (_named(environment, "LLAMA_CACHE"), cache / "llama.cpp") if path is not None),
-        *(Place("Jan", path) for path in (home / "jan" / "models", data / "Jan" / "data", config / "Jan" / "data")),
+        *(
+            Place("llama.cpp", path)
+            for path in (_named(environment, "LLAMA_CACHE"), cache / "llama.cpp")
+            if path is not None
+        ),
+        *(
+            Place("Jan", path)
+            for path in (home / "jan" / "models", data / "Jan" / "data", config / "Jan" / "data")
+        ),
     ]
     found: dict[str, Place] = {}
     for place in places:
@@ -101,7 +118,9 @@ def _user_folders(environment: Mapping[str, str], home: Path, platform: str) -> 
 
 
 def _named(environment: Mapping[str, str], variable: str) -> Path | None:
-    """The absolute path in a variable; None for none, and for a relative one, which means another folder each day."""
+    """The absolute path in a variable; None for none, and for a relative one, which means another folder
+    each day.
+    """
     text = environment.get(variable, "")
     path = Path(os.path.expanduser(text)) if text else None
     return path if path is not None and path.is_absolute() else None
@@ -112,7 +131,10 @@ def _hugging_face(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     if own is not None:
         yield own
         return
-    base = _named(environment, "HF_HOME") or (_named(environment, "XDG_CACHE_HOME") or home / ".cache") / "huggingface"
+    base = (
+        _named(environment, "HF_HOME")
+        or (_named(environment, "XDG_CACHE_HOME") or home / ".cache") / "huggingface"
+    )
     yield base / "hub"
 
 
@@ -127,9 +149,11 @@ def _ollama(environment: Mapping[str, str], home: Path, platform: str) -> Iterat
 
 
 def find_models(places: Iterable[Place], stop: threading.Event) -> Iterator[FoundModel]:
-    """The models of all places, each file or folder once; those that lie there but cannot be used come with their trouble.
+    """The models of all places, each file or folder once; those that lie there but cannot be used come with
+    their trouble.
 
-    Ends soon after `stop` is set. Reads names and the small lists of Ollama and the Hugging Face cache, never weights.
+    Ends soon after `stop` is set. Reads names and the small lists of Ollama and the Hugging Face cache, never
+    weights.
     """
     seen: set[str] = set()
     for place in places:
@@ -155,7 +179,10 @@ def _in_place(place: Place, stop: threading.Event) -> Iterator[FoundModel]:
             yield from _in_snapshot(stored, place.source, stop)
         return
     if not _is_dir(place.path):
-        trouble = f"The folder {place.path} is not there or cannot be read; connect its disk, or remove it from the list."
+        trouble = (
+            f"The folder {place.path} is not there or cannot be read; connect its disk, or remove it from "
+            "the list."
+        )
         yield FoundModel(place.path, place.path.name or str(place.path), place.source, trouble)
     for path in model_paths(place.path, stop):
         yield FoundModel(path, _title(path), place.source)
@@ -186,9 +213,11 @@ def _in_snapshot(stored: StoredModel, source: str, stop: threading.Event) -> Ite
 
 
 def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
-    """GGUF files (of split ones the first part) and folders with config.json and *.safetensors, by name, level by level.
+    """GGUF files (of split ones the first part) and folders with config.json and *.safetensors, by name,
+    level by level.
 
-    Left out: hidden folders, vision parts (mmproj), importance matrices. A linked folder is entered, but no folder twice.
+    Left out: hidden folders, vision parts (mmproj), importance matrices. A linked folder is entered, but no
+    folder twice.
     """
     waiting = [(folder, 0)]
     entered: set[str] = set()
@@ -203,7 +232,11 @@ def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
         if "config.json" in names and any(name.endswith(_WEIGHTS) for name in names):
             yield here
         for path in files:
-            if path.suffix.lower() == ".gguf" and not _LATER_PART.search(path.name) and not _NO_MODEL.search(path.stem):
+            if (
+                path.suffix.lower() == ".gguf"
+                and not _LATER_PART.search(path.name)
+                and not _NO_MODEL.search(path.stem)
+            ):
                 yield path
         if depth < DEPTH:
             waiting += [(path, depth + 1) for path in folders]
@@ -246,7 +279,9 @@ def _title(path: Path) -> str:
 
 
 def known_title(path: str | Path) -> str:
-    """The name that people know a model by where its file does not say it ("llama3.2:3b" for a blob of Ollama); else ""."""
+    """The name that people know a model by where its file does not say it ("llama3.2:3b" for a blob of
+    Ollama); else "".
+    """
     path = Path(path)
     if path.suffix.lower() == ".gguf" and path.stem.lower() in _NO_NAMES:
         return path.parent.name

@@ -32,7 +32,8 @@ class StoredModel:
 def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredModel]:
     """One snapshot folder of each cached repository: that of refs/main, or else the newest.
 
-    Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache (models--OWNER--NAME/snapshots/REVISION).
+    Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
+    (models--OWNER--NAME/snapshots/REVISION).
     """
     for repository in _sorted(cache):
         if stop.is_set():
@@ -44,7 +45,11 @@ def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredMo
             continue  # a repository of which only its description was ever fetched
         title = _repository(repository.name)
         broken = _broken_link(snapshot)
-        trouble = f"The download of {title} is not complete ({broken} is missing); download it again." if broken else ""
+        trouble = (
+            f"The download of {title} is not complete ({broken} is missing); download it again."
+            if broken
+            else ""
+        )
         yield StoredModel(snapshot, title.rpartition("/")[2], trouble)
 
 
@@ -80,7 +85,8 @@ def _broken_link(folder: Path) -> str:
 
 
 def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
-    """The models of Ollama's folder: each manifest (HOST/OWNER/NAME/TAG) names a blob that is a GGUF file without its suffix.
+    """The models of Ollama's folder: each manifest (HOST/OWNER/NAME/TAG) names a blob that is a GGUF file
+    without its suffix.
 
     Layout: https://github.com/ollama/ollama/blob/main/docs/faq.md and the image manifests (OCI) themselves.
     """
@@ -91,12 +97,18 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
         try:
             digest = _model_digest(manifest)
         except (OSError, ValueError) as error:
-            yield StoredModel(manifest, title, f"Ollama's description of {title} cannot be read ({error}); pull it again with Ollama.")
+            yield StoredModel(
+                manifest,
+                title,
+                f"Ollama's description of {title} cannot be read ({error}); pull it again with Ollama.",
+            )
             continue
         if not digest:
             continue  # a model that Ollama runs elsewhere has no weights here
         blob = folder / "blobs" / digest
-        trouble = "" if blob.is_file() else f"Ollama's file for {title} is missing; pull it again with Ollama."
+        trouble = (
+            "" if blob.is_file() else f"Ollama's file for {title} is missing; pull it again with Ollama."
+        )
         yield StoredModel(blob, title, trouble)
 
 
@@ -105,7 +117,9 @@ def _manifests(folder: Path) -> Iterator[Path]:
     for host in _sorted(folder):
         for owner in _sorted(host):
             for name in _sorted(owner):
-                yield from (path for path in _sorted(name) if path.is_file() and not path.name.startswith("."))
+                yield from (
+                    path for path in _sorted(name) if path.is_file() and not path.name.startswith(".")
+                )
 
 
 def _ollama_title(parts: tuple[str, ...]) -> str:

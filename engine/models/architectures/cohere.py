@@ -1,4 +1,6 @@
-"""Command-R and Command-R7B (Cohere 2): one layer norm for both halves of a block, which are added together; scaled logits."""
+"""Command-R and Command-R7B (Cohere 2): one layer norm for both halves of a block, which are added
+together; scaled logits.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
     window = keys.integer("sliding_window", 0, 1 << 24, 4096)
-    step = keys.integer("sliding_window_pattern", 1, 1 << 12, keys.integer("_sliding_window_pattern", 1, 1 << 12, _PATTERN))
+    step = keys.integer(
+        "sliding_window_pattern", 1, 1 << 12, keys.integer("_sliding_window_pattern", 1, 1 << 12, _PATTERN)
+    )
     kinds = layer_kinds(keys, layers)
     if kinds is None:
         return _pattern(layers, window, step)
@@ -77,4 +81,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-COHERE = Architecture(("command-r", "cohere2"), ("CohereForCausalLM", "Cohere2ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF)
+COHERE = Architecture(
+    ("command-r", "cohere2"), ("CohereForCausalLM", "Cohere2ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF
+)

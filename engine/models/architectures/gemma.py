@@ -1,7 +1,8 @@
 """Gemma 1, 2 and 3, the text part: norms of 1 + weight, embeddings times the root of their width, tied heads.
 
-Gemma 2 (arXiv 2408.00118): norms before and after each half, soft caps, a window in every second layer. Gemma 3 (arXiv 2503.19786):
-norms of queries and keys instead of caps, a window in five layers of six, and a rotary table of their own for those.
+Gemma 2 (arXiv 2408.00118): norms before and after each half, soft caps, a window in every second layer. Gemma
+3 (arXiv 2503.19786): norms of queries and keys instead of caps, a window in five layers of six, and a rotary
+table of their own for those.
 """
 
 from __future__ import annotations
@@ -13,24 +14,36 @@ from typing import Any
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.config import MAX_CONTEXT, ModelConfig, gguf_shape, gguf_windows, hf_activation, hf_shape, layer_kinds
+from engine.models.config import (
+    MAX_CONTEXT,
+    ModelConfig,
+    gguf_shape,
+    gguf_windows,
+    hf_activation,
+    hf_shape,
+    layer_kinds,
+)
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.models.rope import RopeConfig
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 FOUR_NORMS = replace(
-    HF, mlp_norm="pre_feedforward_layernorm", attention_post="post_attention_layernorm", mlp_post="post_feedforward_layernorm"
+    HF,
+    mlp_norm="pre_feedforward_layernorm",
+    attention_post="post_attention_layernorm",
+    mlp_post="post_feedforward_layernorm",
 )
 _GEMMA = {
-    "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16,
-    "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
 }  # fmt: skip
 """What a config.json may leave out, as transformers' classes have it."""
 _GEMMA_2 = _GEMMA | {
-    "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
-    "query_pre_attn_scalar": 256, "sliding_window": 4096, "sliding_window_pattern": 2,
-    "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0,
+    "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+    "sliding_window_pattern": 2, "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0,
 }  # fmt: skip
 _GEMMA_3 = _GEMMA_2 | {
     "vocab_size": 262208, "max_position_embeddings": 131072, "sliding_window_pattern": 6, "rope_theta": 1e6,
@@ -49,7 +62,15 @@ def from_hf(keys: Keys) -> ModelConfig:
     activation = hf_activation(keys, "hidden_act", "gelu")
     activation = "gelu_tanh" if activation == "gelu" else activation
     rope = rope_from_hf(keys, shape["head_dim"])
-    return ModelConfig(**shape, norm_offset=1.0, activation=activation, rope=rope, attention_bias=bias, output_bias=bias, mlp_bias=False)
+    return ModelConfig(
+        **shape,
+        norm_offset=1.0,
+        activation=activation,
+        rope=rope,
+        attention_bias=bias,
+        output_bias=bias,
+        mlp_bias=False,
+    )
 
 
 def from_hf_2(keys: Keys) -> ModelConfig:
@@ -71,7 +92,9 @@ def from_hf_3(keys: Keys) -> ModelConfig:
     else:
         local = _plain(keys.number("rope_local_base_freq", 1.0, 1e12), shape["head_dim"])
     rope = rope_from_hf(keys, shape["head_dim"], layer_type="full_attention")
-    return ModelConfig(**shape, **_later(keys, shape["layers"]), query_key_norm="head", rope=rope, rope_local=local)
+    return ModelConfig(
+        **shape, **_later(keys, shape["layers"]), query_key_norm="head", rope=rope, rope_local=local
+    )
 
 
 def _hf_shape(keys: Keys) -> dict[str, Any]:
@@ -84,7 +107,9 @@ def _later(keys: Keys, layers: int) -> dict[str, Any]:
     """What Gemma 2 and 3 have in common."""
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0)
     step = keys.integer("sliding_window_pattern", 1, 1 << 12)
-    kinds = layer_kinds(keys, layers) or ["sliding_attention" if (layer + 1) % step else "full_attention" for layer in range(layers)]
+    kinds = layer_kinds(keys, layers) or [
+        "sliding_attention" if (layer + 1) % step else "full_attention" for layer in range(layers)
+    ]
     bias = keys.flag("attention_bias", False)
     return {
         "norm_offset": 1.0,
@@ -109,23 +134,37 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`gemma2`."""
-    shape = _gguf_later(keys, tensors, "gemma2", keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 4096), 2)
-    return ModelConfig(**shape, attention_cap=keys.number("attn_logit_softcapping", 0.0, 1e6, 50.0), logit_cap=_final_cap(keys, 30.0))
+    shape = _gguf_later(
+        keys, tensors, "gemma2", keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 4096), 2
+    )
+    return ModelConfig(
+        **shape,
+        attention_cap=keys.number("attn_logit_softcapping", 0.0, 1e6, 50.0),
+        logit_cap=_final_cap(keys, 30.0),
+    )
 
 
 def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`gemma3`."""
-    shape = _gguf_later(keys, tensors, "gemma3", keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 6)
+    shape = _gguf_later(
+        keys, tensors, "gemma3", keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 6
+    )
     local = _plain(keys.number("rope.freq_base_swa", 1.0, 1e12, 1e4), shape["head_dim"])
     return ModelConfig(**shape, query_key_norm="head", rope_local=local, logit_cap=_final_cap(keys, 0.0))
 
 
-def _gguf_later(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, window: int, step: int) -> dict[str, Any]:
-    shape = gguf_shape(keys, tensors, architecture, handled=("attn_logit_softcapping", "final_logit_softcapping"))
+def _gguf_later(
+    keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, window: int, step: int
+) -> dict[str, Any]:
+    shape = gguf_shape(
+        keys, tensors, architecture, handled=("attn_logit_softcapping", "final_logit_softcapping")
+    )
     largest = shape["layers"] == _LARGEST[architecture]
     scaled_by = shape["width"] // shape["heads"] if largest else shape["head_dim"]
     if not scaled_by:
-        raise BadCheckpoint(f"The model has {shape['heads']} heads but a width of {shape['width']}; the file is damaged.")
+        raise BadCheckpoint(
+            f"The model has {shape['heads']} heads but a width of {shape['width']}; the file is damaged."
+        )
     return shape | {
         "embed_scale": shape["width"] ** 0.5,
         "activation": "gelu_tanh",
@@ -149,6 +188,6 @@ def _plain(base: float, dim: int) -> RopeConfig:
 GEMMA = Architecture(("gemma",), ("GemmaForCausalLM",), from_hf, from_gguf, HF, GGUF)
 GEMMA_2 = Architecture(("gemma2",), ("Gemma2ForCausalLM",), from_hf_2, from_gguf_2, FOUR_NORMS, GGUF)
 GEMMA_3 = Architecture(
-    ("gemma3",), ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), from_hf_3, from_gguf_3, FOUR_NORMS, GGUF,
-    prefixes=("", "language_model.", "-model.language_model."),
+    ("gemma3",), ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), from_hf_3, from_gguf_3, FOUR_NORMS,
+    GGUF, prefixes=("", "language_model.", "-model.language_model."),
 )  # fmt: skip

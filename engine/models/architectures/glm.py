@@ -1,4 +1,6 @@
-"""GLM-4: half of each head turned in neighbouring pairs, gate and up fused; the 0414 generation has norms after both halves too."""
+"""GLM-4: half of each head turned in neighbouring pairs, gate and up fused; the 0414 generation has norms
+after both halves too.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,21 @@ from engine.models.names import GGUF, HF
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 HF_NAMES = replace(
-    HF, gate="", up="", gate_up="mlp.gate_up_proj", attention_post="post_self_attn_layernorm", mlp_post="post_mlp_layernorm"
+    HF,
+    gate="",
+    up="",
+    gate_up="mlp.gate_up_proj",
+    attention_post="post_self_attn_layernorm",
+    mlp_post="post_mlp_layernorm",
 )
 GGUF_NAMES = replace(GGUF, gate_up="ffn_up")
 
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`GlmForCausalLM` (GLM-4-9B) and `Glm4ForCausalLM` (GLM-4-0414)."""
-    shape = hf_shape(keys, num_key_value_heads=2, head_dim=128, rms_norm_eps=1.5625e-7, max_position_embeddings=131072)
+    shape = hf_shape(
+        keys, num_key_value_heads=2, head_dim=128, rms_norm_eps=1.5625e-7, max_position_embeddings=131072
+    )
     shape["context_length"] = extended_context(keys, shape["context_length"])
     newer = keys.source["architectures"][0] == "Glm4ForCausalLM"
     return ModelConfig(
@@ -45,4 +54,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-GLM = Architecture(("chatglm", "glm4"), ("GlmForCausalLM", "Glm4ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF_NAMES)
+GLM = Architecture(
+    ("chatglm", "glm4"), ("GlmForCausalLM", "Glm4ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF_NAMES
+)

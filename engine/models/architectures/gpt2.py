@@ -1,4 +1,6 @@
-"""GPT-2: learned positions, layer norms, biases, one matrix for query, key and value; its folders hold matrices transposed."""
+"""GPT-2: learned positions, layer norms, biases, one matrix for query, key and value; its folders hold
+matrices transposed.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,24 @@ from typing import Any
 from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.config import MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, ModelConfig, gguf_shape, hf_activation, hf_architecture, hf_name
+from engine.models.config import (
+    MAX_CONTEXT,
+    MAX_LAYERS,
+    MAX_VOCAB,
+    ModelConfig,
+    gguf_shape,
+    hf_activation,
+    hf_architecture,
+    hf_name,
+)
 from engine.models.keys import Keys
 from engine.models.names import GGUF, TensorNames
 
 HF_NAMES = TensorNames(
-    embed="transformer.wte", norm="transformer.ln_f", head="lm_head", layer="transformer.h.{}.", positions="transformer.wpe",
-    attention_norm="ln_1", query="", key="", value="", query_key_value="attn.c_attn", output="attn.c_proj",
-    mlp_norm="ln_2", gate="", up="mlp.c_fc", down="mlp.c_proj", transposed=True,
+    embed="transformer.wte", norm="transformer.ln_f", head="lm_head", layer="transformer.h.{}.",
+    positions="transformer.wpe", attention_norm="ln_1", query="", key="", value="",
+    query_key_value="attn.c_attn", output="attn.c_proj", mlp_norm="ln_2", gate="", up="mlp.c_fc",
+    down="mlp.c_proj", transposed=True,
 )  # fmt: skip
 _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False, "rope": None}
 
@@ -23,9 +35,15 @@ _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False, "
 def from_hf(keys: Keys) -> ModelConfig:
     """`GPT2LMHeadModel`."""
     width, heads = keys.integer("n_embd", 1, 1 << 20), keys.integer("n_head", 1, 1 << 14)
-    for name, usual in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False), ("add_cross_attention", False)):
+    for name, usual in (
+        ("scale_attn_weights", True),
+        ("scale_attn_by_inverse_layer_idx", False),
+        ("add_cross_attention", False),
+    ):
         if keys.flag(name, usual) is not usual:
-            raise UnsupportedModel(f"The model sets {name} to {not usual}, which is not supported. Choose another model.")
+            raise UnsupportedModel(
+                f"The model sets {name} to {not usual}, which is not supported. Choose another model."
+            )
     context = keys.integer("n_positions", 1, MAX_CONTEXT, 1024)
     return ModelConfig(
         architecture=hf_architecture(keys.source),

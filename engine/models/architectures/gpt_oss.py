@@ -18,18 +18,20 @@ from engine.models.names import GGUF, HF, TensorNames
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 HF_NAMES = replace(
-    HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj", expert_down="mlp.experts.down_proj",
-    stack_ends=("", "_bias"), stacks_transposed=True, stacks_alternate=True,
+    HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj",
+    expert_down="mlp.experts.down_proj", stack_ends=("", "_bias"), stacks_transposed=True,
+    stacks_alternate=True,
 )  # fmt: skip
 GGUF_NAMES = replace(GGUF, mlp_norm="post_attention_norm", attention_post="")
 _LIMIT = 7.0
 _DEFAULTS = {
-    "head_dim": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 128, "sliding_window": 128,
-    "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
-    "num_hidden_layers": 36,
+    "head_dim": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 128,
+    "sliding_window": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "vocab_size": 201088,
+    "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 36,
 }  # fmt: skip
 _ROPE = {
-    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 4096,
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
 }  # fmt: skip
 
 
@@ -39,12 +41,20 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = keys.over(_DEFAULTS | {used: 4})
     if keys.raw("rope_parameters") is None and keys.raw("rope_scaling") is None:
         keys = Keys({**keys.source, "rope_scaling": _ROPE}, "config.json")
-    if keys.number("swiglu_limit", 0.0, 1e6, _LIMIT) != _LIMIT or keys.number("swiglu_alpha", 0.0, 1e6, 1.702) != 1.702:
-        raise UnsupportedModel("The model's experts have an activation of their own, which is not supported. Choose another model.")
+    if (
+        keys.number("swiglu_limit", 0.0, 1e6, _LIMIT) != _LIMIT
+        or keys.number("swiglu_alpha", 0.0, 1e6, 1.702) != 1.702
+    ):
+        raise UnsupportedModel(
+            "The model's experts have an activation of their own, which is not supported. Choose another "
+            "model."
+        )
     shape = hf_shape(keys)
     shape["context_length"] = extended_context(keys, shape["context_length"])
     layers, window = shape["layers"], keys.integer("sliding_window", 0, MAX_CONTEXT, 0)
-    kinds = layer_kinds(keys, layers) or ["full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)]
+    kinds = layer_kinds(keys, layers) or [
+        "full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)
+    ]
     bias = keys.flag("attention_bias", True)
     return ModelConfig(
         **shape,
@@ -55,7 +65,12 @@ def from_hf(keys: Keys) -> ModelConfig:
         mlp_bias=True,
         windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
         experts=hf_experts(
-            keys, frozenset(range(layers)), count="num_local_experts", used=used, width=shape["ffn_width"], normalise=True
+            keys,
+            frozenset(range(layers)),
+            count="num_local_experts",
+            used=used,
+            width=shape["ffn_width"],
+            normalise=True,
         ),
         sinks=True,
     )
@@ -68,7 +83,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         **shape,
         activation="clamped_swiglu",
         rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False, truncate=False),
-        windows=gguf_windows(keys, shape["layers"], keys.integer("attention.sliding_window", 0, MAX_CONTEXT), 2),
+        windows=gguf_windows(
+            keys, shape["layers"], keys.integer("attention.sliding_window", 0, MAX_CONTEXT), 2
+        ),
         experts=gguf_experts(keys, shape),
         sinks=True,
     )
@@ -80,4 +97,6 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     return replace(names, stacks_transposed=False) if first is not None and first.type == "MXFP4" else names
 
 
-GPT_OSS = Architecture(("gpt-oss",), ("GptOssForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=_adapt)
+GPT_OSS = Architecture(
+    ("gpt-oss",), ("GptOssForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=_adapt
+)

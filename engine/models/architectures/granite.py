@@ -35,7 +35,12 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`granite`; its logits are divided by `logit_scale`."""
-    shape = gguf_shape(keys, tensors, "granite", handled=("attention.scale", "logit_scale", "embedding_scale", "residual_scale"))
+    shape = gguf_shape(
+        keys,
+        tensors,
+        "granite",
+        handled=("attention.scale", "logit_scale", "embedding_scale", "residual_scale"),
+    )
     return ModelConfig(
         **shape,
         rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=True),

@@ -1,4 +1,6 @@
-"""InternLM 2: Llama under names of its own, with query, key and value in one matrix whose rows go by key/value head."""
+"""InternLM 2: Llama under names of its own, with query, key and value in one matrix whose rows go by
+key/value head.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from engine.models.rope_files import extended_context, rope_from_gguf, rope_from
 
 HF_NAMES = TensorNames(
     embed="model.tok_embeddings", norm="model.norm", head="output", layer="model.layers.{}.",
-    attention_norm="attention_norm", query="", key="", value="", query_key_value="attention.wqkv", output="attention.wo",
-    mlp_norm="ffn_norm", gate="feed_forward.w1", up="feed_forward.w3", down="feed_forward.w2", grouped=True,
+    attention_norm="attention_norm", query="", key="", value="", query_key_value="attention.wqkv",
+    output="attention.wo", mlp_norm="ffn_norm", gate="feed_forward.w1", up="feed_forward.w3",
+    down="feed_forward.w2", grouped=True,
 )  # fmt: skip
 
 
@@ -39,4 +42,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=True))
 
 
-INTERNLM2 = Architecture(("internlm2",), ("InternLM2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, turned_rows=True)
+INTERNLM2 = Architecture(
+    ("internlm2",), ("InternLM2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, turned_rows=True
+)

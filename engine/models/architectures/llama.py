@@ -1,4 +1,6 @@
-"""Llama, SmolLM2, TinyLlama, Yi, Mistral and everything else of exactly this shape, Mixtral's experts in GGUF files included."""
+"""Llama, SmolLM2, TinyLlama, Yi, Mistral and everything else of exactly this shape, Mixtral's experts in
+GGUF files included.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from engine.models.rope_files import extended_context, rope_from_gguf, rope_from
 def from_hf(keys: Keys) -> ModelConfig:
     """`LlamaForCausalLM` and `MistralForCausalLM`."""
     mistral = keys.source["architectures"][0] == "MistralForCausalLM"
-    shape = hf_shape(keys, num_key_value_heads=8) if mistral and not keys.has("num_key_value_heads") else hf_shape(keys)
+    shape = (
+        hf_shape(keys, num_key_value_heads=8)
+        if mistral and not keys.has("num_key_value_heads")
+        else hf_shape(keys)
+    )
     shape["context_length"] = extended_context(keys, shape["context_length"])
     bias = not mistral and keys.flag("attention_bias", False)
     return ModelConfig(
@@ -51,5 +57,13 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 
 LLAMA = Architecture(
-    ("llama",), ("LlamaForCausalLM", "MistralForCausalLM"), from_hf, from_gguf, HF, GGUF, prefixes=("", "-"), turned_rows=True, adapt=_adapt
+    ("llama",),
+    ("LlamaForCausalLM", "MistralForCausalLM"),
+    from_hf,
+    from_gguf,
+    HF,
+    GGUF,
+    prefixes=("", "-"),
+    turned_rows=True,
+    adapt=_adapt,
 )

@@ -1,4 +1,6 @@
-"""MiniCPM: Llama with embeddings, residual additions and logits scaled by the depth and width it was tuned at."""
+"""MiniCPM: Llama with embeddings, residual additions and logits scaled by the depth and width it was tuned
+at.
+"""
 
 from __future__ import annotations
 

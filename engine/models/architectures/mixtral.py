@@ -12,14 +12,16 @@ from engine.models.names import HF
 from engine.models.rope_files import extended_context, rope_from_hf
 
 NAMES = replace(
-    HF, router="block_sparse_moe.gate", expert_gate="block_sparse_moe.experts.{}.w1", expert_up="block_sparse_moe.experts.{}.w3",
-    expert_down="block_sparse_moe.experts.{}.w2",
+    HF, router="block_sparse_moe.gate", expert_gate="block_sparse_moe.experts.{}.w1",
+    expert_up="block_sparse_moe.experts.{}.w3", expert_down="block_sparse_moe.experts.{}.w2",
 )  # fmt: skip
 
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`MixtralForCausalLM`."""
-    keys = keys.over({"num_local_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})
+    keys = keys.over(
+        {"num_local_experts": 8, "num_experts_per_tok": 2, "num_key_value_heads": 8, "rms_norm_eps": 1e-5}
+    )
     shape = hf_shape(keys, max_position_embeddings=1 << 17)
     shape["context_length"] = extended_context(keys, shape["context_length"])
     layers = frozenset(range(shape["layers"]))
@@ -32,7 +34,12 @@ def from_hf(keys: Keys) -> ModelConfig:
         mlp_bias=False,
         windows=sliding(keys, shape["layers"]),
         experts=hf_experts(
-            keys, layers, count="num_local_experts", used="num_experts_per_tok", width=shape["ffn_width"], normalise=True
+            keys,
+            layers,
+            count="num_local_experts",
+            used="num_experts_per_tok",
+            width=shape["ffn_width"],
+            normalise=True,
         ),
     )
 

@@ -13,7 +13,11 @@ from engine.models.names import GGUF, HF
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 HF_NAMES = replace(
-    HF, attention_norm="", mlp_norm="", attention_post="post_attention_layernorm", mlp_post="post_feedforward_layernorm"
+    HF,
+    attention_norm="",
+    mlp_norm="",
+    attention_post="post_attention_layernorm",
+    mlp_post="post_feedforward_layernorm",
 )
 
 

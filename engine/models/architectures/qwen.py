@@ -1,4 +1,6 @@
-"""Qwen 2 and 2.5 (biases on queries, keys and values), Qwen 3 (norms of queries and keys), and Qwen 3's mixture of experts."""
+"""Qwen 2 and 2.5 (biases on queries, keys and values), Qwen 3 (norms of queries and keys), and Qwen 3's
+mixture of experts.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from typing import Any
 from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.architectures.experts import gguf_experts, hf_experts
-from engine.models.config import MAX_CONTEXT, MAX_LAYERS, Experts, ModelConfig, gguf_shape, hf_activation, hf_shape, layer_kinds
+from engine.models.config import (
+    MAX_CONTEXT,
+    MAX_LAYERS,
+    Experts,
+    ModelConfig,
+    gguf_shape,
+    hf_activation,
+    hf_shape,
+    layer_kinds,
+)
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
@@ -23,7 +34,9 @@ MIXTURE = replace(
 def from_hf_2(keys: Keys) -> ModelConfig:
     """`Qwen2ForCausalLM`."""
     shape = _hf_shape(keys, num_key_value_heads=32)
-    return ModelConfig(**shape, attention_bias=True, output_bias=False, windows=_windows(keys, shape["layers"]))
+    return ModelConfig(
+        **shape, attention_bias=True, output_bias=False, windows=_windows(keys, shape["layers"])
+    )
 
 
 def from_hf_3(keys: Keys) -> ModelConfig:
@@ -54,31 +67,51 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
     # transformers 5 writes the number under the name that Mixtral has for it.
     count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
     keys = keys.over({count: 128, "num_experts_per_tok": 8})
-    step, plain = keys.integer("decoder_sparse_step", 1, MAX_LAYERS, 1), keys.integers("mlp_only_layers", 0, MAX_LAYERS)
+    step, plain = (
+        keys.integer("decoder_sparse_step", 1, MAX_LAYERS, 1),
+        keys.integers("mlp_only_layers", 0, MAX_LAYERS),
+    )
     sparse = frozenset(layer for layer in range(layers) if (layer + 1) % step == 0 and layer not in plain)
     if not sparse or keys.raw(count) == 0:
         return None
     width = keys.integer("moe_intermediate_size", 1, 1 << 22, 768)
     return hf_experts(
-        keys, sparse, count=count, used="num_experts_per_tok", width=width, normalise=keys.flag("norm_topk_prob", False)
+        keys,
+        sparse,
+        count=count,
+        used="num_experts_per_tok",
+        width=width,
+        normalise=keys.flag("norm_topk_prob", False),
     )
 
 
 def _hf_shape(keys: Keys, **defaults: Any) -> dict[str, Any]:
     # A null means as many as queries, a missing key the class's own number.
     absent = {} if keys.has("num_key_value_heads") else defaults
-    shape = hf_shape(keys, **(absent | {"max_position_embeddings": 32768, "head_dim": defaults.get("head_dim")}))
+    shape = hf_shape(
+        keys, **(absent | {"max_position_embeddings": 32768, "head_dim": defaults.get("head_dim")})
+    )
     shape["context_length"] = extended_context(keys, shape["context_length"])
-    return shape | {"activation": hf_activation(keys), "rope": rope_from_hf(keys, shape["head_dim"]), "mlp_bias": False}
+    return shape | {
+        "activation": hf_activation(keys),
+        "rope": rope_from_hf(keys, shape["head_dim"]),
+        "mlp_bias": False,
+    }
 
 
 def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
-    """Only where `use_sliding_window` is set: the layers of that kind, or those from `max_window_layers` on."""
+    """Only where `use_sliding_window` is set: the layers of that kind, or those from `max_window_layers`
+    on.
+    """
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
     if not keys.flag("use_sliding_window", False) or not window:
         return ()
     first, kinds = keys.integer("max_window_layers", 0, MAX_LAYERS, 28), layer_kinds(keys, layers)
-    slide = [kind == "sliding_attention" for kind in kinds] if kinds is not None else [layer >= first for layer in range(layers)]
+    slide = (
+        [kind == "sliding_attention" for kind in kinds]
+        if kinds is not None
+        else [layer >= first for layer in range(layers)]
+    )
     return tuple(window if slides else 0 for slides in slide)
 
 
@@ -106,4 +139,6 @@ def _gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str) -> Mo
 
 QWEN_2 = Architecture(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))
 QWEN_3 = Architecture(("qwen3",), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-"))
-QWEN_3_MIXTURE = Architecture(("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF)
+QWEN_3_MIXTURE = Architecture(
+    ("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF
+)

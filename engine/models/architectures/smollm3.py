@@ -39,7 +39,9 @@ def _unturned(keys: Keys, layers: int) -> frozenset[int]:
     if turned is None:
         return every(layers, keys.integer("no_rope_layer_interval", 1, 1 << 12, _STEP))
     if not isinstance(turned, list) or len(turned) != layers or any(value not in (0, 1) for value in turned):
-        raise BadCheckpoint(f"config.json: no_rope_layers is no list of {layers} zeros and ones; the file is damaged.")
+        raise BadCheckpoint(
+            f"config.json: no_rope_layers is no list of {layers} zeros and ones; the file is damaged."
+        )
     return frozenset(layer for layer, value in enumerate(turned) if not value)
 
 

@@ -1,4 +1,6 @@
-"""StableLM 2: Llama with layer norms, a quarter of each head turned, and in its larger sizes norms of heads and parallel halves."""
+"""StableLM 2: Llama with layer norms, a quarter of each head turned, and in its larger sizes norms of
+heads and parallel halves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How much memory keys and values take: one calculation for the cache that is made and for the window that asks before."""
+"""How much memory keys and values take: one calculation for the cache that is made and for the window that
+asks before.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,19 @@ DEFAULT_CONTEXT = 8192
 SPARE_PAGES = 2
 """Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
 FURTHER_CONTEXTS, FREE_SHARE = 3, 8
-"""The automatic room for conversations beyond one context: so many contexts at most, and this part of the free memory (1/8)."""
+"""The automatic room for conversations beyond one context: so many contexts at most, and this part of the
+free memory (1/8).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEstimate:
-    """What a model's cache will take. `context_bytes` is one context's share of the `total_bytes` that all conversations have.
+    """What a model's cache will take.
 
-    `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says it all for people. Bytes are reserved, but
-    taken by the system only as conversations fill them.
+    `context_bytes` is one context's share of the `total_bytes` that all conversations have.
+
+    `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says it all for people. Bytes
+    are reserved, but taken by the system only as conversations fill them.
     """
 
     context_length: int
@@ -43,8 +49,8 @@ def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0)
     """
     if settings.context_length > model_length:
         raise BadSetting(
-            f"The context length is set to {settings.context_length} tokens, but this model sees at most {model_length}; "
-            f"choose at most {model_length}, or 0 for automatic."
+            f"The context length is set to {settings.context_length} tokens, but this model sees at most "
+            f"{model_length}; choose at most {model_length}, or 0 for automatic."
         )
     return settings.context_length or min(model_length, advised or model_length, DEFAULT_CONTEXT)
 
@@ -64,12 +70,19 @@ def further_pages(tokens: int, page_bytes: int, memory: int, free: int) -> int:
 
 
 def cache_bytes(
-    info: ModelInfo, settings: CacheSettings, backend: str = "cpu", *, busy: int = 0, free: int | None = None, where: str = ""
+    info: ModelInfo,
+    settings: CacheSettings,
+    backend: str = "cpu",
+    *,
+    busy: int = 0,
+    free: int | None = None,
+    where: str = "",
 ) -> CacheEstimate:
-    """What the cache of this model will take with these settings, as `PagedCache` will reserve it on a backend of this name.
+    """What the cache of this model will take with these settings, as `PagedCache` will reserve it on a
+    backend of this name.
 
-    `free` bytes can be had (None: what the machine's memory has) `where` `Backend.where` says; `busy` of them are spoken for, as by
-    weights still to be loaded. Raises `BadSetting` as `chosen_context`.
+    `free` bytes can be had (None: what the machine's memory has) `where` `Backend.where` says; `busy` of them
+    are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length, info.advised_context)
     each = page_bytes(info.layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend)
@@ -82,7 +95,10 @@ def cache_bytes(
         text += f", and up to {size_text(total)} with other conversations kept"
     text += f"; {free_words(free, where)}."
     if not fits:
-        text += " That is too little: choose a shorter context, a smaller cache type, or less memory for conversations."
+        text += (
+            " That is too little: choose a shorter context, a smaller cache type, or less memory for "
+            "conversations."
+        )
     return CacheEstimate(tokens, each / PAGE_TOKENS, needed * each, total, free, fits, text)
 
 
@@ -109,5 +125,7 @@ def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: s
 
 
 def free_words(free: int, where: str) -> str:
-    """For example "2.5 GB of memory are free", or where that is not the machine's own "139 GB are free on NVIDIA H200"."""
+    """For example "2.5 GB of memory are free", or where that is not the machine's own "139 GB are free on
+    NVIDIA H200".
+    """
     return f"{size_text(free)} are free on {where}" if where else f"{size_text(free)} of memory are free"

@@ -21,27 +21,37 @@ if TYPE_CHECKING:
 
 MIN_ROWS, MAX_ROWS = 32, 512
 STEP_FLOPS = 3e11
-"""Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a large model."""
+"""Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a
+large model.
+"""
 GPU_ROWS = 1024
-"""Rows of one prefill step on a GPU: each step reads and unpacks all weights anew, which few rows would not repay."""
+"""Rows of one prefill step on a GPU: each step reads and unpacks all weights anew, which few rows would
+not repay.
+"""
 TIGHT = 0.9
 """From this part of the free memory on a model fits only just: other programs want some, too."""
 TOKEN_BYTES = 480
-"""What the tokenizer takes for each token: tables of texts, ids and merges. Measured with 49,152 and with 262,144 tokens."""
+"""What the tokenizer takes for each token: tables of texts, ids and merges.
+
+Measured with 49,152 and with 262,144 tokens.
+"""
 READ_SHARE = 0.75
 """The part of the measured read bandwidth that multiplying with quantised weights keeps up."""
 LAYER_SECONDS = 80e-6
 """What each layer takes beside reading its weights: attention, norms, and waiting for the slowest thread.
 
-Measured for both: SmolLM2-135M Q4_1 writes 161 tokens/s on 2 threads that read 39.9 GB/s; the formula says 178."""
+Measured for both: SmolLM2-135M Q4_1 writes 161 tokens/s on 2 threads that read 39.9 GB/s; the formula says
+178.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a model will take, bytes: `weights`, `cache` of one context, `work` space; `total` of them, beside the `free` memory.
+    """What a model will take, bytes: `weights`, `cache` of one context, `work` space; `total` of them, beside
+    the `free` memory.
 
-    `verdict` is "fits", "tight" or "too large". `tokens_per_second` is an estimate for a short conversation, 0 when the
-    bandwidth is not known. `sentence` says it for people.
+    `verdict` is "fits", "tight" or "too large". `tokens_per_second` is an estimate for a short conversation,
+    0 when the bandwidth is not known. `sentence` says it for people.
     """
 
     weights: int
@@ -56,7 +66,9 @@ class Fit:
 
 
 QUANTISED_BITS = {"q8": 8.5, "q6": 6.75, "q4": 5.0}
-"""What a weight takes that was quantised while loading: its code, and its share of a block's scale and zero."""
+"""What a weight takes that was quantised while loading: its code, and its share of a block's scale and
+zero.
+"""
 
 
 def fit(
@@ -69,45 +81,72 @@ def fit(
     backend: str = "cpu",
     where: str = "",
 ) -> Fit:
-    """Judge a model by its headers, loaded as `load` says: `free` bytes of memory, and `bandwidth` bytes read a second.
+    """Judge a model by its headers, loaded as `load` says: `free` bytes of memory, and `bandwidth` bytes read
+    a second.
 
-    `backend` and `where` are those of the device, see `engine.backends.choice.Target`. A context length that is more than the model
-    sees counts as the model's own.
+    `backend` and `where` are those of the device, see `engine.backends.choice.Target`. A context length that
+    is more than the model sees counts as the model's own.
     """
     saved = _saved(info, load)
     weights = _resident(info, backend == "cuda") - saved
     try:
         context = cache_bytes(info, cache, backend, free=free)
     except BadSetting:
-        context = cache_bytes(info, dataclasses.replace(cache, context_length=info.context_length), backend, free=free)
+        context = cache_bytes(
+            info, dataclasses.replace(cache, context_length=info.context_length), backend, free=free
+        )
     work = work_bytes(info, context.context_length, backend)
     total = weights + context.context_bytes + work
     verdict = "too large" if total > free else "tight" if total > TIGHT * free else "fits"
-    room = f"{size_text(context.context_bytes)} for {context.context_length:,} tokens, {size_text(work)} work space"
+    room = (
+        f"{size_text(context.context_bytes)} for {context.context_length:,} tokens, {size_text(work)} work "
+        "space"
+    )
     parts = f"{size_text(weights)} weights, {room}"
     of_free = f"of {size_text(free)} free on {where}" if where else f"of {size_text(free)} free memory"
     sentence = {
         "fits": f"It takes {size_text(total)} ({parts}) {of_free}.",
-        "tight": f"It fits only just: it takes {size_text(total)} ({parts}) {of_free}; close other programs first.",
-        "too large": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}; choose a smaller quantisation or model, "
-        "or a shorter context.",
+        "tight": f"It fits only just: it takes {size_text(total)} ({parts}) {of_free}; close other programs "
+        "first.",
+        "too large": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}; choose a "
+        "smaller "
+        "quantisation or model, or a shorter context.",
     }[verdict]
-    return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth, saved), sentence)
+    return Fit(
+        weights,
+        context.context_bytes,
+        work,
+        total,
+        free,
+        context.context_length,
+        verdict,
+        _speed(info, bandwidth, saved),
+        sentence,
+    )
 
 
 def work_bytes(info: ModelInfo, context: int, backend: str) -> int:
     """Bytes of a model's passes over conversations of up to `context` tokens, on a backend of this name."""
     if backend != "cuda":
         return info.work.bytes(context)
-    return (info.gpu_work if info.gpu_work.rows else dataclasses.replace(info.work, rows=GPU_ROWS)).bytes(context)
+    return (info.gpu_work if info.gpu_work.rows else dataclasses.replace(info.work, rows=GPU_ROWS)).bytes(
+        context
+    )
 
 
-def finds_room(info: ModelInfo, cache: CacheSettings, load: LoadSettings, leaving: ModelInfo | None = None) -> Fits:
-    """Whether a model finds room on a device, by its headers alone; `leaving` is a loaded model that goes for it."""
+def finds_room(
+    info: ModelInfo, cache: CacheSettings, load: LoadSettings, leaving: ModelInfo | None = None
+) -> Fits:
+    """Whether a model finds room on a device, by its headers alone; `leaving` is a loaded model that goes
+    for it.
+    """
 
     def answer(target: Target) -> bool:
         free = target.free + freed_bytes(leaving, target.where)
-        return fit(info, cache, free, load=load, backend=target.backend, where=target.where).verdict != "too large"
+        return (
+            fit(info, cache, free, load=load, backend=target.backend, where=target.where).verdict
+            != "too large"
+        )
 
     return answer
 
@@ -135,7 +174,9 @@ def likely_target(
 
 
 def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
-    """Rows of one prefill step: a power of two, fixed by the model's size and the backend so that results repeat exactly."""
+    """Rows of one prefill step: a power of two, fixed by the model's size and the backend so that results
+    repeat exactly.
+    """
     if backend == "cuda":
         return GPU_ROWS
     attention = 2 * (config.heads + config.kv_heads) * config.head_dim
@@ -164,11 +205,20 @@ def _saved(info: ModelInfo, load: LoadSettings) -> int:
     body, body_bytes, head, head_bytes = info.plain
     kinds = load.quantise, load.quantise if load.quantise_head == "same" else load.quantise_head
     parts = zip(kinds, (body, head), (body_bytes, head_bytes), strict=True)
-    return sum(taken - int(numbers * QUANTISED_BITS[kind] / 8) for kind, numbers, taken in parts if kind != "none" and numbers)
+    return sum(
+        taken - int(numbers * QUANTISED_BITS[kind] / 8)
+        for kind, numbers, taken in parts
+        if kind != "none" and numbers
+    )
 
 
 def _speed(info: ModelInfo, bandwidth: float, saved: int) -> float:
-    """Each token reads its weights once: tokens/s is what the bandwidth allows, less the time between the reads."""
+    """Each token reads its weights once: tokens/s is what the bandwidth allows, less the time between the
+    reads.
+    """
     if bandwidth <= 0:
         return 0.0
-    return 1 / (max((info.read_bytes or info.weights_bytes) - saved, 1) / (READ_SHARE * bandwidth) + info.layers * LAYER_SECONDS)
+    return 1 / (
+        max((info.read_bytes or info.weights_bytes) - saved, 1) / (READ_SHARE * bandwidth)
+        + info.layers * LAYER_SECONDS
+    )

@@ -1,4 +1,6 @@
-"""Onto which device a model goes: the first one that has room for it, its cache and its passes, and says so by loading it."""
+"""Onto which device a model goes: the first one that has room for it, its cache and its passes, and says
+so by loading it.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,9 @@ class Replaced(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A loaded model with its cache, and the device that it is on; a sentence where another one was passed over for the processor, or
-    where kernels were replaced, and a report of that."""
+    """A loaded model with its cache, and the device that it is on; a sentence where another one was passed
+    over for the processor, or where kernels were replaced, and a report of that.
+    """
 
     paged: PagedCache
     target: Target
@@ -51,12 +54,16 @@ class Placed:
 
 
 def on_a_device(
-    checkpoint: Checkpoint, info: ModelInfo, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
+    checkpoint: Checkpoint,
+    info: ModelInfo,
+    load: LoadSettings,
+    cache: CacheSettings,
+    replaces: Replaced | None,
 ) -> Generator[Loading, None, Placed]:
     """The model and its cache, on the first device that they fit on.
 
-    The headers tell beforehand, roughly; where a device then says that it has too little room after all, or gives up, the next one is
-    taken. Whatever ends this early, what was taken by then is given back.
+    The headers tell beforehand, roughly; where a device then says that it has too little room after all, or
+    gives up, the next one is taken. Whatever ends this early, what was taken by then is given back.
     """
     name, against = Path(info.path).name, ""
     room = _Room(checkpoint, info, cache, replaces)
@@ -83,7 +90,9 @@ def on_a_device(
             forget_frames(error)  # which hold what was loaded
             backend.trim()
             # What a driver reports besides, as while graphs are recorded, is a plain `EngineError`.
-            if target is last or not (isinstance(error, NotEnoughMemory | DeviceLost) or type(error) is EngineError):
+            if target is last or not (
+                isinstance(error, NotEnoughMemory | DeviceLost) or type(error) is EngineError
+            ):
                 raise
             against = _passed_over(target, name, str(error))
     raise AssertionError("the last device either loads the model or says why not")
@@ -102,7 +111,9 @@ def _loaded(
     from engine.sampling import kernels
 
     make_room = functools.partial(room.make, backend)
-    model = yield from read_model(checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), make_room)
+    model = yield from read_model(
+        checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), make_room
+    )
     yield Loading("Preparing the sampler", 0, 1)
     kernels.prepare(model.config.vocab_size)  # now, so that no reply waits for it
     yield Loading("Making room for the context", 0, 1)
@@ -112,7 +123,9 @@ def _loaded(
 class _Room:
     """Memory for a model to come, where another one may have to go first."""
 
-    def __init__(self, checkpoint: Checkpoint, info: ModelInfo, cache: CacheSettings, replaces: Replaced | None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, info: ModelInfo, cache: CacheSettings, replaces: Replaced | None
+    ) -> None:
         self._checkpoint, self._info, self._cache, self._replaces = checkpoint, info, cache, replaces
 
     @property
@@ -121,14 +134,26 @@ class _Room:
         return self._replaces.info if self._replaces is not None else None
 
     def make(self, backend: Backend, seen: Survey) -> None:
-        """Let that model go when there is memory for what was `seen`, and a context, without it. Raises `NotEnoughMemory` otherwise."""
+        """Let that model go when there is memory for what was `seen`, and a context, without it.
+
+        Raises `NotEnoughMemory` otherwise.
+        """
         assert seen.parts is not None
-        name, free = Path(self._info.path).name, backend.free_memory() + freed_bytes(self.leaving, backend.where)
+        name, free = (
+            Path(self._info.path).name,
+            backend.free_memory() + freed_bytes(self.leaving, backend.where),
+        )
         check_memory(name, seen.bytes, free, backend.where)
         # A GPU has no memory that is only lent: what the passes take besides must be there, too.
         length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
-        work = work_space(read_config(self._checkpoint), backend, seen.parts).bytes(length) if backend.where else 0
-        context = cache_bytes(self._info, self._cache, backend.name, busy=seen.bytes + work, free=free, where=backend.where)
+        work = (
+            work_space(read_config(self._checkpoint), backend, seen.parts).bytes(length)
+            if backend.where
+            else 0
+        )
+        context = cache_bytes(
+            self._info, self._cache, backend.name, busy=seen.bytes + work, free=free, where=backend.where
+        )
         if not context.fits:
             raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
         if self._replaces is not None:

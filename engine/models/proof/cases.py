@@ -1,4 +1,6 @@
-"""Small passes over random numbers, run on a device and on the reference: the cases of `selftest`, and of a GPU's first use."""
+"""Small passes over random numbers, run on a device and on the reference: the cases of `selftest`, and of
+a GPU's first use.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import ACTIVATIONS, Array, AttentionShape, Backend, Floats, Ops, RawTensor, RotaryTable, Routing, Step, Weight
+from engine.backends.base import (
+    ACTIVATIONS,
+    Array,
+    AttentionShape,
+    Backend,
+    Floats,
+    Ops,
+    RawTensor,
+    RotaryTable,
+    Routing,
+    Step,
+    Weight,
+)
 from engine.backends.kv_formats import cache_type
 from engine.core import PAGE_TOKENS
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Make, file_tensor
@@ -20,8 +34,9 @@ Pass = Callable[[Ops, Sequence[Weight]], Array]
 Tensors = Callable[[], list[RawTensor]]
 
 TOKENS, WIDTH, INNER, LONG, ROWS = 96, 512, 256, 2048, 224
-"""Rows of the tables that tokens embed to, their columns, those between two products, so many columns that devices take other kernels,
-and the rows of the matrices under test."""
+"""Rows of the tables that tokens embed to, their columns, those between two products, so many columns that
+devices take other kernels, and the rows of the matrices under test.
+"""
 STEPS = (1, 2, 5, 8, 9, 64, 80)
 """Rows of the steps of most cases: few ones have kernels of their own, more are products of panels."""
 PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
@@ -29,13 +44,19 @@ PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """These follow each other in one sequence, which goes over a border of pages in the middle of a step."""
 POINTWISE, CACHES = 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
-"""The largest difference that counts as equal, over the largest magnitude of the reference's answer: of what is computed in float32,
-and of attention over caches of a type, where a number that lies between two codes may be rounded to either."""
+"""The largest difference that counts as equal, over the largest magnitude of the reference's answer: of what
+is computed in float32, and of attention over caches of a type, where a number that lies between two codes may
+be rounded to either.
+"""
 UNPACKED = 2.0**-11
-"""The same of embeddings: some types are kept in fp16, whose rounding moves a number by 2^-11 of itself at most."""
+"""The same of embeddings: some types are kept in fp16, whose rounding moves a number by 2^-11 of itself at
+most.
+"""
 PRODUCTS = {"BF16": 2.0**-8}
-"""The same of products with weights that devices multiply in bf16 (GPUs do in steps of many rows): x is rounded by 2^-8 of itself at
-most. Errors of many inputs are of either sign, so the sum is off by less than half of that."""
+"""The same of products with weights that devices multiply in bf16 (GPUs do in steps of many rows): x is
+rounded by 2^-8 of itself at most. Errors of many inputs are of either sign, so the sum is off by less than
+half of that.
+"""
 PRODUCT = 2.0**-10
 """Of products with all other weights: x in fp16 and, where they are unpacked, weights in fp16: 2^-11 each."""
 _LITTLE = AttentionShape(1, 1, 16, 1.0)
@@ -43,7 +64,9 @@ _LITTLE = AttentionShape(1, 1, 16, 1.0)
 
 @dataclass(frozen=True)
 class Case:
-    """One small pass: `forward` over the weights made of `tensors`; `steps` are rows, from position 0 where they `follow` each other."""
+    """One small pass: `forward` over the weights made of `tensors`; `steps` are rows, from position 0
+    where they `follow` each other.
+    """
 
     name: str
     tolerance: float
@@ -57,14 +80,18 @@ class Case:
 
 
 def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None = None) -> Floats:
-    """The case's answers on a backend, all steps' rows one after the other: (rows, width) float32; `tensors` where they were made."""
+    """The case's answers on a backend, all steps' rows one after the other: (rows, width) float32;
+    `tensors` where they were made.
+    """
     weights = [backend.load_weight(tensor) for tensor in (case.tensors() if tensors is None else tensors)]
     pages = -(-sum(case.steps) // PAGE_TOKENS) if case.follow else 1
     cache = backend.new_cache(case.layers, case.shape, pages + 1, case.cache)
     table = np.arange(pages, 0, -1, dtype=np.int32)  # backwards, so that a page's number is not its place
     found: list[Floats] = []
     try:
-        with closing(backend.record(lambda ops: case.forward(ops, weights), cache, max(case.steps))) as program:
+        with closing(
+            backend.record(lambda ops: case.forward(ops, weights), cache, max(case.steps))
+        ) as program:
             start = 0
             for rows in case.steps:
                 ids = (np.arange(start, start + rows) * 7 % TOKENS).astype(np.int32)
@@ -77,7 +104,9 @@ def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None =
 
 
 def difference(actual: Floats, expected: Floats) -> float:
-    """The largest difference over the largest expected magnitude; infinite where one of the two is no number and the other is."""
+    """The largest difference over the largest expected magnitude; infinite where one of the two is no
+    number and the other is.
+    """
     if actual.shape != expected.shape or not np.array_equal(np.isfinite(actual), np.isfinite(expected)):
         return float("inf")
     there = np.isfinite(expected)
@@ -114,12 +143,20 @@ def _weight_cases() -> Iterator[Case]:
 
 def linear_case(name: str, make: Make) -> Case:
     """Products with matrices of one kind."""
-    return Case(f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make), PRODUCT_STEPS)
+    return Case(
+        f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make), PRODUCT_STEPS
+    )
 
 
 def embed_case(name: str, make: Make) -> Case:
     """Rows of a table of one kind."""
-    return Case(f"embed, {name}", UNPACKED, lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)), partial(_embedding, make), (1, 8, 40))
+    return Case(
+        f"embed, {name}",
+        UNPACKED,
+        lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)),
+        partial(_embedding, make),
+        (1, 8, 40),
+    )
 
 
 _BIAS, _INNER_BIAS, _SMALL = _random(2, ROWS), _random(14, INNER), 2.0**-14
@@ -127,7 +164,9 @@ _BASE_ROWS = 64
 
 
 def _linear(ops: Ops, w: Sequence[Weight]) -> Array:
-    """Rows of usual size, and rows so small that fp16 holds them only times a factor; many columns, and few."""
+    """Rows of usual size, and rows so small that fp16 holds them only times a factor; many columns, and
+    few.
+    """
     x, small = (ops.last_rows(ops.embed(w[0], scale)) for scale in (1.0, _SMALL))
     y = ops.linear(small, w[1], _INNER_BIAS * np.float32(_SMALL), ops.linear(small, w[1]))
     y = ops.add(ops.linear(x, w[1]), y, 1 / _SMALL)
@@ -161,13 +200,22 @@ def expert_case(name: str, make: Make, inner: int) -> Case:
         up = ops.expert_linear(ops.spread(x, routes), w[2:8], routes, bias)
         return ops.gather(ops.expert_linear(ops.activate(up, "silu"), w[8:14], routes), routes, x)
 
-    return Case(f"experts, {name}", PRODUCTS.get(name, PRODUCT), forward, partial(_expert_tensors, make, inner), PRODUCT_STEPS)
+    return Case(
+        f"experts, {name}",
+        PRODUCTS.get(name, PRODUCT),
+        forward,
+        partial(_expert_tensors, make, inner),
+        PRODUCT_STEPS,
+    )
 
 
 def _expert_tensors(make: Make, inner: int) -> list[RawTensor]:
     rng = np.random.default_rng(5)
     router = file_tensor("selftest.router", _random(6, 6, WIDTH))
-    up, down = ([_rows_of(make, rng, rows, columns) for _ in range(6)] for rows, columns in ((inner, WIDTH), (WIDTH, inner)))
+    up, down = (
+        [_rows_of(make, rng, rows, columns) for _ in range(6)]
+        for rows, columns in ((inner, WIDTH), (WIDTH, inner))
+    )
     return [_table(WIDTH), router, *up, *down]
 
 
@@ -195,8 +243,22 @@ def _row_cases() -> Iterator[Case]:
             table = _rotary(rotary, interleaved)
             how = "pairs of neighbours" if interleaved else "halves"
             forward = partial(_turned, table)
-            yield Case(f"rope, {how}, {rotary} of 32", POINTWISE, forward, lambda: [_table(96)], (3, 8, 40), follow=True)
-    yield Case("add_positions", POINTWISE, partial(_placed, _random(11, 64, 96)), lambda: [_table(96)], (3, 8, 40), follow=True)
+            yield Case(
+                f"rope, {how}, {rotary} of 32",
+                POINTWISE,
+                forward,
+                lambda: [_table(96)],
+                (3, 8, 40),
+                follow=True,
+            )
+    yield Case(
+        "add_positions",
+        POINTWISE,
+        partial(_placed, _random(11, 64, 96)),
+        lambda: [_table(96)],
+        (3, 8, 40),
+        follow=True,
+    )
 
 
 def _of_rows(form: Callable[[Ops, Array, Array], Array], ops: Ops, w: Sequence[Weight]) -> Array:
@@ -253,18 +315,23 @@ def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats |
     def tensors() -> list[RawTensor]:
         return [_table(width, 20 + i) for i, width in enumerate(widths)]
 
-    return Case(name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, shape, True)
+    return Case(
+        name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, shape, True
+    )
 
 
 def _cache_share(cache: str, head_dim: int) -> float:
-    """The largest difference that counts as equal, over caches of a type, which may be another one for values. Of a short vector a number
-    that is rounded to the other of two codes is a larger part."""
+    """The largest difference that counts as equal, over caches of a type, which may be another one for
+    values. Of a short vector a number that is rounded to the other of two codes is a larger part.
+    """
     kind, known = cache_type(cache), {str(cache_type(name)): share for name, share in CACHES.items()}
     return known.get(str(kind), max(known[kind.keys], known[kind.values])) * max(1.0, 64 / head_dim)
 
 
 Outcome = dict[str, Any]
-"""One line of a table of checks: "name", "difference" (None: no number), "tolerance", "passed", perhaps "error" and "kernels"."""
+"""One line of a table of checks: "name", "difference" (None: no number), "tolerance", "passed", perhaps
+"error" and "kernels".
+"""
 
 
 def checked(case: Case, backend: Backend, reference: Backend) -> Outcome:
@@ -275,4 +342,9 @@ def checked(case: Case, backend: Backend, reference: Backend) -> Outcome:
 def outcome(name: str, difference: float, tolerance: float) -> Outcome:
     """One line of the table; a difference that is no number is shown as None, and has not passed."""
     known = math.isfinite(difference)
-    return {"name": name, "difference": difference if known else None, "tolerance": tolerance, "passed": known and difference <= tolerance}
+    return {
+        "name": name,
+        "difference": difference if known else None,
+        "tolerance": tolerance,
+        "passed": known and difference <= tolerance,
+    }

@@ -1,5 +1,6 @@
-"""The first use of a GPU: the kernels that a model needs prove themselves against the reference, in a few seconds, once for each device,
-driver and version of the program. Where one is wrong or does not run, torch's own operations take their place.
+"""The first use of a GPU: the kernels that a model needs prove themselves against the reference, in a few
+seconds, once for each device, driver and version of the program. Where one is wrong or does not run, torch's
+own operations take their place.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ STAGE = "Checking the GPU kernels"
 SECONDS = 5.0
 """A proof takes no longer; what is left then is tried at the next loading."""
 NARROWED = (0, 1, 1 << 12)
-"""Multiprocessors that cases are run for, 0: as many as there are. Small and large matrices have other forms of kernels."""
+"""Multiprocessors that cases are run for, 0: as many as there are.
+
+Small and large matrices have other forms of kernels.
+"""
 PLAIN = ("F16", "F32")
 """What types without a layout of their own become, and what adapters are."""
 
@@ -45,7 +49,9 @@ log = logging.getLogger(__name__)
 
 @runtime_checkable
 class Provable(Protocol):
-    """A backend whose kernels prove themselves; `notice` is not empty where torch's operations have taken their place."""
+    """A backend whose kernels prove themselves; `notice` is not empty where torch's operations have taken
+    their place.
+    """
 
     notice: str
     report: str
@@ -66,10 +72,14 @@ class Provable(Protocol):
 def cases_for(
     kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], model: Model, cache_dtype: str
 ) -> tuple[Case, ...]:
-    """The cases of one model: products and tables of its matrices' `kinds_of`, its attention, and `small` ones, which have all else but
-    for the forms of experts with many numbers between two products."""
+    """The cases of one model: products and tables of its matrices' `kinds_of`, its attention, and `small`
+    ones, which have all else but for the forms of experts with many numbers between two products.
+    """
     kind = str(cache_type(cache_dtype, automatic="fp16"))
-    known, experts = ([(name, make) for name in names if (make := maker(name))] for names in (dict.fromkeys((*kinds[0], *PLAIN)), kinds[1]))
+    known, experts = (
+        [(name, make) for name in names if (make := maker(name))]
+        for names in (dict.fromkeys((*kinds[0], *PLAIN)), kinds[1])
+    )
     return (
         *(linear_case(name, make) for name, make in known),
         *(embed_case(name, make) for name, make in known if name in BLOCKS),
@@ -88,7 +98,10 @@ def _attention(model: Model, kind: str) -> Case:
 
 
 def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: Forward) -> Iterator[Loading]:
-    """Run the cases that run kernels which nobody proved yet. Raises `DeviceLost`; a kernel that stopped the device is remembered."""
+    """Run the cases that run kernels which nobody proved yet.
+
+    Raises `DeviceLost`; a kernel that stopped the device is remembered.
+    """
     for trial in backend.to_prove(forward, cache_dtype):
         found: list[Outcome] = []
         deadline, total = time.monotonic() + SECONDS, len(cases) + 1
@@ -103,11 +116,16 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
         if wrong:
             trial.wrong([name for row in wrong for name in row["kernels"].split(", ")])
             first = wrong[0]["name"]
-            why = f"{len(wrong)} of {len(found)} checks of the kernels that this model needs failed (the first: {first})"
+            why = (
+                f"{len(wrong)} of {len(found)} checks of the kernels that this model needs failed (the "
+                f"first: {first})"
+            )
             backend.replace(why, _report(trial, found))
             return
         if trial.left:
-            log.info("kernels that were not proved on %s: %s", trial.device.name, ", ".join(sorted(trial.left)))
+            log.info(
+                "kernels that were not proved on %s: %s", trial.device.name, ", ".join(sorted(trial.left))
+            )
             if time.monotonic() < deadline and not trial.short:  # else they are tried at the next loading
                 trial.untried()
 
@@ -132,7 +150,9 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
         if expected is None:
             expected = run_case(case, ReferenceBackend(), tensors)
         try:
-            result = outcome(case.name, difference(run_case(case, backend, tensors), expected), case.tolerance)
+            result = outcome(
+                case.name, difference(run_case(case, backend, tensors), expected), case.tolerance
+            )
         except NotEnoughMemory:
             log.info("no memory was left to prove %s", case.name)
             trial.short = True
@@ -141,23 +161,27 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
             trial.crashed(device.ran)
             raise
         except _FAILURES as error:
-            result = {**outcome(case.name, float("inf"), case.tolerance), "error": f"{type(error).__name__}: {error}"}
+            result = {
+                **outcome(case.name, float("inf"), case.tolerance),
+                "error": f"{type(error).__name__}: {error}",
+            }
         if result["passed"]:
             trial.passed(device.ran)
         yield {**result, "kernels": ", ".join(sorted(device.ran))}
 
 
 def prove_again(model: Model) -> Iterator[Loading]:
-    """Prove what a model that is loaded needs and has not proved. Raises `DeviceLost` where some of it is wrong: programs that run it were
-    recorded."""
+    """Prove what a model that is loaded needs and has not proved. Raises `DeviceLost` where some of it is
+    wrong: programs that run it were recorded.
+    """
     backend = model.backend
     if model.proof is None or not isinstance(backend, Provable) or backend.notice:
         return
     yield from model.proof(model.forward)
     if backend.notice:
         raise DeviceLost(
-            "Some of the GPU's kernels are wrong now. Load the model again: if they are still wrong, PyTorch's own operations take their "
-            "place.",
+            "Some of the GPU's kernels are wrong now. Load the model again: if they are still wrong, "
+            "PyTorch's own operations take their place.",
             backend.report,
         )
 
@@ -184,7 +208,10 @@ def _drawn(trial: Any) -> Generator[Outcome, None, None]:
         trial.crashed(device.ran)
         raise
     except _FAILURES as error:
-        result = {**outcome("drawing tokens", float("inf"), DRAW), "error": f"{type(error).__name__}: {error}"}
+        result = {
+            **outcome("drawing tokens", float("inf"), DRAW),
+            "error": f"{type(error).__name__}: {error}",
+        }
     if result["passed"]:
         trial.passed(device.ran)
     yield {**result, "kernels": ", ".join(sorted(device.ran))}
@@ -192,7 +219,10 @@ def _drawn(trial: Any) -> Generator[Outcome, None, None]:
 
 def _report(trial: Any, found: Sequence[Outcome]) -> str:
     """For a bug report: the device, and every check with its kernels."""
-    lines = [f"Kernels on {trial.device.identity}, {trial.device.processors} multiprocessors, against the reference:"]
+    lines = [
+        f"Kernels on {trial.device.identity}, {trial.device.processors} multiprocessors, against the "
+        "reference:"
+    ]
     for row in found:
         off = "no number" if row["difference"] is None else f"{row['difference']:.2e}"
         verdict = "ok" if row["passed"] else f"FAILED {row.get('error', '')}".rstrip()

@@ -1,4 +1,6 @@
-"""A small model of the same make as a large one, with random weights: its passes run the kernels that the large one's run."""
+"""A small model of the same make as a large one, with random weights: its passes run the kernels that the
+large one's run.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ from engine.models.source import WHOLE, View, is_expert
 
 NAME = "a small model of the same make"
 SHARE, BF16_SHARE = 0.01, 0.04
-"""The largest difference of logits, over the largest of the reference's: products in fp16 (in bf16) over a few layers stay below a
-third of it, and a wrong kernel anywhere comes far above."""
+"""The largest difference of logits, over the largest of the reference's: products in fp16 (in bf16) over a
+few layers stay below a third of it, and a wrong kernel anywhere comes far above.
+"""
 STEPS = (1, 3, 8, 20, 72, 1)
 """Rows of its steps, which follow each other: few, more, and more than a window has."""
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
@@ -40,7 +43,9 @@ def miniatures(
     architecture: Architecture, config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor],
     prepare: Callable[[RawTensor], RawTensor] | None, cache_dtype: str,
 ) -> tuple[Case, Case]:  # fmt: skip
-    """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens; without adapters, and with."""
+    """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens;
+    without adapters, and with.
+    """
     layers = _kinds(config, names, tensors)
     small = _small(config, layers)
     kind = cache_type(cache_dtype, automatic="fp16")
@@ -55,12 +60,16 @@ def miniatures(
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
-        return Case(name, tolerance, forward, plan.random, STEPS, str(kind), small.attention_shape, True, small.layers)
+        return Case(
+            name, tolerance, forward, plan.random, STEPS, str(kind), small.attention_shape, True, small.layers
+        )
 
     return case(NAME, False), case(f"{NAME}, with adapters", True)
 
 
-def kinds_of(tensors: Mapping[str, RawTensor], prepare: Callable[[RawTensor], RawTensor] | None) -> tuple[list[str], list[str]]:
+def kinds_of(
+    tensors: Mapping[str, RawTensor], prepare: Callable[[RawTensor], RawTensor] | None
+) -> tuple[list[str], list[str]]:
     """The types of a model's matrices as they are packed: of all, and of experts' matrices."""
     kinds: dict[bool, set[str]] = {False: set(), True: set()}
     for name, tensor in tensors.items():
@@ -70,7 +79,9 @@ def kinds_of(tensors: Mapping[str, RawTensor], prepare: Callable[[RawTensor], Ra
 
 
 def _kind(matrix: RawTensor, prepare: Callable[[RawTensor], RawTensor] | None) -> str:
-    """The type that a matrix is packed in; F16 for one whose columns are in another order, but that is kept whole."""
+    """The type that a matrix is packed in; F16 for one whose columns are in another order, but that is
+    kept whole.
+    """
     matrix = in_blocks(prepare(matrix) if prepare else matrix)
     return "F16" if matrix.type.startswith(PERMUTED) and not is_composite(matrix) else matrix.type
 
@@ -87,13 +98,17 @@ def _built(architecture: Architecture, source: _Plan, config: ModelConfig, names
 
 
 def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor]) -> tuple[int, ...]:
-    """Layers that have between them every type of each tensor, and every kind of attention and of feed-forward part."""
+    """Layers that have between them every type of each tensor, and every kind of attention and of
+    feed-forward part.
+    """
     has: dict[int, set[object]] = {}
     for layer in range(config.layers):
         at = names.layer.format(layer)
         window = bool(config.windows and config.windows[layer])
         experts = config.experts is not None and layer in config.experts.layers
-        has[layer] = {(name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)}
+        has[layer] = {
+            (name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)
+        }
         has[layer].add((window, layer in config.unturned, experts))
     chosen: list[int] = []
     left = set().union(*has.values())
@@ -105,7 +120,9 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
     ratio = config.heads // config.kv_heads
-    groups = next((g for g in range(1, config.kv_heads + 1) if ratio * g * config.head_dim % 256 == 0), config.kv_heads)
+    groups = next(
+        (g for g in range(1, config.kv_heads + 1) if ratio * g * config.head_dim % 256 == 0), config.kv_heads
+    )
     experts = config.experts
     if experts is not None:
         own = frozenset(i for i, layer in enumerate(layers) if layer in experts.layers)
@@ -156,7 +173,9 @@ class _Plan:
         kind = _kind(view.of(self.tensors[real]), self.prepare)
         numbers = re.findall(r"\d+", name)
         expert = view.part if view.parts else int(numbers[-1]) if is_expert(name) and len(numbers) > 1 else 0
-        return self._matrix((kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS))
+        return self._matrix(
+            (kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS)
+        )
 
     def _matrix(self, key: Key) -> Weight:
         place = self.keys.setdefault(key, len(self.keys))
@@ -167,7 +186,10 @@ class _Plan:
         for linear in self.linears.values() if self.adapted else ():
             rows, columns = linear.weight.shape
             linear.adapters.append(
-                (self._matrix((ADAPTERS, _RANK, columns, "adapter", 0)), self._matrix((ADAPTERS, rows, _RANK, "adapter", 1)))
+                (
+                    self._matrix((ADAPTERS, _RANK, columns, "adapter", 0)),
+                    self._matrix((ADAPTERS, rows, _RANK, "adapter", 1)),
+                )
             )
 
     def vector(self, name: str, *shape: int) -> Floats:
@@ -182,7 +204,9 @@ class _Plan:
 
     def random(self) -> list[RawTensor]:
         """The weights, as a file would hold them, in the order of `keys`."""
-        return [_random(kind, rows, columns, number) for number, (kind, rows, columns, *_) in enumerate(self.keys)]
+        return [
+            _random(kind, rows, columns, number) for number, (kind, rows, columns, *_) in enumerate(self.keys)
+        ]
 
 
 @dataclass
@@ -194,7 +218,10 @@ class _Shape:
 
 
 def _random(kind: str, rows: int, columns: int, seed: int) -> RawTensor:
-    """Rows of few that are random, in random order. Of a type that has no such columns, or no layout of its own: fp16."""
+    """Rows of few that are random, in random order.
+
+    Of a type that has no such columns, or no layout of its own: fp16.
+    """
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, _BASE_ROWS, rows)
     make = maker(kind)

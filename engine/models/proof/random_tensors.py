@@ -1,4 +1,6 @@
-"""Random matrices in every form that weights come in, for `selftest`: made of file bytes, as a checkpoint would hold them."""
+"""Random matrices in every form that weights come in, for `selftest`: made of file bytes, as a checkpoint
+would hold them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ Random = np.random.Generator
 Make = Callable[[Random, int, int], RawTensor]
 """A matrix of so many rows (a multiple of 32) and columns (one of 256)."""
 _NAME = "selftest.weight"
-_TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int16": "I16", "uint8": "F8_E4M3", "int64": "I64"}
+_TYPES = {
+    "float32": "F32",
+    "float16": "F16",
+    "int32": "I32",
+    "int16": "I16",
+    "uint8": "F8_E4M3",
+    "int64": "I64",
+}
 _LOW, _HIGH = 1e-3, 0.5
 """Magnitudes that a block's largest value may have, so that no block drowns the others."""
 
@@ -39,7 +48,9 @@ def file_tensor(name: str, array: npt.NDArray[Any], type_name: str = "") -> File
 
 
 def _in_blocks(format: Format, rng: Random, rows: int, columns: int) -> RawTensor:
-    """Blocks of random bytes, of which only those stay whose values are of a usual size: that needs no knowledge of their layout."""
+    """Blocks of random bytes, of which only those stay whose values are of a usual size: that needs no
+    knowledge of their layout.
+    """
     if format.name in ("F32", "F16", "BF16", "F64"):
         values = rng.standard_normal((rows, columns)) * 0.05
         raw = (
@@ -67,8 +78,14 @@ def _scales(rng: Random, bits: int, *shape: int) -> npt.NDArray[np.float16]:
     return (rng.uniform(0.02, 0.1, shape) / (1 << (bits - 1))).astype(np.float16)
 
 
-def _wrapped(wrap: Callable[..., Mapping[str, RawTensor]], parts: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> RawTensor:
-    return wrap({f"selftest.{name}": file_tensor(f"selftest.{name}", part) for name, part in parts.items()}, settings)[_NAME]
+def _wrapped(
+    wrap: Callable[..., Mapping[str, RawTensor]],
+    parts: Mapping[str, npt.NDArray[Any]],
+    settings: Mapping[str, Any],
+) -> RawTensor:
+    return wrap(
+        {f"selftest.{name}": file_tensor(f"selftest.{name}", part) for name, part in parts.items()}, settings
+    )[_NAME]
 
 
 def _gptq(bits: int, group: int, shuffled: bool, rng: Random, rows: int, columns: int) -> RawTensor:
@@ -93,9 +110,12 @@ def _awq(version: str, rng: Random, rows: int, columns: int) -> RawTensor:
     else:
         words = -(-groups // 8)
         parts = {
-            "qweight": _words(rng, rows, columns // 8), "qzeros": _words(rng, rows, words), "scales": _scales(rng, 4, rows, 8 * words),
+            "qweight": _words(rng, rows, columns // 8), "qzeros": _words(rng, rows, words),
+            "scales": _scales(rng, 4, rows, 8 * words),
         }  # fmt: skip
-    return _wrapped(wrap_awq, parts, {"quant_method": "awq", "bits": 4, "group_size": 128, "version": version})
+    return _wrapped(
+        wrap_awq, parts, {"quant_method": "awq", "bits": 4, "group_size": 128, "version": version}
+    )
 
 
 def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawTensor:
@@ -106,19 +126,23 @@ def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawT
     groups = np.array([[width, start] for width, start in zip(bits, starts, strict=False)], np.int16)
     parts: dict[str, npt.NDArray[Any]] = {
         "q_weight": _words(rng, int(starts[-1]), rows), "q_scale": _words(rng, count, rows // 8),
-        "q_scale_max": (rng.uniform(0.1, 0.2, count) * 4 / np.exp2(bits)).astype(np.float16), "q_groups": groups.reshape(-1),
-        "q_invperm": rng.permutation(columns).astype(np.int32),
+        "q_scale_max": (rng.uniform(0.1, 0.2, count) * 4 / np.exp2(bits)).astype(np.float16),
+        "q_groups": groups.reshape(-1), "q_invperm": rng.permutation(columns).astype(np.int32),
     }  # fmt: skip
     return _wrapped(wrap_exl2, parts, {"quant_method": "exl2"})
 
 
 def _compressed(bits: int, rng: Random, rows: int, columns: int) -> RawTensor:
     parts: dict[str, npt.NDArray[Any]] = {
-        "weight_packed": _words(rng, rows, columns * bits // 32), "weight_scale": _scales(rng, bits, rows, columns // 32),
+        "weight_packed": _words(rng, rows, columns * bits // 32),
+        "weight_scale": _scales(rng, bits, rows, columns // 32),
         "weight_shape": np.array([rows, columns], np.int64),
     }  # fmt: skip
     weights = {"num_bits": bits, "type": "int", "symmetric": True, "group_size": 32, "strategy": "group"}
-    settings = {"format": "pack-quantized", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}}}
+    settings = {
+        "format": "pack-quantized",
+        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+    }
     return _wrapped(wrap_compressed, parts, settings)
 
 
@@ -147,32 +171,45 @@ class _Codes:
 
 
 def _grouped(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
-    """Of a type that `grouped` names, however a file packs it. Raises `ValueError` where its units do not make up the columns; parts
-    without a unit, which no layout of their own is worth, are left out."""
+    """Of a type that `grouped` names, however a file packs it. Raises `ValueError` where its units do not
+    make up the columns; parts without a unit, which no layout of their own is worth, are left out.
+    """
     parts = [(int(bits), int(unit)) for bits, unit in re.findall(r"GROUPED(\d)_(\d+)", kind)]
     least = sum(unit for _, unit in parts[1:])
     if not parts or columns <= least or (columns - least) % parts[0][1]:
         raise ValueError(f"no {kind} has {columns} columns")
     units = [parts[0]] * ((columns - least) // parts[0][1]) + parts[1:]
     starts = np.cumsum([0, *(unit for _, unit in units)])
-    runs = [Run(int(start), unit, bits, group) for group, ((bits, unit), start) in enumerate(zip(units, starts, strict=False))]
+    runs = [
+        Run(int(start), unit, bits, group)
+        for group, ((bits, unit), start) in enumerate(zip(units, starts, strict=False))
+    ]
     order = rng.permutation(columns) if kind.startswith(PERMUTED) else None
-    return GroupedTensor(_NAME, Layout(columns, runs, order, "_F32" not in kind, rows * columns, rows), _Codes(rng, rows, runs))
+    return GroupedTensor(
+        _NAME, Layout(columns, runs, order, "_F32" not in kind, rows * columns, rows), _Codes(rng, rows, runs)
+    )
 
 
 def _fp8(kind: str, unit: int, rng: Random, rows: int, columns: int) -> RawTensor:
     """A scale for 128 rows and `unit` columns, or, if that is 0, one alone."""
     low = {"F8_E4M3": 0x20, "F8_E5M2": 0x30}[kind]
-    codes = (rng.integers(low, low + 24, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(np.uint8)
+    codes = (rng.integers(low, low + 24, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(
+        np.uint8
+    )
     shape = (-(-rows // 128), -(-columns // unit)) if unit else (1,)
     scale = rng.uniform(0.01, 0.05, shape).astype(np.float32)
     name = "selftest.weight_scale_inv"
     tensors = {_NAME: file_tensor(_NAME, codes, kind), name: file_tensor(name, scale)}
-    return wrap_fp8(tensors, {"quant_method": "fp8", "weight_block_size": [128, unit]} if unit else {"quant_method": "fp8"})[_NAME]
+    return wrap_fp8(
+        tensors,
+        {"quant_method": "fp8", "weight_block_size": [128, unit]} if unit else {"quant_method": "fp8"},
+    )[_NAME]
 
 
 def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
-    return quantise(file_tensor(_NAME, (rng.standard_normal((rows, columns)) * 0.05).astype(np.float32)), kind)
+    return quantise(
+        file_tensor(_NAME, (rng.standard_normal((rows, columns)) * 0.05).astype(np.float32)), kind
+    )
 
 
 BLOCKS: dict[str, Make] = {format.name: partial(_in_blocks, format) for format in GGUF_FORMATS}
@@ -197,8 +234,9 @@ PACKED: dict[str, Make] = {
 
 
 def maker(kind: str) -> Make | None:
-    """What makes random matrices of a type as backends pack them (`engine.backends.blocked.in_blocks`); None for those that become
-    F16 or F32 first."""
+    """What makes random matrices of a type as backends pack them (`engine.backends.blocked.in_blocks`); None
+    for those that become F16 or F32 first.
+    """
     if kind.startswith("FP8_"):
         return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))
     return partial(_grouped, kind) if kind.startswith(("GROUPED", PERMUTED)) else BLOCKS.get(kind)

@@ -34,12 +34,16 @@ class StopStrings:
         _some("StopStrings", self.strings)
         for string in self.strings:
             if not isinstance(string, str) or not string:
-                raise BadSetting(f"A stop string is {string!r}, but it must be a text of at least one character.")
+                raise BadSetting(
+                    f"A stop string is {string!r}, but it must be a text of at least one character."
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class StopRegex:
-    """The reply ends where this regular expression (syntax of the package `regex`) first matches at least one character."""
+    """The reply ends where this regular expression (syntax of the package `regex`) first matches at least
+    one character.
+    """
 
     pattern: str
 
@@ -93,7 +97,8 @@ class Loop:
         _whole("The window of a loop", self.window, 2)
         if self.window < self.repeats:
             raise BadSetting(
-                f"A loop window of {self.window} tokens cannot hold {self.repeats} repeats; set the window to at least {self.repeats}."
+                f"A loop window of {self.window} tokens cannot hold {self.repeats} repeats; set the window "
+                f"to at least {self.repeats}."
             )
 
 
@@ -102,10 +107,12 @@ StopCondition = StopTokens | StopStrings | StopRegex | MaxTokens | MinTokens | T
 
 @dataclass(frozen=True)
 class StopRules:
-    """Everything that ends a reply besides a full context and a filter; 0 in `max_tokens` and `time_limit` means no limit.
+    """Everything that ends a reply besides a full context and a filter; 0 in `max_tokens` and `time_limit`
+    means no limit.
 
-    `token_ids` end it, but cannot be drawn before `min_tokens`; `strings` and `patterns` (regular expressions) are looked
-    for in its text and, with `keep_stop`, stay at its end; `time_limit` is seconds from the first token.
+    `token_ids` end it, but cannot be drawn before `min_tokens`; `strings` and `patterns` (regular
+    expressions) are looked for in its text and, with `keep_stop`, stay at its end; `time_limit` is seconds
+    from the first token.
     """
 
     token_ids: frozenset[int]
@@ -121,7 +128,8 @@ class StopRules:
     def from_settings(cls, settings: StopSettings, own_ids: Iterable[int]) -> Self:
         """The rules of `settings`; `own_ids` are the model's own end-of-turn tokens.
 
-        Raises `BadSetting` for an expression that cannot be read and for a loop window that is too short for its repeats.
+        Raises `BadSetting` for an expression that cannot be read and for a loop window that is too short for
+        its repeats.
         """
         return cls(
             token_ids=frozenset(own_ids).union(settings.stop_token_ids),
@@ -136,22 +144,36 @@ class StopRules:
 
     @classmethod
     def from_conditions(
-        cls, conditions: Sequence[int | str | StopCondition], own_ids: Iterable[int] = (), *, keep_stop: bool = False
+        cls,
+        conditions: Sequence[int | str | StopCondition],
+        own_ids: Iterable[int] = (),
+        *,
+        keep_stop: bool = False,
     ) -> Self:
-        """The rules that `conditions` add up to: whole numbers are token ids, texts are stop strings, the rest are objects.
+        """The rules that `conditions` add up to: whole numbers are token ids, texts are stop strings, the
+        rest are objects.
 
-        Only `own_ids` and the ids named end the reply. Of several limits the tightest counts. Raises ValueError, naming it,
-        for anything else, true and false and empty texts included.
+        Only `own_ids` and the ids named end the reply. Of several limits the tightest counts. Raises
+        ValueError, naming it, for anything else, true and false and empty texts included.
         """
         objects = [_as_object(condition) for condition in conditions]
         counts = [condition.count for condition in objects if isinstance(condition, MaxTokens)]
         seconds = [condition.seconds for condition in objects if isinstance(condition, TimeLimit)]
         return cls(
-            token_ids=frozenset(own_ids).union(*(condition.ids for condition in objects if isinstance(condition, StopTokens))),
-            strings=tuple(string for condition in objects if isinstance(condition, StopStrings) for string in condition.strings),
+            token_ids=frozenset(own_ids).union(
+                *(condition.ids for condition in objects if isinstance(condition, StopTokens))
+            ),
+            strings=tuple(
+                string
+                for condition in objects
+                if isinstance(condition, StopStrings)
+                for string in condition.strings
+            ),
             patterns=tuple(condition.pattern for condition in objects if isinstance(condition, StopRegex)),
             max_tokens=min(counts, default=0),
-            min_tokens=max((condition.count for condition in objects if isinstance(condition, MinTokens)), default=0),
+            min_tokens=max(
+                (condition.count for condition in objects if isinstance(condition, MinTokens)), default=0
+            ),
             time_limit=min(seconds, default=0.0),
             loops=tuple(condition for condition in objects if isinstance(condition, Loop)),
             keep_stop=keep_stop,
@@ -166,8 +188,8 @@ def _as_object(condition: object) -> StopCondition:
     if isinstance(condition, str) and condition:
         return StopStrings((condition,))
     raise ValueError(
-        f"{condition!r} is no stop condition; give token ids (whole numbers from 0), texts of at least one character, or objects "
-        "such as StopRegex."
+        f"{condition!r} is no stop condition; give token ids (whole numbers from 0), texts of at least one "
+        "character, or objects such as StopRegex."
     )
 
 
@@ -179,7 +201,9 @@ def _whole(what: str, value: object, low: int) -> int:
 
 def _texts(value: Sequence[str] | object) -> tuple[str, ...]:
     """`value` as a tuple; a single text is meant as one, not as its letters."""
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (str(value),)
+    return (
+        (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (str(value),)
+    )
 
 
 def _some(what: str, values: Sequence[str] | frozenset[int]) -> None:

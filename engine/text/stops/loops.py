@@ -10,16 +10,20 @@ _TRIES = 8
 
 
 class LoopWatch:
-    """Looks for loops after each token. Has no state, so that it is right after tokens have been taken back."""
+    """Looks for loops after each token.
+
+    Has no state, so that it is right after tokens have been taken back.
+    """
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = tuple(loops)
 
     def find(self, ids: Sequence[int], new_from: int) -> tuple[Loop, list[int]] | None:
-        """The first loop that the end of the reply ids[new_from:] fulfils, and the ids of the repeated passage.
+        """The first loop that the end of the reply ids[new_from:] fulfils, and the ids of the repeated
+        passage.
 
-        The last `window` tokens are a passage of P tokens repeated, P at most window / repeats; the smallest P counts. The
-        last repetition may be cut short.
+        The last `window` tokens are a passage of P tokens repeated, P at most window / repeats; the smallest
+        P counts. The last repetition may be cut short.
         """
         for loop in self._loops:
             if len(ids) - new_from >= loop.window and (passage := _passage(ids, loop)) is not None:
@@ -32,8 +36,9 @@ def _passage(ids: Sequence[int], loop: Loop) -> list[int] | None:
     size, longest = loop.window, loop.window // loop.repeats
     if not _likely(ids, size, longest):
         return None
-    # Ids as characters, so that one search in native code does it. The part behind the longest possible first passage holds
-    # every possible passage at least once, so the nearest place where it stands again gives the smallest period or none.
+    # Ids as characters, so that one search in native code does it. The part behind the longest possible first
+    # passage holds every possible passage at least once, so the nearest place where it stands again gives the
+    # smallest period or none.
     text = "".join(map(chr, ids[-size:]))
     period = longest - text.rfind(text[longest:], 0, size - 1)
     if period > longest or text[period:] != text[:-period]:
@@ -42,7 +47,9 @@ def _passage(ids: Sequence[int], loop: Loop) -> list[int] | None:
 
 
 def _likely(ids: Sequence[int], size: int, longest: int) -> bool:
-    """Whether a few samples agree for one of the nearest places where the last id stands before, or there are many such places."""
+    """Whether a few samples agree for one of the nearest places where the last id stands before, or there
+    are many such places.
+    """
     recent = list(ids[-longest - 1 :])
     recent.reverse()
     period, samples = 0, (size // 2, size // 4 or 1)

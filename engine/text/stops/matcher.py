@@ -12,7 +12,9 @@ from engine.text.stops.regex import LONGEST_MATCH, Expression
 
 @dataclass(frozen=True, slots=True)
 class StopMatch:
-    """What fired: `reason` is "stop_string" or "stop_regex", `text` what was found, `pattern` the string or expression."""
+    """What fired: `reason` is "stop_string" or "stop_regex", `text` what was found, `pattern` the string
+    or expression.
+    """
 
     reason: str
     text: str
@@ -38,10 +40,15 @@ class _Found:
 
 
 class _Finder(Protocol):
-    """One kind of search. Without state: what is known of a text is the first index where a match may still begin."""
+    """One kind of search.
+
+    Without state: what is known of a text is the first index where a match may still begin.
+    """
 
     def advance(self, text: str, start: int) -> tuple[int, _Found | None]:
-        """Search from `start` on: the first index at which a match may still begin, and the match once it is certain."""
+        """Search from `start` on: the first index at which a match may still begin, and the match once it
+        is certain.
+        """
         ...
 
     def last(self, text: str, start: int) -> _Found | None:
@@ -50,7 +57,11 @@ class _Finder(Protocol):
 
 
 def _earliest(found: Iterable[_Found | None]) -> _Found | None:
-    return min((match for match in found if match is not None), key=lambda match: (match.start, -match.end), default=None)
+    return min(
+        (match for match in found if match is not None),
+        key=lambda match: (match.start, -match.end),
+        default=None,
+    )
 
 
 class _Strings:
@@ -64,7 +75,8 @@ class _Strings:
 
     def advance(self, text: str, start: int) -> tuple[int, _Found | None]:
         match = self.last(text, start)
-        # An unfinished candidate that begins no later than the match could still win by its start or its length.
+        # An unfinished candidate that begins no later than the match could still win by its start or its
+        # length.
         first = max(start, len(text) - self._longest + 1)
         for at in range(first, match.start + 1 if match is not None else len(text)):
             if text[at] in self._first and self._goes_on(text[at:]):
@@ -72,14 +84,18 @@ class _Strings:
         return (match.start, match) if match is not None else (len(text), None)
 
     def last(self, text: str, start: int) -> _Found | None:
-        found = [(at, -len(string), string) for string in self._strings if (at := text.find(string, start)) >= 0]
+        found = [
+            (at, -len(string), string) for string in self._strings if (at := text.find(string, start)) >= 0
+        ]
         if not found:
             return None
         at, size, string = min(found)
         return _Found(at, at - size, "stop_string", string)
 
     def _goes_on(self, tail: str) -> bool:
-        """Whether `tail` is the beginning of a longer stop string: in sorted order those come right behind it."""
+        """Whether `tail` is the beginning of a longer stop string: in sorted order those come right behind
+        it.
+        """
         i = bisect_right(self._sorted, tail)
         return i < len(self._sorted) and self._sorted[i].startswith(tail)
 
@@ -103,8 +119,9 @@ class _Regex:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`text` from some way before the first held character on, `shown` characters of it released; for each finder the first
-    index where a match may still begin, and its match."""
+    """`text` from some way before the first held character on, `shown` characters of it released; for each
+    finder the first index where a match may still begin, and its match.
+    """
 
     text: str
     shown: int
@@ -114,22 +131,28 @@ class _State:
 
 
 class StopMatcher:
-    """Finds the earliest match of any of `strings` and `patterns`, ties to the longest, wherever the chunks are cut.
+    """Finds the earliest match of any of `strings` and `patterns`, ties to the longest, wherever the chunks
+    are cut.
 
-    What is found is what a search of the whole text finds: a longer string with the same beginning, or an expression that
-    can still match more, is waited for. Matches of an expression are never empty and at most `LONGEST_MATCH` characters
-    long: an attempt that goes on longer is decided as if the text ended there, so no more than that is ever held back.
-    Else only the end of the text is held that could still become, or belong to, a match. A chunk costs its length plus
-    what is held, for each string and expression. After a match nothing more is released; `matched` is what was found, also
-    when only the end of the text decided it. With `keep` the match itself is released too.
+    What is found is what a search of the whole text finds: a longer string with the same beginning, or an
+    expression that can still match more, is waited for. Matches of an expression are never empty and at most
+    `LONGEST_MATCH` characters long: an attempt that goes on longer is decided as if the text ended there, so
+    no more than that is ever held back. Else only the end of the text is held that could still become, or
+    belong to, a match. A chunk costs its length plus what is held, for each string and expression. After a
+    match nothing more is released; `matched` is what was found, also when only the end of the text decided
+    it. With `keep` the match itself is released too.
 
-    Raises `BadSetting` for an expression that cannot be read, or, while matching, for one that takes more than a second.
+    Raises `BadSetting` for an expression that cannot be read, or, while matching, for one that takes more
+    than a second.
     """
 
     def __init__(self, strings: Iterable[str], patterns: Iterable[str] = (), *, keep: bool = False) -> None:
         texts = dict.fromkeys(string for string in strings if string)
         expressions = dict.fromkeys(pattern for pattern in patterns if pattern)
-        self._finders: tuple[_Finder, ...] = (*((_Strings(texts),) if texts else ()), *map(_Regex, expressions))
+        self._finders: tuple[_Finder, ...] = (
+            *((_Strings(texts),) if texts else ()),
+            *map(_Regex, expressions),
+        )
         self._keep = keep
         count = len(self._finders)
         self._state = _State("", 0, (0,) * count, (None,) * count, None)
@@ -158,7 +181,9 @@ class StopMatcher:
                 starts[i], found[i] = finder.advance(whole, starts[i])
         first = _earliest(found)
         # A finder that has not decided about the start of the match, or an earlier one, could still win.
-        open_at = min((start for start, match in zip(starts, found, strict=True) if match is None), default=len(whole))
+        open_at = min(
+            (start for start, match in zip(starts, found, strict=True) if match is None), default=len(whole)
+        )
         if first is not None and open_at > first.start:
             return self._fire(whole, state.shown, first)
         cut = min(open_at, first.start) if first is not None else open_at
@@ -166,7 +191,9 @@ class StopMatcher:
         return Released(whole[state.shown : cut], None)
 
     def finish(self) -> str:
-        """The text is over: what was held, up to a stop that was only waiting for a longer one (then `matched` is set)."""
+        """The text is over: what was held, up to a stop that was only waiting for a longer one (then
+        `matched` is set).
+        """
         state = self._state
         if state.matched is not None or not self._finders:
             return ""
@@ -195,5 +222,7 @@ class StopMatcher:
     def _keep_state(self, text: str, cut: int, starts: list[int], found: list[_Found | None]) -> None:
         """Remember the held text and enough before it for expressions that look behind."""
         drop = max(0, cut - LONGEST_MATCH)
-        moved = tuple(None if m is None else replace(m, start=m.start - drop, end=m.end - drop) for m in found)
+        moved = tuple(
+            None if m is None else replace(m, start=m.start - drop, end=m.end - drop) for m in found
+        )
         self._state = _State(text[drop:], cut - drop, tuple(start - drop for start in starts), moved, None)

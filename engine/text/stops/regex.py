@@ -1,9 +1,10 @@
-"""Regular expressions over a text that is still being written: what is found is what a search of the whole text would find.
+"""Regular expressions over a text that is still being written: what is found is what a search of the whole
+text would find.
 
-The package `regex` can say that an attempt reached the end of the text ("partial"), but it tries for a whole match first,
-and tests such as `$` take the end so far for the end. So the expression is searched in an altered form: it never matches
-as a whole, an empty group behind it tells whether it was completed before the end was reached, and every test that looks
-at what comes next first reads a character there.
+The package `regex` can say that an attempt reached the end of the text ("partial"), but it tries for a whole
+match first, and tests such as `$` take the end so far for the end. So the expression is searched in an
+altered form: it never matches as a whole, an empty group behind it tells whether it was completed before the
+end was reached, and every test that looks at what comes next first reads a character there.
 """
 
 from __future__ import annotations
@@ -15,23 +16,29 @@ import regex
 from engine.errors import BadSetting
 
 LONGEST_MATCH = 1024
-"""Characters: an attempt that has read so many is decided as if the text ended there, so that no more is ever held back."""
+"""Characters: an attempt that has read so many is decided as if the text ended there, so that no more is
+ever held back.
+"""
 
 _SECONDS = 1.0
 _ANY = "(?s:.)"
 _READ = f"(?={_ANY}|)"  # always true, but not before there is a next character
-_READ_PAST_LINE = rf"(?=\n{_ANY}|{_ANY}|)"  # `$` is true before a line break only where that is the last character
+# `$` is true before a line break only where that is the last character
+_READ_PAST_LINE = rf"(?=\n{_ANY}|{_ANY}|)"
 _TESTS = {
-    "$": f"(?:{_READ_PAST_LINE}$)", r"\Z": rf"(?:{_READ}\Z)", r"\z": rf"(?:{_READ}\z)", r"\b": rf"(?:{_READ}\b)", r"\B": rf"(?:{_READ}\B)",
-    r"\m": rf"(?:{_READ}\m)", r"\M": rf"(?:{_READ}\M)", r"\X": rf"(?:\X{_READ})", r"\R": rf"(?:\R{_READ})",
+    "$": f"(?:{_READ_PAST_LINE}$)", r"\Z": rf"(?:{_READ}\Z)", r"\z": rf"(?:{_READ}\z)",
+    r"\b": rf"(?:{_READ}\b)", r"\B": rf"(?:{_READ}\B)", r"\m": rf"(?:{_READ}\m)", r"\M": rf"(?:{_READ}\M)",
+    r"\X": rf"(?:\X{_READ})", r"\R": rf"(?:\R{_READ})",
 }  # fmt: skip
 
 
 class Expression:
-    """One regular expression (syntax of the package `regex`). Matches are not empty; `^` is the beginning of the text,
-    `$` its end or, in multi-line mode, that of a line; looking behind works for at least `LONGEST_MATCH` characters.
+    """One regular expression (syntax of the package `regex`). Matches are not empty; `^` is the beginning of
+    the text, `$` its end or, in multi-line mode, that of a line; looking behind works for at least
+    `LONGEST_MATCH` characters.
 
-    Raises `BadSetting` for an expression that cannot be read, and from its methods when one takes more than a second.
+    Raises `BadSetting` for an expression that cannot be read, and from its methods when one takes more than a
+    second.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -40,13 +47,22 @@ class Expression:
             self._whole = regex.compile(pattern)
         except regex.error as error:
             place = "" if error.pos is None else f" at character {error.pos + 1}"
-            raise BadSetting(f"The stop expression {pattern!r} cannot be read: {error.msg}{place}; correct it.") from None
+            raise BadSetting(
+                f"The stop expression {pattern!r} cannot be read: {error.msg}{place}; correct it."
+            ) from None
         except (OverflowError, RecursionError, MemoryError):
-            raise BadSetting(f"The stop expression {pattern[:40]!r} is too large; write it more simply.") from None
+            raise BadSetting(
+                f"The stop expression {pattern[:40]!r} is too large; write it more simply."
+            ) from None
         if self._whole.flags & regex.REVERSE:
-            raise BadSetting(f"The stop expression {pattern!r} searches backwards, but a reply is only read forwards; leave out (?r).")
+            raise BadSetting(
+                f"The stop expression {pattern!r} searches backwards, but a reply is only read forwards; "
+                "leave out (?r)."
+            )
         flags = self._whole.flags
-        body = _open_ended(pattern, verbose=bool(flags & regex.VERBOSE), multiline=bool(flags & regex.MULTILINE))
+        body = _open_ended(
+            pattern, verbose=bool(flags & regex.VERBOSE), multiline=bool(flags & regex.MULTILINE)
+        )
         # A comment at the end of a verbose expression must not swallow what is put behind it.
         body += "\n" if flags & regex.VERBOSE else ""
         self._open = regex.compile(f"(?:{body})(){_ANY}*+(?!)")
@@ -55,8 +71,8 @@ class Expression:
     def advance(self, text: str, start: int) -> tuple[int, tuple[int, int] | None]:
         """Search `text`, which goes on later, from index `start` on.
 
-        Returns the first index at which a match may still begin, and the match (start, end) once it is certain; the
-        answer for a longer text is the same.
+        Returns the first index at which a match may still begin, and the match (start, end) once it is
+        certain; the answer for a longer text is the same.
         """
         while start < len(text):
             end = min(len(text), start + LONGEST_MATCH)
@@ -88,7 +104,9 @@ class Expression:
         return None
 
     def _attempt(self, text: str, start: int, end: int) -> tuple[int, int | None] | None:
-        """The first start in text[:end] that does not fail, and where its match ends; None while the end of the text decides."""
+        """The first start in text[:end] that does not fail, and where its match ends; None while the end
+        of the text decides.
+        """
         found = self._timed(self._open.match, text, start, end, partial=True)
         if found is None:
             found = self._timed(self._open.search, text, start + 1, end, partial=True)
@@ -105,13 +123,16 @@ class Expression:
         try:
             return search(text, *place, timeout=_SECONDS, **options)
         except TimeoutError:
-            raise BadSetting(f"The stop expression {self.pattern!r} takes too long on this reply; write it more simply.") from None
+            raise BadSetting(
+                f"The stop expression {self.pattern!r} takes too long on this reply; write it more simply."
+            ) from None
 
 
 def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
     """`pattern` with every test that looks at what comes next made to read a character first.
 
-    The library passes by a repeated group at the end of the text without reading, so such groups read as well.
+    The library passes by a repeated group at the end of the text without reading, so such groups read as
+    well.
     """
     out: list[str] = []
     groups: list[int] = []  # where in `out` the groups begin that are open
@@ -121,7 +142,9 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
         part = pattern[at : at + size]
         at += size
         if part in (r"\K", r"\G", "(?R", "(?0"):
-            raise BadSetting(f"The stop expression {pattern!r} has {part}, which cannot be used here; leave it out.")
+            raise BadSetting(
+                f"The stop expression {pattern!r} has {part}, which cannot be used here; leave it out."
+            )
         if part[0] == "(" and part[-1] != ")":
             groups.append(len(out))
         elif part == ")" and groups:
@@ -136,7 +159,9 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
 
 
 def _part(pattern: str, at: int, verbose: bool) -> int:
-    """Length of what stands at `at`: an escape, a set, a comment, the opening of a group, or one character."""
+    """Length of what stands at `at`: an escape, a set, a comment, the opening of a group, or one
+    character.
+    """
     if pattern[at] == "\\":
         return 2
     if pattern[at] == "[":
@@ -148,7 +173,9 @@ def _part(pattern: str, at: int, verbose: bool) -> int:
 
 
 def _set_size(pattern: str, at: int) -> int:
-    """Length of the set that begins at `at`; a bracket right after its beginning belongs to it, [:names:] are passed over."""
+    """Length of the set that begins at `at`; a bracket right after its beginning belongs to it, [:names:]
+    are passed over.
+    """
     end = at + (2 if pattern.startswith("[^", at) else 1)
     end += pattern.startswith("]", end)
     while end < len(pattern) and pattern[end] != "]":

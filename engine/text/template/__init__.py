@@ -1,1 +1,3 @@
-"""Chat templates: from a conversation to the text that a model was trained on, and the tags of its reasoning."""
+"""Chat templates: from a conversation to the text that a model was trained on, and the tags of its
+reasoning.
+"""

@@ -1,7 +1,9 @@
-"""Replies in channels (OpenAI's harmony format): headers between control tokens become one pair of thinking tags.
+"""Replies in channels (OpenAI's harmony format): headers between control tokens become one pair of thinking
+tags.
 
-Such a model writes `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`. Without its control
-tokens that would read "analysis…assistantfinal…"; here what is not meant for the reader becomes a thought between plain tags.
+Such a model writes `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
+Without its control tokens that would read "analysis…assistantfinal…"; here what is not meant for the reader
+becomes a thought between plain tags.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class ChannelTokens:
 
     @classmethod
     def among(cls, ids: Mapping[str, int]) -> ChannelTokens | None:
-        """Those of a vocabulary whose control tokens have these ids by their texts; None when it knows no channels."""
+        """Those of a vocabulary whose control tokens have these ids by their texts; None when it knows no
+        channels.
+        """
         if not all(text in ids for text in (_START, _CHANNEL, _MESSAGE, _END)):
             return None
         return cls(ids[_START], ids[_CHANNEL], ids[_MESSAGE], ids[_END])
@@ -47,7 +51,9 @@ class _State:
 
 
 class Channels:
-    """Follows one reply: control tokens and the words of headers come in, tags and what parts messages come out."""
+    """Follows one reply: control tokens and the words of headers come in, tags and what parts messages
+    come out.
+    """
 
     def __init__(self, tokens: ChannelTokens) -> None:
         self._tokens = tokens

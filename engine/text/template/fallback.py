@@ -1,4 +1,6 @@
-"""What stands in for the chat template of a model that has none: the format its control tokens are made for, or plain text."""
+"""What stands in for the chat template of a model that has none: the format its control tokens are made
+for, or plain text.
+"""
 
 from __future__ import annotations
 

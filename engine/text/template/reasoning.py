@@ -1,7 +1,9 @@
-"""The tags between which models think: a list of known ones, and what a model's own chat template tells of its.
+"""The tags between which models think: a list of known ones, and what a model's own chat template tells of
+its.
 
-Some models write their tags as control tokens. Such tokens are part of the text all the same, or nobody could tell the thought
-from the answer; and a thought does not go back into the prompt, where its control tokens would be mere text.
+Some models write their tags as control tokens. Such tokens are part of the text all the same, or nobody could
+tell the thought from the answer; and a thought does not go back into the prompt, where its control tokens
+would be mere text.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ __all__ = ["PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "ta
 Tag = tuple[str, str]
 """What opens a thought, at the start of a line, and what closes it, anywhere."""
 
-THINKING_TAGS: tuple[Tag, ...] = tuple((str(begin), str(finish)) for begin, finish in json.loads(resources.text("thinking.json")))
+THINKING_TAGS: tuple[Tag, ...] = tuple(
+    (str(begin), str(finish)) for begin, finish in json.loads(resources.text("thinking.json"))
+)
 
 PLAIN_TAG: Tag = ("<think>", "</think>")
 """The tag that stands for thoughts whose model has none of its own."""
@@ -29,9 +33,11 @@ _BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "
 
 
 def tags_in(template: str) -> tuple[Tag, ...]:
-    """The tags that a chat template (its Jinja source) names: known ones, and pairs that look like them; first those it names.
+    """The tags that a chat template (its Jinja source) names: known ones, and pairs that look like them;
+    first those it names.
 
-    The known ones that it does not name follow, because a fine-tuned model often thinks in tags that its template ignores.
+    The known ones that it does not name follow, because a fine-tuned model often thinks in tags that its
+    template ignores.
     """
     named = [tag for tag in THINKING_TAGS if tag[1] in template and tag[0] in template]
     for begin in dict.fromkeys(_OPENING.findall(template)):
@@ -57,12 +63,20 @@ def opened_by(prompt: str, tags: Sequence[Tag] = THINKING_TAGS) -> str:
 
 
 def control_tags(tags: Sequence[Tag], special: Pattern[str]) -> tuple[Tag, ...]:
-    """Those of `tags` that are written with control tokens, whose texts `special` matches: nothing but letters is left beside them."""
-    return tuple(tag for tag in tags if any(map(special.search, tag)) and all(_is_written(part, special) for part in tag))
+    """Those of `tags` that are written with control tokens, whose texts `special` matches: nothing but
+    letters is left beside them.
+    """
+    return tuple(
+        tag
+        for tag in tags
+        if any(map(special.search, tag)) and all(_is_written(part, special) for part in tag)
+    )
 
 
 def _is_written(part: str, special: Pattern[str]) -> bool:
-    """Whether a model with these control tokens can write `part` of a tag: all that looks like a control token is one, or nothing is."""
+    """Whether a model with these control tokens can write `part` of a tag: all that looks like a control
+    token is one, or nothing is.
+    """
     rest = special.sub("", part).strip()
     return not rest or rest.isalpha() or rest == part
 

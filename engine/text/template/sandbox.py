@@ -1,8 +1,9 @@
 """The Jinja environment of chat templates: what `transformers` offers them, with bounds on time and size.
 
-A template comes with a model file, so it is code by a stranger. Jinja's immutable sandbox keeps it from Python's insides;
-this module keeps it from running or growing without end. Every loop step, call, filter, operator and output passes a
-`Budget`; what could make something huge in one step is measured before it is done.
+A template comes with a model file, so it is code by a stranger. Jinja's immutable sandbox keeps it from
+Python's insides; this module keeps it from running or growing without end. Every loop step, call, filter,
+operator and output passes a `Budget`; what could make something huge in one step is measured before it is
+done.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from engine.errors import BadTemplate
-from engine.text.template.sandbox_limits import FILTER_SIZES, INT_LIMIT, LAZY_FILTERS, METHOD_SIZES, OPERATOR_SIZES
+from engine.text.template.sandbox_limits import (
+    FILTER_SIZES,
+    INT_LIMIT,
+    LAZY_FILTERS,
+    METHOD_SIZES,
+    OPERATOR_SIZES,
+)
 
 TIME_LIMIT = 2.0
 """Seconds that one template may compile, and that it may render."""
@@ -37,10 +44,19 @@ WORK_LIMIT = 16_000_000
 """Characters and items made in one rendering, beyond what the messages themselves need."""
 SOURCE_LIMIT = 100_000
 """Characters of a template's source."""
-_LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")  # made for web pages; slow or multiplying on large input
+# made for web pages; slow or multiplying on large input
+_LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
 _PRIVATE = ("_loop_vars", "_block_vars")  # what Jinja itself adds to calls inside loops and blocks
 _FAILURES = (
-    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, RuntimeError, MemoryError,
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
     SyntaxError,
 )
 
@@ -70,7 +86,9 @@ class Budget:
         self.deadline = time.perf_counter() + TIME_LIMIT
 
     def spend(self, amount: int) -> None:
-        """Count a step that makes `amount` characters or items; raises `SecurityError` when it is too much."""
+        """Count a step that makes `amount` characters or items; raises `SecurityError` when it is too
+        much.
+        """
         self.work -= amount + 1
         if amount > self.size or self.work < 0:
             raise _OverLimit("the template makes too much text")
@@ -78,7 +96,9 @@ class Budget:
             raise _OverLimit(f"the template runs longer than {TIME_LIMIT:g} seconds")
 
     def check(self, *values: Any) -> int:
-        """The size of all values together, lists within lists included; raises `SecurityError` beyond the bound."""
+        """The size of all values together, lists within lists included; raises `SecurityError` beyond the
+        bound.
+        """
         size, stack = 0, list(values)
         while stack:
             value = stack.pop()
@@ -141,7 +161,9 @@ class _Bounds(NodeTransformer):
         joined = node.nodes[0]
         for part in node.nodes[1:]:
             pair = [self._hook("(out)", joined), self._hook("(out)", part)]
-            joined = self._hook("(made)", nodes.Concat(pair, lineno=node.lineno, environment=node.environment))
+            joined = self._hook(
+                "(made)", nodes.Concat(pair, lineno=node.lineno, environment=node.environment)
+            )
         return joined
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
@@ -156,7 +178,9 @@ class _Bounds(NodeTransformer):
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %} ... {% endgeneration %}` marks the assistant's words for training; here it only prints them."""
+    """`{% generation %} ... {% endgeneration %}` marks the assistant's words for training; here it only
+    prints them.
+    """
 
     tags = {"generation"}
 
@@ -198,22 +222,37 @@ def _strftime_now(format: str) -> str:
     return datetime.now().strftime(format)
 
 
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Compiles and renders chat templates; both raise `BadTemplate` with one sentence. One rendering at a time."""
+    """Compiles and renders chat templates; both raise `BadTemplate` with one sentence.
+
+    One rendering at a time.
+    """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+        )
         self._budget = Budget()
         self._lock = threading.Lock()
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now, namespace=_Names)
         del self.globals["lipsum"]
-        kept = {name: filter for name, filter in self.filters.items() if name not in _LEFT_OUT} | {"tojson": _to_json}
+        kept = {name: filter for name, filter in self.filters.items() if name not in _LEFT_OUT} | {
+            "tojson": _to_json
+        }
         self.filters = {name: self._bounded_filter(name, filter) for name, filter in kept.items()}
         self.filters["(loop)"] = jinja2.pass_context(lambda _, items: _Counted(items, self._budget))
         self.filters["(out)"] = jinja2.pass_context(lambda _, value: self._out(value))
@@ -222,7 +261,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def compile_bounded(self, source: str) -> jinja2.Template:
         """The compiled template."""
         if len(source) > SOURCE_LIMIT:
-            raise BadTemplate(f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are accepted.")
+            raise BadTemplate(
+                f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are accepted."
+            )
         with self._lock:
             self._budget.start(0)
             try:
@@ -239,7 +280,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             except _FAILURES as error:
                 raise _explain("failed", error) from error
 
-    def _generate(self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False) -> str:
+    def _generate(
+        self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False
+    ) -> str:
         return super()._generate(_Bounds().visit(source), name, filename, defer_init)
 
     def _out(self, value: Any) -> Any:
@@ -273,7 +316,13 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return self._budget.made(super().call_binop(context, operator, left, right))
 
     def _check(
-        self, name: str, size: Callable[..., int] | None, args: tuple[Any, ...], kwargs: dict[str, Any], *, lazy: bool = False,
+        self,
+        name: str,
+        size: Callable[..., int] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        lazy: bool = False,
         numbers: bool = True,
     ) -> None:
         """Refuse an operation that would make too much, before it is done."""

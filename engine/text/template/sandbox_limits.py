@@ -1,7 +1,9 @@
-"""How large the result of a template's operation could become, told before it is done: upper bounds in characters or items.
+"""How large the result of a template's operation could become, told before it is done: upper bounds in
+characters or items.
 
-One table each for filters, methods of strings and operators, by name; each function has the parameters of what it
-measures. Whatever is not listed makes no more than it is given (or a given number, which `INT_LIMIT` bounds).
+One table each for filters, methods of strings and operators, by name; each function has the parameters of
+what it measures. Whatever is not listed makes no more than it is given (or a given number, which `INT_LIMIT`
+bounds).
 """
 
 from __future__ import annotations
@@ -13,11 +15,36 @@ from typing import Any
 INT_LIMIT = 100_000
 """Largest number that a filter or a string's method accepts (widths, counts, indents)."""
 
-LAZY_FILTERS = frozenset({
-    "attr", "batch", "count", "d", "default", "dictsort", "first", "groupby", "items", "last", "length", "list", "map", "max", "min",
-    "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "sort", "unique",
-})
-"""Filters that pick and order items and make no text of them; they may be given what is too large to print."""
+LAZY_FILTERS = frozenset(
+    {
+        "attr",
+        "batch",
+        "count",
+        "d",
+        "default",
+        "dictsort",
+        "first",
+        "groupby",
+        "items",
+        "last",
+        "length",
+        "list",
+        "map",
+        "max",
+        "min",
+        "reject",
+        "rejectattr",
+        "reverse",
+        "select",
+        "selectattr",
+        "slice",
+        "sort",
+        "unique",
+    }
+)
+"""Filters that pick and order items and make no text of them; they may be given what is too large to
+print.
+"""
 
 _HUGE = 1 << 62
 _FORMAT_LIMIT = 10_000
@@ -56,7 +83,9 @@ def _indent(text: Any, width: Any = 4, first: bool = False, blank: bool = False)
     return text_size(text) + lines * (width if isinstance(width, int) else text_size(width))
 
 
-def _to_json(value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False) -> int:
+def _to_json(
+    value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False
+) -> int:
     characters = nodes = deepest = 0
     stack = [(value, 1)]
     while stack:
@@ -69,7 +98,9 @@ def _to_json(value: Any, ensure_ascii: Any = False, indent: Any = None, separato
         else:
             characters += text_size(value)
     step = 0 if indent is None else indent if isinstance(indent, int) else text_size(indent)
-    return 6 * characters + nodes * (4 + deepest * step + (0 if separators is None else text_size(separators)))
+    return 6 * characters + nodes * (
+        4 + deepest * step + (0 if separators is None else text_size(separators))
+    )
 
 
 def _format(pattern: Any, *args: Any, **kwargs: Any) -> int:
@@ -80,7 +111,9 @@ def _format(pattern: Any, *args: Any, **kwargs: Any) -> int:
         return _HUGE
     values = [*args, *kwargs.values()]
     widest = max((abs(value) for value in values if isinstance(value, int)), default=0)
-    return len(shown) + (shown.count("%") + shown.count("{")) * (10_000 + text_size(values) + min(widest, INT_LIMIT))
+    return len(shown) + (shown.count("%") + shown.count("{")) * (
+        10_000 + text_size(values) + min(widest, INT_LIMIT)
+    )
 
 
 def _percent(left: Any, right: Any) -> int:
@@ -120,7 +153,11 @@ def _sum(items: Any, attribute: Any = None, start: Any = 0) -> int:
 def _short(text: Any, part: Any = None, *more: Any, **named: Any) -> int:
     """For searches that take time in proportion to both lengths: only short things may be searched for."""
     parts = [part, *named.values()]
-    return _HUGE if any(isinstance(value, (str, bytes)) and len(value) > _SEARCH_LIMIT for value in parts) else text_size(text)
+    return (
+        _HUGE
+        if any(isinstance(value, (str, bytes)) and len(value) > _SEARCH_LIMIT for value in parts)
+        else text_size(text)
+    )
 
 
 def _never(*args: Any, **kwargs: Any) -> int:
@@ -128,11 +165,34 @@ def _never(*args: Any, **kwargs: Any) -> int:
 
 
 FILTER_SIZES: Mapping[str, Callable[..., int]] = {
-    "replace": _replace, "join": _join, "indent": _indent, "tojson": _to_json, "format": _format, "sum": _sum, "trim": _short,
+    "replace": _replace,
+    "join": _join,
+    "indent": _indent,
+    "tojson": _to_json,
+    "format": _format,
+    "sum": _sum,
+    "trim": _short,
 }
 METHOD_SIZES: Mapping[str, Callable[..., int]] = {
-    "replace": _replace, "join": lambda separator, items: _join(items, separator), "format": _format, "format_map": _format,
-    "strip": _short, "lstrip": _short, "rstrip": _short, "rfind": _short, "rindex": _short, "rsplit": _short, "rpartition": _short,
-    "expandtabs": _never, "translate": _never, "striptags": _never, "to_bytes": _never,
+    "replace": _replace,
+    "join": lambda separator, items: _join(items, separator),
+    "format": _format,
+    "format_map": _format,
+    "strip": _short,
+    "lstrip": _short,
+    "rstrip": _short,
+    "rfind": _short,
+    "rindex": _short,
+    "rsplit": _short,
+    "rpartition": _short,
+    "expandtabs": _never,
+    "translate": _never,
+    "striptags": _never,
+    "to_bytes": _never,
 }
-OPERATOR_SIZES: Mapping[str, Callable[[Any, Any], int]] = {"+": _plus, "*": _times, "**": _power, "%": _percent}
+OPERATOR_SIZES: Mapping[str, Callable[[Any, Any], int]] = {
+    "+": _plus,
+    "*": _times,
+    "**": _power,
+    "%": _percent,
+}

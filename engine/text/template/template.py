@@ -1,7 +1,8 @@
 """Chat templates: a conversation to the text and the token ids the model was trained on.
 
-Renders Jinja as `transformers` does (its documentation, "Chat templates"): same block trimming, same globals, same way to
-continue the last message. Control tokens come only from the template: what people write stays text.
+Renders Jinja as `transformers` does (its documentation, "Chat templates"): same block trimming, same globals,
+same way to continue the last message. Control tokens come only from the template: what people write stays
+text.
 """
 
 from __future__ import annotations
@@ -27,19 +28,28 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message says what its reply was reasoned with; the first that has something counts."""
 
 Turn = Message | Mapping[str, Any]
-"""A message, or one as the templates see it: {"role", "content", "tool_calls" ...}, for what `Message` has no room for."""
+"""A message, or one as the templates see it: {"role", "content", "tool_calls" ...}, for what `Message` has
+no room for.
+"""
 
 
 class ChatTemplate:
     """A compiled template. `is_fallback` says that the model has none and a general format stands in.
 
-    `stop_strings` end a turn where the model has no token for it (the fallback on a model without known control tokens).
-    `special_tokens` are more variables for the template, such as {"unk_token": "<unk>"}. Raises `BadTemplate`.
+    `stop_strings` end a turn where the model has no token for it (the fallback on a model without known
+    control tokens). `special_tokens` are more variables for the template, such as {"unk_token": "<unk>"}.
+    Raises `BadTemplate`.
     """
 
     def __init__(
-        self, source: str, bos_token: str | None, eos_token: str | None, *, special_tokens: Mapping[str, str] | None = None,
-        is_fallback: bool = False, stop_strings: tuple[str, ...] = (),
+        self,
+        source: str,
+        bos_token: str | None,
+        eos_token: str | None,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        is_fallback: bool = False,
+        stop_strings: tuple[str, ...] = (),
     ) -> None:
         named = {**(special_tokens or {}), "bos_token": bos_token, "eos_token": eos_token}
         self.source = source
@@ -61,42 +71,64 @@ class ChatTemplate:
 
     @classmethod
     def from_source(cls, source: str, tokenizer: Tokenizer, path: Path | None = None) -> Self:
-        """A template of the user's own; `path` is the Hugging Face folder whose special tokens it can name."""
+        """A template of the user's own; `path` is the Hugging Face folder whose special tokens it can
+        name.
+        """
         return cls._load(source, special_tokens(path) if path is not None else {}, tokenizer)
 
     @classmethod
     def _load(cls, source: str | None, named: Mapping[str, str], tokenizer: Tokenizer) -> Self:
-        bos, eos = (None if i is None else tokenizer.piece(i) for i in (tokenizer.bos_token_id, tokenizer.eos_token_id))
+        bos, eos = (
+            None if i is None else tokenizer.piece(i)
+            for i in (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        )
         if source is not None:
             return cls(source, bos, eos, special_tokens=named)
         name = fallback_format({tokenizer.piece(i) for i in tokenizer.special_ids})
         begin = bos if tokenizer.add_bos else None
-        return cls(fallback_source(name), begin, eos, special_tokens=named, is_fallback=True, stop_strings=fallback_stops(name))
+        return cls(
+            fallback_source(name),
+            begin,
+            eos,
+            special_tokens=named,
+            is_fallback=True,
+            stop_strings=fallback_stops(name),
+        )
 
     def thinking(self, tokenizer: Tokenizer) -> tuple[tuple[Tag, ...], tuple[Tag, ...]]:
-        """All tags that a model of this template and vocabulary may think in, and those of them that are control tokens."""
+        """All tags that a model of this template and vocabulary may think in, and those of them that are
+        control tokens.
+        """
         tags = tags_in(self.source)
         if tokenizer.channels is not None:
             return (PLAIN_TAG, *(tag for tag in tags if tag != PLAIN_TAG)), ()
         return tags, control_tags(tags, tokenizer.special_pattern)
 
     def opens(self, tags: Sequence[Tag]) -> str:
-        """What closes the thought that a prompt leaves open, so that a reply begins inside it; "" where none is open."""
+        """What closes the thought that a prompt leaves open, so that a reply begins inside it; "" where
+        none is open.
+        """
         try:
             return opened_by(self.render([Message("user", "Hello")]), tags)
         except BadTemplate:  # it asks for more than one message, which shows when there are some
             return ""
 
     def render(
-        self, messages: Sequence[Turn], *, add_generation_prompt: bool = True, continue_last: bool = False,
-        tools: Sequence[Mapping[str, Any]] | None = None, variables: Mapping[str, Any] | None = None,
+        self,
+        messages: Sequence[Turn],
+        *,
+        add_generation_prompt: bool = True,
+        continue_last: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt's text. `continue_last` leaves the last message open and adds no generation prompt.
 
-        `tools` are functions as JSON schemas, `variables` more names for the template (such as {"enable_thinking": False}).
-        A template that refuses a system message gets its text at the head of the first user message instead; one that refuses
-        two messages of the same role in a row gets them as one; one that cannot do without tools gets an empty list of them.
-        Raises `BadTemplate` with the template's own words or the line that failed.
+        `tools` are functions as JSON schemas, `variables` more names for the template (such as
+        {"enable_thinking": False}). A template that refuses a system message gets its text at the head of the
+        first user message instead; one that refuses two messages of the same role in a row gets them as one;
+        one that cannot do without tools gets an empty list of them. Raises `BadTemplate` with the template's
+        own words or the line that failed.
         """
         if not messages:
             raise BadTemplate("There is no message to render; write one first.")
@@ -114,23 +146,34 @@ class ChatTemplate:
         assert failure is not None
         raise failure
 
-    def _render(self, turns: list[dict[str, Any]], add_generation_prompt: bool, continue_last: bool, given: Mapping[str, Any]) -> str:
+    def _render(
+        self,
+        turns: list[dict[str, Any]],
+        add_generation_prompt: bool,
+        continue_last: bool,
+        given: Mapping[str, Any],
+    ) -> str:
         content = turns[-1].get("content")
         if continue_last:
             if not isinstance(content, str):
-                raise BadTemplate("The last message has no text, so it cannot be continued; start a new reply instead.")
+                raise BadTemplate(
+                    "The last message has no text, so it cannot be continued; start a new reply instead."
+                )
             turns = [*turns[:-1], {**turns[-1], "content": content + _CONTINUE_TAG}]
         text = self._environment.render_bounded(
-            self._template, sum(map(text_size, (turns, given))), messages=turns,
-            add_generation_prompt=add_generation_prompt and not continue_last, **{**self._variables, **given},
+            self._template,
+            sum(map(text_size, (turns, given))),
+            messages=turns,
+            add_generation_prompt=add_generation_prompt and not continue_last,
+            **{**self._variables, **given},
         )
         return _open_end(text, str(content)) if continue_last else text
 
 
 def _as_turn(message: Turn) -> dict[str, Any]:
-    """A message as the templates see it. Its reasoning, under whichever of the usual names it is given, can be read
-    as `reasoning_content` and as `thinking`: most templates read the first, those of gpt-oss and LFM2.5 the
-    second, and `transformers` fills both.
+    """A message as the templates see it. Its reasoning, under whichever of the usual names it is given, can
+    be read as `reasoning_content` and as `thinking`: most templates read the first, those of gpt-oss and
+    LFM2.5 the second, and `transformers` fills both.
     """
     if isinstance(message, Message):
         return {"role": message.role, "content": message.content}
@@ -151,11 +194,17 @@ def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
 
 
 def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Messages of people and replies that follow one of the same role joined to it; None when there are none."""
+    """Messages of people and replies that follow one of the same role joined to it; None when there are
+    none.
+    """
     joined: list[dict[str, Any]] = []
     for turn in turns:
         last = joined[-1] if joined else {}
-        plain = all(set(one) == {"role", "content"} and isinstance(one["content"], str) for one in (last, turn)) if last else False
+        plain = (
+            all(set(one) == {"role", "content"} and isinstance(one["content"], str) for one in (last, turn))
+            if last
+            else False
+        )
         if plain and last["role"] == turn["role"] and turn["role"] in ("user", "assistant"):
             joined[-1] = {**last, "content": "\n\n".join([last["content"], turn["content"]])}
         else:
@@ -164,15 +213,22 @@ def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
 
 
 def _open_end(text: str, content: str) -> str:
-    """`text` up to the end of the last message, which the tag marks; `transformers` cuts at the same place."""
+    """`text` up to the end of the last message, which the tag marks; `transformers` cuts at the same
+    place.
+    """
     at = text.rfind(_CONTINUE_TAG.strip())
     if at < 0 or content.strip() not in text:
-        raise BadTemplate("The chat template leaves out part of the last message, so it cannot be continued; start a new reply instead.")
+        raise BadTemplate(
+            "The chat template leaves out part of the last message, so it cannot be continued; start a new "
+            "reply instead."
+        )
     return text[:at] if text[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG else text[:at].rstrip()
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message] | None:
-    """The messages with all system texts put before the first user message; None when there are none or no user message."""
+    """The messages with all system texts put before the first user message; None when there are none or no
+    user message.
+    """
     folded = fold_system_turns([_as_turn(message) for message in messages])
     return None if folded is None else [Message(turn["role"], turn["content"]) for turn in folded]
 
@@ -181,7 +237,9 @@ def fold_system_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     """The same for messages as the templates see them."""
     system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
     rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
-    first = next((turn for turn in rest if turn.get("role") == "user" and isinstance(turn.get("content"), str)), None)
+    first = next(
+        (turn for turn in rest if turn.get("role") == "user" and isinstance(turn.get("content"), str)), None
+    )
     if not system or first is None:
         return None
     first["content"] = "\n\n".join([*system, first["content"]])
@@ -189,19 +247,31 @@ def fold_system_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def encode_chat(
-    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Turn], *, add_generation_prompt: bool = True,
-    continue_last: bool = False, tools: Sequence[Mapping[str, Any]] | None = None, variables: Mapping[str, Any] | None = None,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: Sequence[Turn],
+    *,
+    add_generation_prompt: bool = True,
+    continue_last: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    variables: Mapping[str, Any] | None = None,
 ) -> tuple[str, list[int]]:
     """The prompt's text and token ids. No BOS is added beyond the one the template writes.
 
-    Texts of control tokens inside messages and tools stay text: while the template runs, a private-use character stands for
-    each.
+    Texts of control tokens inside messages and tools stay text: while the template runs, a private-use
+    character stands for each.
     """
-    turns, offered = [_as_turn(message) for message in messages], None if tools is None else [dict(tool) for tool in tools]
+    turns, offered = (
+        [_as_turn(message) for message in messages],
+        None if tools is None else [dict(tool) for tool in tools],
+    )
     guard = _ContentGuard(tokenizer, [*_texts_in([turns, offered]), template.source])
     text = template.render(
-        guard.inside(turns), add_generation_prompt=add_generation_prompt, continue_last=continue_last,
-        tools=None if offered is None else guard.inside(offered), variables=variables,
+        guard.inside(turns),
+        add_generation_prompt=add_generation_prompt,
+        continue_last=continue_last,
+        tools=None if offered is None else guard.inside(offered),
+        variables=variables,
     )
     return text.translate(guard.literal), tokenizer.encode_parts(text, guard.literal)
 
@@ -220,7 +290,9 @@ def _texts_in(value: Any) -> Iterable[str]:
 
 
 class _ContentGuard:
-    """Swaps pieces of messages for private-use characters that occur nowhere else; `literal` maps them back."""
+    """Swaps pieces of messages for private-use characters that occur nowhere else; `literal` maps them
+    back.
+    """
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         used = {char for text in texts for char in text}
@@ -244,7 +316,10 @@ class _ContentGuard:
         if isinstance(value, str):
             return self.edges(self.whole(value)) if key == "content" else self.whole(value)
         if isinstance(value, Mapping):
-            return {self.whole(name) if isinstance(name, str) else name: self.inside(part, str(name)) for name, part in value.items()}
+            return {
+                self.whole(name) if isinstance(name, str) else name: self.inside(part, str(name))
+                for name, part in value.items()
+            }
         return [self.inside(part, key) for part in value] if isinstance(value, (list, tuple)) else value
 
     def whole(self, text: str) -> str:
@@ -252,7 +327,9 @@ class _ContentGuard:
         return self._pattern.sub(lambda match: self._mark(match[0]), text)
 
     def edges(self, text: str) -> str:
-        """`text` with a beginning or end swapped that could join its neighbours to the text of a control token."""
+        """`text` with a beginning or end swapped that could join its neighbours to the text of a control
+        token.
+        """
         core = text.strip()  # templates often trim what they are given
         if not core:
             return text

@@ -1,7 +1,8 @@
 """SentencePiece's own normalisation of characters: a compiled table of replacements, the longest match first.
 
-Layout (sentencepiece, src/normalizer.cc): a little-endian uint32 with the size of the trie in bytes, the trie as a double array
-of uint32 units (darts-clone), then the replacements as UTF-8 texts that end with a zero byte.
+Layout (sentencepiece, src/normalizer.cc): a little-endian uint32 with the size of the trie in bytes, the trie
+as a double array of uint32 units (darts-clone), then the replacements as UTF-8 texts that end with a zero
+byte.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _LONGEST = 1024
 
 
 class Charsmap:
-    """`normalize(text)`; `kept` are texts (user-defined tokens) that stay as they are. Raises `BadCheckpoint`."""
+    """`normalize(text)`; `kept` are texts (user-defined tokens) that stay as they are.
+
+    Raises `BadCheckpoint`.
+    """
 
     def __init__(self, data: bytes, kept: Iterable[str] = ()) -> None:
         size = int.from_bytes(data[:4], "little")
@@ -29,15 +33,25 @@ class Charsmap:
         self._texts = data[4 + size :]
         if max(map(len, self._texts.split(b"\0"))) > _LONGEST:
             raise _broken()
-        self._kept = re.compile("|".join(map(re.escape, sorted(filter(None, kept), key=len, reverse=True))) or "(?!)")
+        self._kept = re.compile(
+            "|".join(map(re.escape, sorted(filter(None, kept), key=len, reverse=True))) or "(?!)"
+        )
         root = self._offset(self._units[0])
         # Characters whose first byte begins no entry are skipped in runs, which end where a character ends.
-        begins = {byte for byte in range(1, 256) if root ^ byte < len(self._units) and self._units[root ^ byte] & 0x800000FF == byte}
+        begins = {
+            byte
+            for byte in range(1, 256)
+            if root ^ byte < len(self._units) and self._units[root ^ byte] & 0x800000FF == byte
+        }
         self._root = root
-        self._plain = re.compile(b"[" + b"".join(b"\\x%02x" % byte for byte in range(256) if byte not in begins) + b"]+")
+        self._plain = re.compile(
+            b"[" + b"".join(b"\\x%02x" % byte for byte in range(256) if byte not in begins) + b"]+"
+        )
 
     def check(self) -> None:
-        """Look at every unit, used or not: a reader that follows offsets without looking stays inside the table."""
+        """Look at every unit, used or not: a reader that follows offsets without looking stays inside the
+        table.
+        """
         try:
             self._texts.decode()
         except UnicodeDecodeError:
@@ -87,7 +101,9 @@ class Charsmap:
         return out.decode("utf-8", "replace")
 
     def _longest(self, data: bytes, at: int) -> tuple[int, int]:
-        """Bytes of the longest entry that begins here (0 when none does), and where its replacement stands."""
+        """Bytes of the longest entry that begins here (0 when none does), and where its replacement
+        stands.
+        """
         node, found = self._root, (0, 0)
         for i in range(at, len(data)):
             node ^= data[i]
@@ -105,10 +121,12 @@ class Charsmap:
 
 
 def _broken() -> BadCheckpoint:
-    return BadCheckpoint("The tokenizer's table of character replacements (precompiled_charsmap) is broken; fetch the model again.")
+    return BadCheckpoint(
+        "The tokenizer's table of character replacements (precompiled_charsmap) is broken; fetch the model "
+        "again."
+    )
 
 
 def _character(first: int) -> int:
     """Bytes of a UTF-8 character, from its first byte."""
     return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-

@@ -1,9 +1,12 @@
-"""What a tokenizer definition from a file must be like before the library, which panics or aborts on much of the rest, sees it.
+"""What a tokenizer definition from a file must be like before the library, which panics or aborts on much of
+the rest, sees it.
 
-Checked here: ids, texts, scores, merges, and every step of normaliser and pre-tokeniser by kind, depth and number. A table of
-character replacements is checked in full. A regular expression that is none of our own goes through `definition_trial`.
+Checked here: ids, texts, scores, merges, and every step of normaliser and pre-tokeniser by kind, depth and
+number. A table of character replacements is checked in full. A regular expression that is none of our own
+goes through `definition_trial`.
 
-Sources: the library's `tokenizers/src` (models, normalizers, pre_tokenizers), and its crate `spm_precompiled` for the table.
+Sources: the library's `tokenizers/src` (models, normalizers, pre_tokenizers), and its crate `spm_precompiled`
+for the table.
 """
 
 from __future__ import annotations
@@ -23,25 +26,59 @@ MOST_IDS = 1 << 21
 _MOST_STEPS, _MOST_DEPTH = 64, 8
 """Of normaliser and pre-tokeniser; the most elaborate known has 9 steps, 2 deep."""
 _MOST_TEXT = 4096
-"""Characters of a token, a pattern or a replacement; the longest known are a token of 512 and a pattern of 1,200."""
+"""Characters of a token, a pattern or a replacement; the longest known are a token of 512 and a pattern of
+1,200.
+"""
 _MOST_GROWTH = 1 << 10
 """Times as long as it was, for a text that is replaced."""
-_NORMALIZERS = frozenset({
-    "BertNormalizer", "ByteLevel", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "Prepend", "Replace", "Sequence",
-    "Strip", "StripAccents",
-})
-_PRETOKENIZERS = frozenset({
-    "BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Digits", "Metaspace", "Punctuation", "Sequence", "Split", "UnicodeScripts",
-    "Whitespace", "WhitespaceSplit",
-})
+_NORMALIZERS = frozenset(
+    {
+        "BertNormalizer",
+        "ByteLevel",
+        "Lowercase",
+        "NFC",
+        "NFD",
+        "NFKC",
+        "NFKD",
+        "Nmt",
+        "Precompiled",
+        "Prepend",
+        "Replace",
+        "Sequence",
+        "Strip",
+        "StripAccents",
+    }
+)
+_PRETOKENIZERS = frozenset(
+    {
+        "BertPreTokenizer",
+        "ByteLevel",
+        "CharDelimiterSplit",
+        "Digits",
+        "Metaspace",
+        "Punctuation",
+        "Sequence",
+        "Split",
+        "UnicodeScripts",
+        "Whitespace",
+        "WhitespaceSplit",
+    }
+)
 _OWN_EXPRESSIONS = frozenset(pattern for rule in PRETOKENIZERS.values() for pattern in rule.patterns) | {
-    " {2,}", r"\A | \z", "(?<=<0)(?=x[0-9A-F]{2}>)", r"[^\n]+|[\n]+",
+    " {2,}",
+    r"\A | \z",
+    "(?<=<0)(?=x[0-9A-F]{2}>)",
+    r"[^\n]+|[\n]+",
 }
-"""Expressions whose time on any text is known: those of the models whose rules we hold, and those that we write."""
+"""Expressions whose time on any text is known: those of the models whose rules we hold, and those that we
+write.
+"""
 
 
 def check_definition(definition: Mapping[str, Any]) -> None:
-    """Raises `BadCheckpoint` or `UnsupportedModel`; to be called before anything is made of a file's own definition."""
+    """Raises `BadCheckpoint` or `UnsupportedModel`; to be called before anything is made of a file's own
+    definition.
+    """
     _check_model(definition["model"])
     for entry in definition["added_tokens"]:
         _check_text(entry["content"], "a token")
@@ -49,8 +86,14 @@ def check_definition(definition: Mapping[str, Any]) -> None:
 
 
 def doubtful_steps(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The steps of normaliser and pre-tokeniser that only a trial can judge. Raises the same for those that cannot be."""
-    steps = [*_steps(definition.get("normalizer"), _NORMALIZERS), *_steps(definition.get("pre_tokenizer"), _PRETOKENIZERS)]
+    """The steps of normaliser and pre-tokeniser that only a trial can judge.
+
+    Raises the same for those that cannot be.
+    """
+    steps = [
+        *_steps(definition.get("normalizer"), _NORMALIZERS),
+        *_steps(definition.get("pre_tokenizer"), _PRETOKENIZERS),
+    ]
     if math.prod(map(_growth, steps)) > _MOST_GROWTH:
         raise BadCheckpoint("The tokenizer replaces text by much longer text; fetch the model again.")
     return [step for step in steps if _is_doubtful(step)]
@@ -58,36 +101,52 @@ def doubtful_steps(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def expected_form() -> Iterator[None]:
-    """Reading what a file should hold: where it holds something of another form, that is a `BadCheckpoint`."""
+    """Reading what a file should hold: where it holds something of another form, that is a
+    `BadCheckpoint`.
+    """
     try:
         yield
     except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
         kind = type(error).__name__
-        raise BadCheckpoint(f"The tokenizer's files have a form that is not known ({kind}); fetch the model again.") from error
+        raise BadCheckpoint(
+            f"The tokenizer's files have a form that is not known ({kind}); fetch the model again."
+        ) from error
 
 
 def _check_model(model: Mapping[str, Any]) -> None:
     vocab = model["vocab"]
     if len(vocab) > MOST_IDS:
-        raise BadCheckpoint(f"The tokenizer has {len(vocab)} tokens, but at most {MOST_IDS} are possible; fetch the model again.")
+        raise BadCheckpoint(
+            f"The tokenizer has {len(vocab)} tokens, but at most {MOST_IDS} are possible; fetch the model "
+            "again."
+        )
     if isinstance(vocab, dict):
         for text, number in vocab.items():
             if type(number) is not int or not 0 <= number < MOST_IDS:
                 raise BadCheckpoint(
-                    f"The tokenizer's token {text[:40]!r} has the id {str(number)[:40]}, but ids go from 0 to {MOST_IDS - 1}; fetch the "
-                    "model again."
+                    f"The tokenizer's token {text[:40]!r} has the id {str(number)[:40]}, but ids go from 0 "
+                    f"to {MOST_IDS - 1}; fetch the model again."
                 )
         _check_texts(vocab)
     else:
         for entry in vocab:
-            if not (isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[0], str) and _is_score(entry[1])):
+            if not (
+                isinstance(entry, (list, tuple))
+                and len(entry) == 2
+                and isinstance(entry[0], str)
+                and _is_score(entry[1])
+            ):
                 raise BadCheckpoint(
-                    f"The tokenizer has the token {str(entry)[:40]!r}, but a text and its score were expected; fetch the model again."
+                    f"The tokenizer has the token {str(entry)[:40]!r}, but a text and its score were "
+                    "expected; fetch the model again."
                 )
         _check_texts(entry[0] for entry in vocab)
         unknown = model.get("unk_id")
         if unknown is not None and not (type(unknown) is int and 0 <= unknown < len(vocab)):
-            raise BadCheckpoint(f"The tokenizer's unknown token is {str(unknown)[:40]} of {len(vocab)}; fetch the model again.")
+            raise BadCheckpoint(
+                f"The tokenizer's unknown token is {str(unknown)[:40]} of {len(vocab)}; fetch the model "
+                "again."
+            )
     for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name) is not None:
             _check_text(model[name], "a token")
@@ -105,13 +164,20 @@ def _check_texts(texts: Iterable[str]) -> None:
 
 def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
-        raise BadCheckpoint(f"The tokenizer has {what} that is no text but {str(text)[:40]!r}; fetch the model again.")
+        raise BadCheckpoint(
+            f"The tokenizer has {what} that is no text but {str(text)[:40]!r}; fetch the model again."
+        )
     if len(text) > _MOST_TEXT:
-        raise BadCheckpoint(f"The tokenizer has {what} of {len(text)} characters, but at most {_MOST_TEXT} are possible; fetch it again.")
+        raise BadCheckpoint(
+            f"The tokenizer has {what} of {len(text)} characters, but at most {_MOST_TEXT} are possible; "
+            "fetch it again."
+        )
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadCheckpoint(f"The tokenizer has {what} that is no valid Unicode; fetch the model again.") from None
+        raise BadCheckpoint(
+            f"The tokenizer has {what} that is no valid Unicode; fetch the model again."
+        ) from None
 
 
 def _steps(part: Any, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -123,11 +189,15 @@ def _steps(part: Any, kinds: frozenset[str]) -> Iterator[dict[str, Any]]:
             continue
         count += 1
         if count > _MOST_STEPS or depth > _MOST_DEPTH:
-            raise BadCheckpoint("The tokenizer changes text in more steps than any known one; fetch the model again.")
+            raise BadCheckpoint(
+                "The tokenizer changes text in more steps than any known one; fetch the model again."
+            )
         if not isinstance(step, dict) or not isinstance(step.get("type"), str):
             raise BadCheckpoint("The tokenizer has a step without a kind; fetch the model again.")
         if step["type"] not in kinds:
-            raise UnsupportedModel(f"The tokenizer changes text by {step['type'][:40]!r}, which is not supported.")
+            raise UnsupportedModel(
+                f"The tokenizer changes text by {step['type'][:40]!r}, which is not supported."
+            )
         if step["type"] == "Sequence":
             inner = step.get("normalizers", step.get("pretokenizers"))
             if not isinstance(inner, list):
@@ -144,14 +214,21 @@ def _check_step(step: Mapping[str, Any]) -> None:
         return
     for name, value in step.items():
         if name == "pattern":
-            kind, text = next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", None)
+            kind, text = (
+                next(iter(value.items())) if isinstance(value, dict) and len(value) == 1 else ("", None)
+            )
             if kind not in ("String", "Regex"):
-                raise BadCheckpoint("The tokenizer cuts text at a pattern of an unknown kind; fetch the model again.")
+                raise BadCheckpoint(
+                    "The tokenizer cuts text at a pattern of an unknown kind; fetch the model again."
+                )
             _check_text(text, "a pattern")
         elif isinstance(value, str):
             _check_text(value, "a step's text")
         elif value is not None and not isinstance(value, (bool, int)):
-            raise BadCheckpoint(f"The tokenizer's step {step['type']} has a {name[:40]!r} of an unknown form; fetch the model again.")
+            raise BadCheckpoint(
+                f"The tokenizer's step {step['type']} has a {name[:40]!r} of an unknown form; fetch the "
+                "model again."
+            )
 
 
 def _growth(step: Mapping[str, Any]) -> int:
@@ -167,13 +244,21 @@ def _is_doubtful(step: Mapping[str, Any]) -> bool:
     if pattern is None:
         return False
     grows = step["type"] == "Replace" and len(str(step.get("content", ""))) > 1
-    return grows or ("Regex" in pattern and pattern["Regex"] not in _OWN_EXPRESSIONS) or pattern.get("String") == ""
+    return (
+        grows
+        or ("Regex" in pattern and pattern["Regex"] not in _OWN_EXPRESSIONS)
+        or pattern.get("String") == ""
+    )
 
 
 def _check_table(table: object) -> None:
-    """`table` is what the library takes, base64 of the table that `Charsmap` describes; it follows every offset without looking."""
+    """`table` is what the library takes, base64 of the table that `Charsmap` describes; it follows every
+    offset without looking.
+    """
     try:
         data = b"" if table is None else base64.b64decode(str(table), validate=True)
     except (binascii.Error, ValueError):
-        raise BadCheckpoint("The tokenizer's table of character replacements is not base64; fetch the model again.") from None
+        raise BadCheckpoint(
+            "The tokenizer's table of character replacements is not base64; fetch the model again."
+        ) from None
     Charsmap(data).check()

@@ -1,9 +1,10 @@
-"""A trial of a tokenizer's normaliser and pre-tokeniser in a process of its own, on texts that are hard for their own expressions.
+"""A trial of a tokenizer's normaliser and pre-tokeniser in a process of its own, on texts that are hard for
+their own expressions.
 
-The library searches by backtracking: an expression such as `(a+)+$` takes time that grows exponentially, and the library panics
-when it gives up. Nobody can tell that from an expression in general, so it is tried: runs and repetitions of what the expression
-itself is made of, with and without something behind that makes it fail. A process of its own can be ended, and bounded in time
-and memory.
+The library searches by backtracking: an expression such as `(a+)+$` takes time that grows exponentially, and
+the library panics when it gives up. Nobody can tell that from an expression in general, so it is tried: runs
+and repetitions of what the expression itself is made of, with and without something behind that makes it
+fail. A process of its own can be ended, and bounded in time and memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _BOOT = (
     "from engine.text.tokenizer.definition_trial import main; sys.exit(main())"
 )
 _CPU_SECONDS, _WALL_SECONDS = 20, 90
-"""Of the published expressions the slowest takes 3 seconds, most a tenth of one; a hostile one takes years."""
+"""Of the published expressions the slowest takes 3 seconds, most a tenth of one; a hostile one takes
+years.
+"""
 _MEMORY = 2 << 30
 _FAMILIAR = (
     "a", "A", "0", " ", "\n", "\t", "\r", "!", "'", "-", "_", "é", "漢", "\u0301", "ʰ", "\u3000", "😀",
@@ -46,7 +49,9 @@ _passed: set[str] = set()
 
 
 def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str, Any]]) -> None:
-    """Raises `BadCheckpoint` when a trial of `doubtful`, steps of this definition, fails. What has passed once is not tried again.
+    """Raises `BadCheckpoint` when a trial of `doubtful`, steps of this definition, fails.
+
+    What has passed once is not tried again.
 
     Where no other process can be started, nothing is tried.
     """
@@ -62,8 +67,9 @@ def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _BOOT], input=lines, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            encoding="utf-8", timeout=_WALL_SECONDS, creationflags=flags, check=False,
+            [sys.executable, "-I", "-c", _BOOT], input=lines, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, encoding="utf-8", timeout=_WALL_SECONDS,
+            creationflags=flags, check=False,
         )  # fmt: skip
         answer = done.stdout.strip()
     except subprocess.TimeoutExpired:
@@ -73,7 +79,9 @@ def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str
         return
     if answer != "ok":
         what = ", ".join(_shown(step) for step in doubtful)
-        raise BadCheckpoint(f"The tokenizer cuts or replaces text by {what}, which {answer or _HANGS}; fetch the model again.")
+        raise BadCheckpoint(
+            f"The tokenizer cuts or replaces text by {what}, which {answer or _HANGS}; fetch the model again."
+        )
     _passed.add(key)
 
 
@@ -87,7 +95,9 @@ def _shown(step: Mapping[str, Any]) -> str:
 
 
 def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What texts for the trial are made of: each character, each code and each run of letters that stands in a pattern."""
+    """What texts for the trial are made of: each character, each code and each run of letters that stands
+    in a pattern.
+    """
     found: dict[str, None] = {}
     for step in doubtful:
         for kind, text in step["pattern"].items():
@@ -95,7 +105,11 @@ def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
                 found[text[:_LONG_RUN]] = None
                 continue
             codes = re.findall(r"\\x\{([0-9A-Fa-f]{1,5})\}|\\[xu]([0-9A-Fa-f]{2,4})", text)
-            found.update(dict.fromkeys(chr(code) for pair in codes if not 0xD800 <= (code := int("".join(pair), 16)) < 0xE000))
+            found.update(
+                dict.fromkeys(
+                    chr(code) for pair in codes if not 0xD800 <= (code := int("".join(pair), 16)) < 0xE000
+                )
+            )
             found.update(dict.fromkeys(re.findall(r"\\([^\w\s])", text)))
             plain = re.sub(r"\\.|\(\?[a-z<=!:]*|[{][0-9, ]*[}]", "\0", text)
             found.update(dict.fromkeys(re.findall(r"[^\0\[\](){}|*+?.^$\\]+", plain)))
@@ -104,8 +118,8 @@ def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _texts(own: Sequence[str]) -> Iterator[str]:
-    """Texts of these units, which are the definition's own, and of familiar ones. What makes an expression fail is followed by what it
-    asks for: a search for that alone would else spare it the trouble.
+    """Texts of these units, which are the definition's own, and of familiar ones. What makes an expression
+    fail is followed by what it asks for: a search for that alone would else spare it the trouble.
     """
     units = list(dict.fromkeys([*own, *_FAMILIAR]))
     wanted = "".join(own)
@@ -143,7 +157,9 @@ def _tried(parts: Mapping[str, Any], units: Sequence[str]) -> str:
     from engine.text.tokenizer.definition import tokenizer_json
 
     try:
-        library = Tokenizer.from_str(json.dumps(tokenizer_json({"type": "BPE", "vocab": {}, "merges": []}, **parts)))
+        library = Tokenizer.from_str(
+            json.dumps(tokenizer_json({"type": "BPE", "vocab": {}, "merges": []}, **parts))
+        )
     except Exception:  # noqa: BLE001 - the library raises nothing more precise
         return _UNREADABLE
     for text in _texts(units):
@@ -164,8 +180,13 @@ def _bound() -> None:
         return
     import resource
 
-    for kind, most in ((resource.RLIMIT_CPU, _CPU_SECONDS), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, _MEMORY)):
-        if kind == resource.RLIMIT_AS and sys.platform == "darwin":  # whose address spaces have gigabytes in them from the beginning
+    for kind, most in (
+        (resource.RLIMIT_CPU, _CPU_SECONDS),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, _MEMORY),
+    ):
+        # whose address spaces have gigabytes in them from the beginning
+        if kind == resource.RLIMIT_AS and sys.platform == "darwin":
             continue
         _, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -25,21 +25,29 @@ class _State:
 class Detokenizer:
     """Turns token ids into text as they come.
 
-    The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`, but for a model that writes in channels, whose
-    headers become thinking tags unless control tokens are shown. `prompt_ids` are what stands before: when
-    there are any, the text goes on from them, so a leading space is kept and a character begun there is completed.
+    The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`, but for a model that writes
+    in channels, whose headers become thinking tags unless control tokens are shown. `prompt_ids` are what
+    stands before: when there are any, the text goes on from them, so a leading space is kept and a character
+    begun there is completed.
 
-    With token healing `healed_prefix` are the bytes of the token that was taken off the prompt's end (`prompt_ids` is
-    without it). They were shown already, so the first token added, whose bytes begin with them, gives only what goes
-    beyond them. A first token that begins otherwise raises ValueError.
+    With token healing `healed_prefix` are the bytes of the token that was taken off the prompt's end
+    (`prompt_ids` is without it). They were shown already, so the first token added, whose bytes begin with
+    them, gives only what goes beyond them. A first token that begins otherwise raises ValueError.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, skip_special: bool = True, prompt_ids: Sequence[int] = (), healed_prefix: bytes = b""
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special: bool = True,
+        prompt_ids: Sequence[int] = (),
+        healed_prefix: bytes = b"",
     ) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.silent_ids if skip_special else frozenset[int]()
-        self._channels = Channels(tokenizer.channels) if skip_special and tokenizer.channels is not None else None
+        self._channels = (
+            Channels(tokenizer.channels) if skip_special and tokenizer.channels is not None else None
+        )
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
         self._repeated = b""
         self._held = b""  # of a character that is not complete yet
@@ -58,7 +66,9 @@ class Detokenizer:
         data = self._tokenizer.token_bytes(id)
         if self._repeated:
             if not data.startswith(self._repeated):
-                raise ValueError(f"Token {id} ({data!r}) does not begin with the healed bytes {self._repeated!r}.")
+                raise ValueError(
+                    f"Token {id} ({data!r}) does not begin with the healed bytes {self._repeated!r}."
+                )
             data, self._repeated = data[len(self._repeated) :], b""
         elif id in self._skipped:
             return self._channels.control(id) if self._channels is not None else ""
@@ -85,7 +95,12 @@ class Detokenizer:
 
     def snapshot(self) -> object:
         """The state as it is, for `restore`; immutable, and cheap to keep."""
-        return _State(self._held, self._at_start, self._repeated, self._channels.snapshot() if self._channels is not None else None)
+        return _State(
+            self._held,
+            self._at_start,
+            self._repeated,
+            self._channels.snapshot() if self._channels is not None else None,
+        )
 
     def restore(self, snapshot: object) -> None:
         """Go back to a `snapshot` of this detokenizer."""

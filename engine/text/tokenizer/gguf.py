@@ -1,7 +1,8 @@
-"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama", "gemma4") and unigram ("t5").
+"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama", "gemma4") and unigram
+("t5").
 
-Keys and token types: the GGUF specification, section "Tokenizer". A file names its merges only for BPE that was trained
-so; for "llama" they follow from the scores.
+Keys and token types: the GGUF specification, section "Tokenizer". A file names its merges only for BPE that
+was trained so; for "llama" they follow from the scores.
 """
 
 from __future__ import annotations
@@ -54,22 +55,26 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     tokens, types = _tokens(metadata)
     charsmap = b""
     if kind in ("llama", "t5"):
-        definition, add_bos = sentencepiece_json(_pieces(metadata, tokens, types, kind == "t5")), kind == "llama"
+        definition, add_bos = (
+            sentencepiece_json(_pieces(metadata, tokens, types, kind == "t5")),
+            kind == "llama",
+        )
         charsmap = _charsmap(metadata) if kind == "t5" else b""
     elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
         definition, add_bos = _spaced(metadata, tokens, types), kind == "gemma4"
     else:
         definition, add_bos = _byte_level(metadata, tokens, types)
     bos, eos, special, stops = _roles(metadata, kind, tokens, types)
-    # Early files of Gemma 4 deny that a text begins with BOS; the model was trained with it, and llama.cpp overrides them too.
+    # Early files of Gemma 4 deny that a text begins with BOS; the model was trained with it, and llama.cpp
+    # overrides them too.
     add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
     before, after = stripping(metadata, special.values())
     return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after)
 
 
 def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[int, ...]]:
-    """`special` and `stop_ids` of `facts_from_gguf(metadata)` in a quarter of the time: merges and scores are not
-    read. Raises the same for the rest.
+    """`special` and `stop_ids` of `facts_from_gguf(metadata)` in a quarter of the time: merges and scores are
+    not read. Raises the same for the rest.
     """
     with expected_form():
         kind = _kind(metadata)
@@ -84,7 +89,8 @@ def _kind(metadata: Mapping[str, Any]) -> str:
     if kind not in ("gpt2", "llama", "t5", "gemma4"):
         found = "names no tokenizer" if kind is None else f"has a tokenizer of kind {kind!r}"
         raise UnsupportedModel(
-            f"The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) and t5 (unigram) can be read."
+            f"The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) and t5 "
+            "(unigram) can be read."
         )
     return str(kind)
 
@@ -94,7 +100,10 @@ def _roles(
 ) -> tuple[int | None, int | None, dict[int, str], tuple[int, ...]]:
     """BOS, EOS, the control tokens, and the ids that end a turn."""
     default = _DEFAULT_IDS.get(kind, (None, None))
-    bos, eos = _token_id(metadata, "bos", len(tokens), default[0]), _token_id(metadata, "eos", len(tokens), default[1])
+    bos, eos = (
+        _token_id(metadata, "bos", len(tokens), default[0]),
+        _token_id(metadata, "eos", len(tokens), default[1]),
+    )
     ends = [_token_id(metadata, name, len(tokens)) for name in _ENDS]
     special = _special(tokens, types, unique([bos, eos, *ends]))
     return bos, eos, special, unique([eos, *ends, *end_of_turn_ids(special, gguf_template(metadata))])
@@ -104,21 +113,30 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     """Texts and types of all tokens; every token is normal when the file has no types."""
     tokens = metadata.get(_KEY + "tokens")
     if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
-        raise BadCheckpoint("The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; fetch it again.")
+        raise BadCheckpoint(
+            "The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; fetch it "
+            "again."
+        )
     types = metadata.get(_KEY + "token_type")
     if types is None or len(types) == 0:
         return tokens, [NORMAL] * len(tokens)
     if len(types) != len(tokens):
-        raise BadCheckpoint(f"The file has {len(tokens)} tokens but {len(types)} token types; fetch it again.")
+        raise BadCheckpoint(
+            f"The file has {len(tokens)} tokens but {len(types)} token types; fetch it again."
+        )
     return tokens, [int(kind) for kind in types]
 
 
 def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int | None = None) -> int | None:
-    value = metadata.get(f"{_KEY}{name}_token_id", default if default is not None and default < count else None)
+    value = metadata.get(
+        f"{_KEY}{name}_token_id", default if default is not None and default < count else None
+    )
     if value is None or value in _NO_TOKEN:
         return None
     if not isinstance(value, int) or not 0 <= value < count:
-        raise BadCheckpoint(f"tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; fetch it again.")
+        raise BadCheckpoint(
+            f"tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; fetch it again."
+        )
     return value
 
 
@@ -130,7 +148,9 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
         if kind == NORMAL and not text.startswith(CONTROL_BEGINNINGS):  # nearly all
             continue
         flagged = kind in (UNKNOWN, CONTROL) or (kind in (NORMAL, USER_DEFINED) and i in ends)
-        named = kind != BYTE and (is_control_by_name(text, tags) or (kind != NORMAL and looks_like_control(text, tags)))
+        named = kind != BYTE and (
+            is_control_by_name(text, tags) or (kind != NORMAL and looks_like_control(text, tags))
+        )
         if flagged or named:
             special.setdefault(text, i)
     return {i: text for text, i in special.items() if text}
@@ -139,21 +159,35 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
 def stripping(metadata: Mapping[str, Any], special: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
     """The control tokens before and after which white space is dropped, which a GGUF file does not say.
 
-    The rules of `llama-vocab.cpp` ("Handle per token attributes"), by the names of tokenizer, architecture and model; they are
-    the flags "lstrip" and "rstrip" of these models' tokenizer.json. Phi 3's is wider here: newer files of Phi 3.5 name the
-    model "Phi 3.5 ...", which that rule misses, and their tokenizer is the same.
+    The rules of `llama-vocab.cpp` ("Handle per token attributes"), by the names of tokenizer, architecture
+    and model; they are the flags "lstrip" and "rstrip" of these models' tokenizer.json. Phi 3's is wider
+    here: newer files of Phi 3.5 name the model "Phi 3.5 ...", which that rule misses, and their tokenizer is
+    the same.
     """
-    pre, architecture, name = (str(metadata.get(key, "")).lower() for key in (_KEY + "pre", "general.architecture", "general.name"))
-    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or architecture in ("nomic-bert-moe", "jina-bert-v3"):
+    pre, architecture, name = (
+        str(metadata.get(key, "")).lower() for key in (_KEY + "pre", "general.architecture", "general.name")
+    )
+    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or architecture in (
+        "nomic-bert-moe",
+        "jina-bert-v3",
+    ):
         return frozenset({"<mask>"}), frozenset()
-    if "phi-3" in name or "phi3" in name or (architecture == "phi3" and metadata.get(_KEY + "model") == "llama"):
+    if (
+        "phi-3" in name
+        or "phi3" in name
+        or (architecture == "phi3" and metadata.get(_KEY + "model") == "llama")
+    ):
         return frozenset(), frozenset(special) - {"<unk>", "<s>", "<|endoftext|>"}
     return (frozenset({"[MASK]"}) if "modern-bert" in name else frozenset()), frozenset()
 
 
-def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> tuple[dict[str, Any], bool]:
+def _byte_level(
+    metadata: Mapping[str, Any], tokens: list[str], types: list[int]
+) -> tuple[dict[str, Any], bool]:
     rule = _rule(metadata)
-    return _merged(metadata, tokens, types, byte_level_parts(rule.to_json(), rule.nfc), ignore_merges=rule.ignore_merges), rule.add_bos
+    return _merged(
+        metadata, tokens, types, byte_level_parts(rule.to_json(), rule.nfc), ignore_merges=rule.ignore_merges
+    ), rule.add_bos
 
 
 def _rule(metadata: Mapping[str, Any]) -> Pretokenizer:
@@ -161,7 +195,10 @@ def _rule(metadata: Mapping[str, Any]) -> Pretokenizer:
     rule = PRETOKENIZERS.get(name)
     if rule is None:
         known = ", ".join(sorted((*PRETOKENIZERS, *_SPACED)))
-        raise UnsupportedModel(f"The tokenizer cuts text by the rule {name!r} (tokenizer.ggml.pre), but only these are known: {known}.")
+        raise UnsupportedModel(
+            f"The tokenizer cuts text by the rule {name!r} (tokenizer.ggml.pre), but only these are known: "
+            f"{known}."
+        )
     return rule
 
 
@@ -169,10 +206,20 @@ def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) ->
     """BPE over SentencePiece's pieces, with the merges listed; lines are cut apart (Gemma 4)."""
     parts = {
         "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[^\n]+|[\n]+"}, "behavior": "Isolated", "invert": False},
-        "decoder": {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
-        ]},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": r"[^\n]+|[\n]+"},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        },
     }
     unknown = next((text for text, kind in zip(tokens, types, strict=True) if kind == UNKNOWN and text), None)
     return _merged(metadata, tokens, types, parts, unk_token=unknown, fuse_unk=True, byte_fallback=True)
@@ -184,27 +231,41 @@ def _merged(
     """BPE with the file's own merges. User-defined tokens are found in any text before it is cut."""
     merges = metadata.get(_KEY + "merges")
     if not isinstance(merges, list):
-        raise BadCheckpoint("The file has no list of merges (tokenizer.ggml.merges), which BPE needs; fetch it again.")
+        raise BadCheckpoint(
+            "The file has no list of merges (tokenizer.ggml.merges), which BPE needs; fetch it again."
+        )
     names = own_names(tokens)
     vocab = {name: i for i, name in enumerate(names)}
     pairs = []
     for merge in merges:
         if not isinstance(merge, str):
-            raise BadCheckpoint("The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the file again.")
+            raise BadCheckpoint(
+                "The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the "
+                "file again."
+            )
         space = merge.find(" ", 1)  # the first piece may be a space itself
         left, right = merge[:space], merge[space + 1 :]
         if space > 0 and left in vocab and right in vocab and left + right in vocab:
             pairs.append((left, right))
-    added = [added_token(i, text) for i, text in enumerate(tokens) if types[i] == USER_DEFINED and names[i] == text]
+    added = [
+        added_token(i, text) for i, text in enumerate(tokens) if types[i] == USER_DEFINED and names[i] == text
+    ]
     return tokenizer_json({"type": "BPE", "vocab": vocab, "merges": pairs, **options}, added, **parts)
 
 
 def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], unigram: bool) -> Pieces:
     scores = metadata.get(_KEY + "scores")
     if scores is None or isinstance(scores, (str, int, float)) or len(scores) != len(tokens):
-        raise BadCheckpoint(f"The file has {len(tokens)} tokens but not as many scores (tokenizer.ggml.scores); fetch it again.")
+        raise BadCheckpoint(
+            f"The file has {len(tokens)} tokens but not as many scores (tokenizer.ggml.scores); fetch it "
+            "again."
+        )
     return Pieces(
-        tokens, [float(score) for score in scores], types, unigram, BYTE in types,
+        tokens,
+        [float(score) for score in scores],
+        types,
+        unigram,
+        BYTE in types,
         prefix_space=bool(metadata.get(_KEY + "add_space_prefix", not unigram)),
         merge_spaces=unigram and bool(metadata.get(_KEY + "remove_extra_whitespaces", False)),
     )
@@ -216,4 +277,6 @@ def _charsmap(metadata: Mapping[str, Any]) -> bytes:
     try:
         return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)
     except (TypeError, ValueError) as error:
-        raise BadCheckpoint("tokenizer.ggml.precompiled_charsmap is no list of bytes; fetch the file again.") from error
+        raise BadCheckpoint(
+            "tokenizer.ggml.precompiled_charsmap is no list of bytes; fetch the file again."
+        ) from error

@@ -1,4 +1,6 @@
-"""Tokens by their bytes: which ones begin with given bytes (token healing), and which one is exactly a text."""
+"""Tokens by their bytes: which ones begin with given bytes (token healing), and which one is exactly a
+text.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ class _Index:
     """All tokens that are no control tokens and add anything to a text, in the order of their bytes."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        pairs = [(tokenizer.token_bytes(id), id) for id in range(tokenizer.vocab_size) if id not in tokenizer.special_ids]
+        pairs = [
+            (tokenizer.token_bytes(id), id)
+            for id in range(tokenizer.vocab_size)
+            if id not in tokenizer.special_ids
+        ]
         self.pairs: Sequence[tuple[bytes, int]] = sorted(pair for pair in pairs if pair[0])
 
 
@@ -24,10 +30,12 @@ _indexes: WeakKeyDictionary[Tokenizer, _Index] = WeakKeyDictionary()
 
 
 class TokenPrefixes:
-    """The tokens of one vocabulary by their bytes. Cheap to make: the index is built once for each tokenizer, when first used.
+    """The tokens of one vocabulary by their bytes.
 
-    What counts is `Tokenizer.token_bytes`: SentencePiece's "▁the" begins with a space, also where it stands first in a
-    text and its space is not shown. Control tokens and tokens without bytes are left out.
+    Cheap to make: the index is built once for each tokenizer, when first used.
+
+    What counts is `Tokenizer.token_bytes`: SentencePiece's "▁the" begins with a space, also where it stands
+    first in a text and its space is not shown. Control tokens and tokens without bytes are left out.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -37,12 +45,15 @@ class TokenPrefixes:
         """(n,) int64, ascending: the tokens whose bytes begin with `prefix`."""
         pairs, size = self._pairs(), len(prefix)
         low = bisect_left(pairs, (prefix, -1))
-        # Those with the prefix stand together from `low` on, and before everything whose beginning is greater.
+        # Those with the prefix stand together from `low` on, and before everything whose beginning is
+        # greater.
         high = bisect_left(pairs, True, low, key=lambda pair: pair[0][:size] > prefix)
         return np.sort(np.array([id for _, id in pairs[low:high]], dtype=np.int64))
 
     def exactly(self, data: bytes) -> tuple[int, ...]:
-        """The tokens whose bytes are `data`, ascending; a vocabulary can have several (a letter's own and its byte's)."""
+        """The tokens whose bytes are `data`, ascending; a vocabulary can have several (a letter's own and
+        its byte's).
+        """
         pairs = self._pairs()
         low = bisect_left(pairs, (data, -1))
         high = bisect_left(pairs, (data + b"\0", -1), low)

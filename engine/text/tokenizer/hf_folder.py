@@ -1,7 +1,8 @@
-"""The tokenizer of a Hugging Face folder, from whichever of its files there is, and what the configuration files add.
+"""The tokenizer of a Hugging Face folder, from whichever of its files there is, and what the configuration
+files add.
 
-tokenizer.json comes first; without it `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json, vocab.json with
-merges.txt, or a `*.tiktoken` file.
+tokenizer.json comes first; without it `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json,
+vocab.json with merges.txt, or a `*.tiktoken` file.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, e
 from engine.text.tokenizer.rank_files import is_tiktoken, merges_json, read_bytes, tekken_json, tiktoken_json
 from engine.text.tokenizer.sentencepiece import Pieces, sentencepiece_json
 from engine.text.tokenizer.sentencepiece_proto import parse_sentencepiece
-from engine.text.tokenizer.vocabulary import TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
+from engine.text.tokenizer.vocabulary import (
+    TokenizerFacts,
+    end_of_turn_ids,
+    has_tags,
+    looks_like_control,
+    unique,
+)
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A definition, and what its file says of roles: texts by name, control tokens, and whether a text begins with BOS."""
+    """A definition, and what its file says of roles: texts by name, control tokens, and whether a text
+    begins with BOS.
+    """
 
     definition: dict[str, Any]
     named: Mapping[str, str]
@@ -66,7 +75,11 @@ def _find(folder: Path) -> _Found:
         return _Found(_checked(read_json(folder / "tokenizer.json")), {}, {})
     model = folder / "tokenizer.model"
     if model.is_file():
-        return _ranks(tiktoken_json(model, folder), folder) if is_tiktoken(model) else _sentencepiece(folder, model)
+        return (
+            _ranks(tiktoken_json(model, folder), folder)
+            if is_tiktoken(model)
+            else _sentencepiece(folder, model)
+        )
     if (folder / "tekken.json").is_file():
         definition = tekken_json(folder / "tekken.json")
         special = {entry["id"]: entry["content"] for entry in definition["added_tokens"]}
@@ -77,7 +90,10 @@ def _find(folder: Path) -> _Found:
     if lists:
         return _ranks(tiktoken_json(lists[0], folder), folder)
     others = "tokenizer.model, tekken.json, vocab.json with merges.txt"
-    raise ModelNotFound(f"{folder.name} has no tokenizer.json (nor {others}); choose a folder that has one beside the weights.")
+    raise ModelNotFound(
+        f"{folder.name} has no tokenizer.json (nor {others}); choose a folder that has one beside the "
+        "weights."
+    )
 
 
 def _checked(definition: dict[str, Any]) -> dict[str, Any]:
@@ -85,13 +101,19 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
     model = definition.get("model")
     if not isinstance(model, dict) or not model.get("vocab"):
         raise BadCheckpoint("tokenizer.json has no vocabulary; fetch the file again.")
-    kind = model.get("type") or ("Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else "WordLevel")
+    kind = model.get("type") or (
+        "Unigram" if isinstance(model["vocab"], list) else "BPE" if "merges" in model else "WordLevel"
+    )
     if kind not in ("BPE", "Unigram"):
-        raise UnsupportedModel(f"tokenizer.json is of kind {kind}, but only BPE and Unigram tokenizers are supported.")
+        raise UnsupportedModel(
+            f"tokenizer.json is of kind {kind}, but only BPE and Unigram tokenizers are supported."
+        )
     expected = list if kind == "Unigram" else dict
     added = definition.get("added_tokens") or []
     if not isinstance(model["vocab"], expected) or not all(_is_entry(entry) for entry in added):
-        raise BadCheckpoint("tokenizer.json has a vocabulary or added tokens of an unknown form; fetch the file again.")
+        raise BadCheckpoint(
+            "tokenizer.json has a vocabulary or added tokens of an unknown form; fetch the file again."
+        )
     definition["model"] = {**model, "type": kind}
     definition["added_tokens"] = added
     return definition
@@ -105,7 +127,9 @@ def _ranks(definition: dict[str, Any], folder: Path) -> _Found:
     special = {entry["id"]: entry["content"] for entry in definition["added_tokens"]}
     begin = "<|begin_of_text|>" if "<|begin_of_text|>" in special.values() else None
     named = {"bos_token": begin, "eos_token": "<|end_of_text|>"} if begin else {"eos_token": "<|endoftext|>"}
-    return _Found(definition, {name: text for name, text in named.items() if text}, special, add_bos=begin is not None)
+    return _Found(
+        definition, {name: text for name, text in named.items() if text}, special, add_bos=begin is not None
+    )
 
 
 def _by_name(vocab: Mapping[str, Any]) -> dict[str, str]:
@@ -117,21 +141,44 @@ def _by_name(vocab: Mapping[str, Any]) -> dict[str, str]:
 def _sentencepiece(folder: Path, path: Path) -> _Found:
     model = parse_sentencepiece(read_bytes(path))
     once = read_json(folder / "tokenizer_config.json").get("legacy") is False
-    definition = sentencepiece_json(Pieces(
-        model.texts, model.scores, model.types, model.unigram, model.byte_fallback, model.prefix_space, once, model.merge_spaces,
-        model.escape_spaces,
-    ))
+    definition = sentencepiece_json(
+        Pieces(
+            model.texts,
+            model.scores,
+            model.types,
+            model.unigram,
+            model.byte_fallback,
+            model.prefix_space,
+            once,
+            model.merge_spaces,
+            model.escape_spaces,
+        )
+    )
     roles = {"bos_token": model.bos_id, "eos_token": model.eos_id, "unk_token": model.unk_id}
     named = {name: model.texts[i] for name, i in roles.items() if 0 <= i < len(model.texts)}
-    special = {i: text for i, (text, kind) in enumerate(zip(model.texts, model.types, strict=True)) if kind in (2, 3) and text}
+    special = {
+        i: text
+        for i, (text, kind) in enumerate(zip(model.texts, model.types, strict=True))
+        if kind in (2, 3) and text
+    }
     return _Found(definition, named, special, add_bos="bos_token" in named, charsmap=model.charsmap)
 
 
 def _add_configured(folder: Path, definition: dict[str, Any]) -> None:
-    """Add the tokens that tokenizer_config.json and added_tokens.json name beyond those of the tokenizer's file."""
+    """Add the tokens that tokenizer_config.json and added_tokens.json name beyond those of the tokenizer's
+    file.
+    """
     config = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder")
-    entries = [{**entry, "id": int(i)} for i, entry in (config or {}).items() if isinstance(entry, dict) and str(i).isdigit()]
-    entries += [added_token(i, text) for text, i in read_json(folder / "added_tokens.json").items() if isinstance(i, int)]
+    entries = [
+        {**entry, "id": int(i)}
+        for i, entry in (config or {}).items()
+        if isinstance(entry, dict) and str(i).isdigit()
+    ]
+    entries += [
+        added_token(i, text)
+        for text, i in read_json(folder / "added_tokens.json").items()
+        if isinstance(i, int)
+    ]
     have = {entry["id"]: entry for entry in definition["added_tokens"]}
     texts = {entry["content"] for entry in definition["added_tokens"]}
     vocab = definition["model"]["vocab"]
@@ -140,15 +187,23 @@ def _add_configured(folder: Path, definition: dict[str, Any]) -> None:
         if entry["id"] in have or text in texts or not text:
             continue
         i = vocab.get(text, entry["id"]) if isinstance(vocab, dict) else entry["id"]
-        have[i] = {**added_token(i, text), **{name: bool(value) for name, value in entry.items() if name not in ("id", "content")}}
+        have[i] = {
+            **added_token(i, text),
+            **{name: bool(value) for name, value in entry.items() if name not in ("id", "content")},
+        }
         texts.add(text)
     definition["added_tokens"] = [have[i] for i in sorted(have)]
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """{"bos_token": text, "eos_token": text ...} of special_tokens_map.json and tokenizer_config.json; the latter wins."""
+    """{"bos_token": text, "eos_token": text ...} of special_tokens_map.json and tokenizer_config.json; the
+    latter wins.
+    """
     named: dict[str, str] = {}
-    for source in (read_json(folder / "special_tokens_map.json"), read_json(folder / "tokenizer_config.json")):
+    for source in (
+        read_json(folder / "special_tokens_map.json"),
+        read_json(folder / "tokenizer_config.json"),
+    ):
         for name in _NAMED:
             text = _text(source.get(name))
             if text:
@@ -169,12 +224,21 @@ def _ids(definition: Mapping[str, Any]) -> dict[str, int]:
     return ids
 
 
-def _special(folder: Path, definition: dict[str, Any], ids: Mapping[str, int], named: Mapping[str, str]) -> dict[int, str]:
+def _special(
+    folder: Path, definition: dict[str, Any], ids: Mapping[str, int], named: Mapping[str, str]
+) -> dict[int, str]:
     """{id: text} of the control tokens: flagged so in either file, given a role, or looking like one."""
     config = read_json(folder / "tokenizer_config.json")
-    entries = [*definition["added_tokens"], *filter(_named_entry, (config.get("added_tokens_decoder") or {}).values())]
+    entries = [
+        *definition["added_tokens"],
+        *filter(_named_entry, (config.get("added_tokens_decoder") or {}).values()),
+    ]
     tags = has_tags(ids)
-    texts = [entry["content"] for entry in entries if entry.get("special") or looks_like_control(entry["content"], tags)]
+    texts = [
+        entry["content"]
+        for entry in entries
+        if entry.get("special") or looks_like_control(entry["content"], tags)
+    ]
     extra = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
     texts += [text for text in map(_text, extra.values() if isinstance(extra, dict) else extra) if text]
     return {ids[text]: text for text in [*texts, *named.values()] if text in ids and text}
@@ -199,10 +263,16 @@ def _first_added(processor: Any) -> str | None:
 
 
 def _generation_ends(folder: Path) -> list[int]:
-    """`eos_token_id` (one or several) of generation_config.json, or else of config.json or its "text_config"."""
+    """`eos_token_id` (one or several) of generation_config.json, or else of config.json or its
+    "text_config".
+    """
     config = read_json(folder / "config.json")
     inner = config.get("text_config")
-    for source in (read_json(folder / "generation_config.json"), config, inner if isinstance(inner, dict) else {}):
+    for source in (
+        read_json(folder / "generation_config.json"),
+        config,
+        inner if isinstance(inner, dict) else {},
+    ):
         value = source.get("eos_token_id")
         if value is not None:
             return [i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)]

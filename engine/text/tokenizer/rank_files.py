@@ -1,7 +1,9 @@
-"""Byte-level BPE without a tokenizer.json: vocab.json with merges.txt, `tekken.json`, and tiktoken's lists of ranks.
+"""Byte-level BPE without a tokenizer.json: vocab.json with merges.txt, `tekken.json`, and tiktoken's lists of
+ranks.
 
-Sources: GPT-2's encoder.json and vocab.bpe, mistral-common (tekken.json), tiktoken's load.py (a base64 text and a rank a line).
-None of the three but tekken.json says how text is cut into words; that follows from the model's type.
+Sources: GPT-2's encoder.json and vocab.bpe, mistral-common (tekken.json), tiktoken's load.py (a base64 text
+and a rank a line). None of the three but tekken.json says how text is cut into words; that follows from the
+model's type.
 """
 
 from __future__ import annotations
@@ -25,17 +27,37 @@ SIZE_LIMIT = 64 << 20
 """Bytes of a file that are read; the largest known has 20 MB (tekken.json)."""
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s*")
 _RULES = (
-    (r"qwen3_5|qwen3_next|qwen35", "qwen35"), (r"qwen", "qwen2"), (r"starcoder|gpt_bigcode|smollm|codeshell|refact", "starcoder"),
-    (r"gpt_neox|gptneox|mpt|pythia", "mpt"), (r"olmo2|olmo3|dbrx", "dbrx"), (r"olmo", "olmo"), (r"cohere|command", "command-r"),
-    (r"chatglm|glm", "chatglm-bpe"), (r"kimi|moonshot", "kimi-k2"), (r"gpt_?oss|llama4", "gpt-4o"), (r"stablelm|arcade", "stablelm2"),
-    (r"llama|smollm3", "llama-bpe"), (r"granite", "starcoder"), (r"falcon", "falcon"), (r"gpt2|codegen|phi", "gpt-2"),
+    (r"qwen3_5|qwen3_next|qwen35", "qwen35"),
+    (r"qwen", "qwen2"),
+    (r"starcoder|gpt_bigcode|smollm|codeshell|refact", "starcoder"),
+    (r"gpt_neox|gptneox|mpt|pythia", "mpt"),
+    (r"olmo2|olmo3|dbrx", "dbrx"),
+    (r"olmo", "olmo"),
+    (r"cohere|command", "command-r"),
+    (r"chatglm|glm", "chatglm-bpe"),
+    (r"kimi|moonshot", "kimi-k2"),
+    (r"gpt_?oss|llama4", "gpt-4o"),
+    (r"stablelm|arcade", "stablelm2"),
+    (r"llama|smollm3", "llama-bpe"),
+    (r"granite", "starcoder"),
+    (r"falcon", "falcon"),
+    (r"gpt2|codegen|phi", "gpt-2"),
 )
 _BYTE_OF = byte_level_alphabet()
 _CHAR_OF = {byte: char for char, byte in _BYTE_OF.items()}
 _QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)))
 _LLAMA3 = (
-    "<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>",
-    "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>",
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|reserved_special_token_0|>",
+    "<|reserved_special_token_1|>",
+    "<|finetune_right_pad_id|>",
+    "<|step_id|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eom_id|>",
+    "<|eot_id|>",
+    "<|python_tag|>",
     *(f"<|reserved_special_token_{i}|>" for i in range(2, 247)),
 )
 
@@ -49,25 +71,45 @@ def merges_json(folder: Path) -> dict[str, Any]:
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     rule = _rule(folder, "vocab.json", "gpt-2")
     parts = byte_level_parts(rule.to_json(), rule.nfc)
-    if read_json(folder / "tokenizer_config.json").get("add_prefix_space") and rule.patterns == PRETOKENIZERS["gpt-2"].patterns:
-        parts["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-    return tokenizer_json({"type": "BPE", "vocab": vocab, "merges": pairs, "ignore_merges": rule.ignore_merges}, **parts)
+    if (
+        read_json(folder / "tokenizer_config.json").get("add_prefix_space")
+        and rule.patterns == PRETOKENIZERS["gpt-2"].patterns
+    ):
+        parts["pre_tokenizer"] = {
+            "type": "ByteLevel",
+            "add_prefix_space": True,
+            "trim_offsets": True,
+            "use_regex": True,
+        }
+    return tokenizer_json(
+        {"type": "BPE", "vocab": vocab, "merges": pairs, "ignore_merges": rule.ignore_merges}, **parts
+    )
 
 
 def tekken_json(path: Path) -> dict[str, Any]:
     """The definition from tekken.json; its control tokens come first."""
     data = read_json(path)
     config, entries = data.get("config"), data.get("vocab")
-    if not isinstance(config, dict) or not isinstance(entries, list) or not isinstance(config.get("pattern"), str):
+    if (
+        not isinstance(config, dict)
+        or not isinstance(entries, list)
+        or not isinstance(config.get("pattern"), str)
+    ):
         raise BadCheckpoint("tekken.json has no vocabulary or no pattern; fetch the file again.")
     try:
         count, size = int(config["default_num_special_tokens"]), int(config["default_vocab_size"])
         ranks = [base64.b64decode(entry["token_bytes"], validate=True) for entry in entries[: size - count]]
-        named = {int(entry["rank"]): str(entry["token_str"]) for entry in data.get("special_tokens") or _deprecated_specials()}
+        named = {
+            int(entry["rank"]): str(entry["token_str"])
+            for entry in data.get("special_tokens") or _deprecated_specials()
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadCheckpoint("tekken.json has a broken entry; fetch the file again.") from error
     if not 0 <= count < 1 << 16 or not 0 < size < MOST_IDS:
-        raise BadCheckpoint(f"tekken.json claims {size} tokens, {count} of them control tokens, which cannot be; fetch the file again.")
+        raise BadCheckpoint(
+            f"tekken.json claims {size} tokens, {count} of them control tokens, which cannot be; fetch the "
+            "file again."
+        )
     special = [named.get(i, f"<SPECIAL_{i}>") for i in range(count)]
     rule = replace(PRETOKENIZERS["tekken"], patterns=(config["pattern"],))
     return _ranked(dict(enumerate(ranks, count)), dict(enumerate(special)), rule)
@@ -83,10 +125,14 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
         try:
             ranks[int(rank)] = base64.b64decode(text, validate=True)
         except (ValueError, binascii.Error) as error:
-            raise BadCheckpoint(f"{path.name} has a line that is not a token and its rank; fetch the file again.") from error
+            raise BadCheckpoint(
+                f"{path.name} has a line that is not a token and its rank; fetch the file again."
+            ) from error
     if not ranks or not 0 <= min(ranks) <= max(ranks) < MOST_IDS:
         raise BadCheckpoint(f"{path.name} holds no tokens, or ranks that cannot be; fetch the file again.")
-    named = {"qwen": _QWEN, "llama": _LLAMA3}.get(str(read_json(folder / "config.json").get("model_type")), ())
+    named = {"qwen": _QWEN, "llama": _LLAMA3}.get(
+        str(read_json(folder / "config.json").get("model_type")), ()
+    )
     rule = replace(_rule(folder, path.name), ignore_merges=True)
     return _ranked(ranks, dict(enumerate(named, max(ranks) + 1)), rule)
 
@@ -119,8 +165,8 @@ def _rule(folder: Path, file: str, default: str | None = None) -> Pretokenizer:
             return PRETOKENIZERS[found]
     if default is None:
         raise UnsupportedModel(
-            f"{file} does not say how text is cut into words, and that is not known for a model of type {kind or 'unknown'!r}; "
-            "choose a folder with a tokenizer.json."
+            f"{file} does not say how text is cut into words, and that is not known for a model of type "
+            f"{kind or 'unknown'!r}; choose a folder with a tokenizer.json."
         )
     return PRETOKENIZERS[default]
 
@@ -130,13 +176,35 @@ def read_bytes(path: Path) -> bytes:
     if not path.is_file():
         raise BadCheckpoint(f"The folder has no {path.name}, which its tokenizer needs; download it too.")
     if path.stat().st_size > SIZE_LIMIT:
-        raise BadCheckpoint(f"{path.name} has {path.stat().st_size} bytes, but a tokenizer has at most {SIZE_LIMIT}; fetch it again.")
+        raise BadCheckpoint(
+            f"{path.name} has {path.stat().st_size} bytes, but a tokenizer has at most {SIZE_LIMIT}; fetch "
+            "it again."
+        )
     return path.read_bytes()
 
 
 def _deprecated_specials() -> Sequence[dict[str, Any]]:
     """What the first files, which do not list them, mean."""
-    names = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
-             "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]",
-             "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]")
+    names = (
+        "<unk>",
+        "<s>",
+        "</s>",
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_RESULTS]",
+        "[/TOOL_RESULTS]",
+        "[TOOL_CALLS]",
+        "[IMG]",
+        "<pad>",
+        "[IMG_BREAK]",
+        "[IMG_END]",
+        "[PREFIX]",
+        "[MIDDLE]",
+        "[SUFFIX]",
+        "[SYSTEM_PROMPT]",
+        "[/SYSTEM_PROMPT]",
+        "[TOOL_CONTENT]",
+    )
     return [{"rank": i, "token_str": name} for i, name in enumerate(names)]

@@ -1,6 +1,7 @@
 """SentencePiece vocabularies, merged by scores (BPE) or cut by likelihood (unigram), as a tokenizer.json.
 
-Source: https://github.com/google/sentencepiece (doc/api, normalisation rules) and the GGUF specification, section "Tokenizer".
+Source: https://github.com/google/sentencepiece (doc/api, normalisation rules) and the GGUF specification,
+section "Tokenizer".
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _BYTE_NAME = "(?<=<0)(?=x[0-9A-F]{2}>)"
 class Pieces:
     """What a vocabulary says: text, score and type of each token, and how text is made ready for it.
 
-    `prefix_space` puts a space before a text; with `prefix_once` only before its very beginning and not after every
-    control token. `merge_spaces` makes one of several spaces and takes those at both ends off.
+    `prefix_space` puts a space before a text; with `prefix_once` only before its very beginning and not after
+    every control token. `merge_spaces` makes one of several spaces and takes those at both ends off.
     """
 
     texts: Sequence[str]
@@ -45,15 +46,26 @@ class Pieces:
 
 
 def sentencepiece_json(pieces: Pieces) -> dict[str, Any]:
-    """The definition. Control tokens are left to be hidden; user-defined ones are found in any text before it is cut."""
+    """The definition.
+
+    Control tokens are left to be hidden; user-defined ones are found in any text before it is cut.
+    """
     space = SPACE if pieces.escape_spaces else " "
-    texts = [text.replace(SPACE, " ") if kind == USER_DEFINED else text for text, kind in zip(pieces.texts, pieces.types, strict=True)]
+    texts = [
+        text.replace(SPACE, " ") if kind == USER_DEFINED else text
+        for text, kind in zip(pieces.texts, pieces.types, strict=True)
+    ]
     names = own_names(texts)
-    added = [added_token(i, names[i]) for i, kind in enumerate(pieces.types) if kind == USER_DEFINED and names[i] == texts[i]]
+    added = [
+        added_token(i, names[i])
+        for i, kind in enumerate(pieces.types)
+        if kind == USER_DEFINED and names[i] == texts[i]
+    ]
     model = _unigram(names, pieces) if pieces.unigram else _bpe(names, pieces)
     steps: list[dict[str, Any]] = []
     if pieces.merge_spaces:
-        steps += [_replace({"Regex": " {2,}"}, " "), _replace({"Regex": r"\A | \z"}, "")]  # U+0020 only, unlike "Strip"
+        # U+0020 only, unlike "Strip"
+        steps += [_replace({"Regex": " {2,}"}, " "), _replace({"Regex": r"\A | \z"}, "")]
     if pieces.prefix_space and not pieces.prefix_once:
         steps.append({"type": "Prepend", "prepend": space})
     before = None
@@ -68,7 +80,13 @@ def sentencepiece_json(pieces: Pieces) -> dict[str, Any]:
     if pieces.prefix_space:
         back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     normalizer = {"type": "Sequence", "normalizers": steps}
-    return tokenizer_json(model, added, normalizer=normalizer, pre_tokenizer=before, decoder={"type": "Sequence", "decoders": back})
+    return tokenizer_json(
+        model,
+        added,
+        normalizer=normalizer,
+        pre_tokenizer=before,
+        decoder={"type": "Sequence", "decoders": back},
+    )
 
 
 def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
@@ -76,7 +94,9 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
 
 
 def score_order(texts: Sequence[str], types: Sequence[int], scores: Sequence[float]) -> list[str]:
-    """The pieces that text can be made of, by falling score: control, unknown, unused and byte tokens are never spelled by text."""
+    """The pieces that text can be made of, by falling score: control, unknown, unused and byte tokens are
+    never spelled by text.
+    """
     ids = {text: i for i, text in enumerate(texts) if types[i] == NORMAL}
     return sorted(ids, key=lambda text: (-scores[ids[text]], ids[text]))
 
@@ -84,14 +104,23 @@ def score_order(texts: Sequence[str], types: Sequence[int], scores: Sequence[flo
 def _bpe(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
     unknown = next((names[i] for i, kind in enumerate(pieces.types) if kind == UNKNOWN), None)
     return {
-        "type": "BPE", "unk_token": unknown, "fuse_unk": True, "byte_fallback": pieces.byte_fallback,
-        "vocab": {name: i for i, name in enumerate(names)}, "order": score_order(names, pieces.types, pieces.scores),
+        "type": "BPE",
+        "unk_token": unknown,
+        "fuse_unk": True,
+        "byte_fallback": pieces.byte_fallback,
+        "vocab": {name: i for i, name in enumerate(names)},
+        "order": score_order(names, pieces.types, pieces.scores),
     }
 
 
 def _unigram(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
-    """Text may only be cut into normal pieces: control tokens will be hidden, unused ones get other names, `_BYTE_NAME` does bytes."""
-    lowest = min((score for score, kind in zip(pieces.scores, pieces.types, strict=True) if kind == NORMAL), default=0.0)
+    """Text may only be cut into normal pieces: control tokens will be hidden, unused ones get other names,
+    `_BYTE_NAME` does bytes.
+    """
+    lowest = min(
+        (score for score, kind in zip(pieces.scores, pieces.types, strict=True) if kind == NORMAL),
+        default=0.0,
+    )
     vocab: list[list[Any]] = []
     for i, kind in enumerate(pieces.types):
         if kind == NORMAL:
@@ -100,4 +129,3 @@ def _unigram(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
             vocab.append([unreachable(i) if kind == UNUSED else names[i], lowest])
     unknown = next((i for i, kind in enumerate(pieces.types) if kind == UNKNOWN), None)
     return {"type": "Unigram", "unk_id": unknown, "byte_fallback": pieces.byte_fallback, "vocab": vocab}
-

@@ -1,7 +1,7 @@
 """`tokenizer.model` files of SentencePiece: the few fields of its protocol buffer that encoding needs.
 
-Sources: https://github.com/google/sentencepiece (src/sentencepiece_model.proto) and the protocol buffers wire format,
-https://protobuf.dev/programming-guides/encoding/. Reading takes time in proportion to the file.
+Sources: https://github.com/google/sentencepiece (src/sentencepiece_model.proto) and the protocol buffers wire
+format, https://protobuf.dev/programming-guides/encoding/. Reading takes time in proportion to the file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class SentencePieceFile:
 
 
 def parse_sentencepiece(data: bytes) -> SentencePieceFile:
-    """The contents of a `tokenizer.model`. Raises `BadCheckpoint` and, for models of words, `UnsupportedModel`."""
+    """The contents of a `tokenizer.model`.
+
+    Raises `BadCheckpoint` and, for models of words, `UnsupportedModel`.
+    """
     model = SentencePieceFile()
     try:
         for number, value in _fields(data):
@@ -48,7 +51,9 @@ def parse_sentencepiece(data: bytes) -> SentencePieceFile:
             elif number == 3 and isinstance(value, bytes):
                 _read_normalizer(model, value)
     except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
-        raise BadCheckpoint("tokenizer.model is cut off or no SentencePiece model; fetch the file again.") from error
+        raise BadCheckpoint(
+            "tokenizer.model is cut off or no SentencePiece model; fetch the file again."
+        ) from error
     if not model.texts:
         raise BadCheckpoint("tokenizer.model holds no tokens; fetch the file again.")
     return model
@@ -108,11 +113,15 @@ def _read_training(model: SentencePieceFile, data: bytes) -> None:
         if number == 3:
             if value not in (1, 2):
                 raise UnsupportedModel(
-                    f"tokenizer.model is a model of {_KINDS.get(value, 'an unknown kind')}, but only BPE and unigram can be read."
+                    f"tokenizer.model is a model of {_KINDS.get(value, 'an unknown kind')}, but only BPE "
+                    "and unigram can be read."
                 )
             model.unigram = value == 1
         elif number == 24 and value:
-            raise UnsupportedModel("tokenizer.model puts spaces at the ends of words, but only those at their beginnings can be read.")
+            raise UnsupportedModel(
+                "tokenizer.model puts spaces at the ends of words, but only those at their beginnings can "
+                "be read."
+            )
         elif number == 35:
             model.byte_fallback = bool(value)
         elif number == 40:

@@ -20,12 +20,14 @@ _QUOTED = re.compile(r"""(["'])(.+)\1""", re.DOTALL)
 
 
 def parse_bias(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, float], ...]:
-    """(id, what is added to its score) for each line "what = number"; of several lines for one token the last counts.
+    """(id, what is added to its score) for each line "what = number"; of several lines for one token the last
+    counts.
 
-    What stands for a token: its id in digits, or its text, which may be in single or double quotes (to keep blanks at its
-    ends or to mean digits; \\n and \\t are a line break and a tab there). Without quotes a text that is no token is tried
-    with a space in front. The number can be one of `NEVER_WORDS`, which is minus infinity. Empty lines are skipped.
-    Raises `BadSetting` for a line that cannot be read, an id that does not exist, and a text that is not one token.
+    What stands for a token: its id in digits, or its text, which may be in single or double quotes (to keep
+    blanks at its ends or to mean digits; \\n and \\t are a line break and a tab there). Without quotes a text
+    that is no token is tried with a space in front. The number can be one of `NEVER_WORDS`, which is minus
+    infinity. Empty lines are skipped. Raises `BadSetting` for a line that cannot be read, an id that does not
+    exist, and a text that is not one token.
     """
     bias: dict[int, float] = {}
     for line in filter(str.strip, lines):
@@ -35,15 +37,21 @@ def parse_bias(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, f
 
 
 def bias_parts(line: str) -> tuple[str, float]:
-    """What a bias line names, and the number it gives: as much of `parse_bias` as needs no tokenizer, with its `BadSetting`."""
+    """What a bias line names, and the number it gives: as much of `parse_bias` as needs no tokenizer, with
+    its `BadSetting`.
+    """
     what, equals, number = line.rpartition("=")
     if not equals or not what.strip():
-        raise BadSetting(f"The token bias {line.strip()!r} cannot be read; write a token's text or id, an equals sign and a number.")
+        raise BadSetting(
+            f"The token bias {line.strip()!r} cannot be read; write a token's text or id, an equals sign "
+            "and a number."
+        )
     return what.strip(), _number(number.strip(), line.strip())
 
 
 def ids_containing(tokenizer: Tokenizer, texts: Sequence[str]) -> frozenset[int]:
-    """All control tokens, and all tokens whose bytes contain one of `texts`; \\n and \\t, written so, are a line break and a tab.
+    """All control tokens, and all tokens whose bytes contain one of `texts`; \\n and \\t, written so, are a
+    line break and a tab.
 
     Remembered for each tokenizer.
     """
@@ -52,7 +60,11 @@ def ids_containing(tokenizer: Tokenizer, texts: Sequence[str]) -> frozenset[int]
     found = known.get(key)
     if found is None:
         needles = [text.encode("utf-8", "replace") for text in key]
-        ids = (id for data, id in TokenPrefixes(tokenizer).all_bytes() if any(needle in data for needle in needles))
+        ids = (
+            id
+            for data, id in TokenPrefixes(tokenizer).all_bytes()
+            if any(needle in data for needle in needles)
+        )
         found = known[key] = tokenizer.special_ids.union(ids)
     return found
 
@@ -73,7 +85,9 @@ def _number(word: str, line: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise BadSetting(f"The token bias {line!r} ends in {word!r}, but a number was expected, such as -5, or never.")
+        raise BadSetting(
+            f"The token bias {line!r} ends in {word!r}, but a number was expected, such as -5, or never."
+        )
     return number
 
 
@@ -82,7 +96,10 @@ def _token(what: str, tokenizer: Tokenizer) -> int:
     if what.isascii() and what.isdigit():
         id = int(what)
         if id >= tokenizer.vocab_size:
-            raise BadSetting(f"The token bias names token {id}, but ids go from 0 to {tokenizer.vocab_size - 1}; choose another.")
+            raise BadSetting(
+                f"The token bias names token {id}, but ids go from 0 to {tokenizer.vocab_size - 1}; choose "
+                "another."
+            )
         return id
     quoted = _QUOTED.fullmatch(what)
     text = _unescaped(quoted[2]) if quoted else what
@@ -90,14 +107,18 @@ def _token(what: str, tokenizer: Tokenizer) -> int:
     if found is None and not quoted:
         found = _exactly(" " + text, tokenizer)
     if found is None:
-        raise BadSetting(f"The token bias names {text!r}, {_what_it_is(text, tokenizer)}; choose a text that is one token.")
+        raise BadSetting(
+            f"The token bias names {text!r}, {_what_it_is(text, tokenizer)}; choose a text that is one token."
+        )
     return found
 
 
 def _exactly(text: str, tokenizer: Tokenizer) -> int | None:
     """The token that is exactly `text`; of several the one that stands for it when a text is read."""
     data = text.encode("utf-8", "replace")
-    ids = tuple(id for id in sorted(tokenizer.special_ids) if tokenizer.token_bytes(id) == data) or TokenPrefixes(tokenizer).exactly(data)
+    ids = tuple(
+        id for id in sorted(tokenizer.special_ids) if tokenizer.token_bytes(id) == data
+    ) or TokenPrefixes(tokenizer).exactly(data)
     if len(ids) < 2:
         return ids[0] if ids else None
     read = tokenizer.encode(text)

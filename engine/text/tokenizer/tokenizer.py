@@ -16,11 +16,18 @@ from engine.text.tokenizer.definition import SPACE, build, is_from_library
 from engine.text.tokenizer.definition_check import expected_form
 from engine.text.tokenizer.gguf import facts_from_gguf
 from engine.text.tokenizer.hf_folder import facts_from_folder
-from engine.text.tokenizer.vocabulary import TokenizerFacts, byte_level_alphabet, hide_specials, special_pattern
+from engine.text.tokenizer.vocabulary import (
+    TokenizerFacts,
+    byte_level_alphabet,
+    hide_specials,
+    special_pattern,
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEMBERED = 1 << 13
-"""Tokens whose bytes are kept at hand: each token that is written is looked up several times, and few tokens make most texts."""
+"""Tokens whose bytes are kept at hand: each token that is written is looked up several times, and few
+tokens make most texts.
+"""
 _BLANKS = " \t\n\v\f\r"
 """What C's isspace, by which llama.cpp strips, takes for white space."""
 _BLANK_RUN = re.compile(f"[{_BLANKS}]+")
@@ -31,9 +38,9 @@ class Tokenizer:
     """Encodes and decodes with one model's vocabulary of `vocab_size` tokens.
 
     `add_bos` says whether plain completion starts with `bos_token_id`; `special_ids` are the control tokens;
-    `stop_token_ids` end a turn, the model's own EOS first; `strips_leading_space` says that the first space of a
-    decoded text is the tokenizer's own and not the text's; `channels` are there where replies have headers. Once made and told
-    what to `hear` it never changes, so it can be used from any thread.
+    `stop_token_ids` end a turn, the model's own EOS first; `strips_leading_space` says that the first space
+    of a decoded text is the tokenizer's own and not the text's; `channels` are there where replies have
+    headers. Once made and told what to `hear` it never changes, so it can be used from any thread.
     """
 
     def __init__(self, facts: TokenizerFacts) -> None:
@@ -48,7 +55,9 @@ class Tokenizer:
             self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
         self.token_bytes: Callable[[int], bytes] = functools.lru_cache(_REMEMBERED)(self._token_bytes)
-        """The bytes that a token adds to a text; a control token's own name; nothing for an id without a token."""
+        """The bytes that a token adds to a text; a control token's own name; nothing for an id without a
+        token.
+        """
         self.piece: Callable[[int], str] = functools.lru_cache(_REMEMBERED)(self._piece)
         """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
@@ -57,27 +66,38 @@ class Tokenizer:
         self._secret = hide_specials(facts.definition, facts.special)
         self.special_pattern = special_pattern(self._secret)
         self._strips_before, self._strips_after = facts.strips_before, facts.strips_after
-        self._charsmap = Charsmap.maybe(facts.charsmap, [entry["content"] for entry in facts.definition["added_tokens"]])
+        self._charsmap = Charsmap.maybe(
+            facts.charsmap, [entry["content"] for entry in facts.definition["added_tokens"]]
+        )
         self._backend = build(facts.definition)
         for i, text in facts.special.items():
             if self._backend.token_to_id(self._secret[text]) != i:
-                raise BadCheckpoint(f"The tokenizer's control token {text!r} has id {i}, as another token has; fetch the model again.")
+                raise BadCheckpoint(
+                    f"The tokenizer's control token {text!r} has id {i}, as another token has; fetch the "
+                    "model again."
+                )
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Self:
-        """From GGUF metadata as a plain dict. Raises `UnsupportedModel` for unknown kinds, `BadCheckpoint` for broken ones."""
+        """From GGUF metadata as a plain dict.
+
+        Raises `UnsupportedModel` for unknown kinds, `BadCheckpoint` for broken ones.
+        """
         return cls(facts_from_gguf(metadata))
 
     @classmethod
     def from_folder(cls, path: Path) -> Self:
-        """From tokenizer.json (or an older kind of file) and the files beside it. Raises as `facts_from_folder` does."""
+        """From tokenizer.json (or an older kind of file) and the files beside it.
+
+        Raises as `facts_from_folder` does.
+        """
         return cls(facts_from_folder(path))
 
     def encode(self, text: str, *, special: bool = False, add_bos: bool = False) -> list[int]:
         """Token ids of `text`.
 
-        With `special`, the texts of control tokens become these tokens; without it they are text like any other.
-        `add_bos` puts the BOS token in front when there is one and it is not there yet.
+        With `special`, the texts of control tokens become these tokens; without it they are text like any
+        other. `add_bos` puts the BOS token in front when there is one and it is not there yet.
         """
         ids = self.encode_parts(text, {}) if special else self._encode(text)
         if add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
@@ -85,7 +105,9 @@ class Tokenizer:
         return ids
 
     def encode_parts(self, text: str, literal: Mapping[int, str]) -> list[int]:
-        """Token ids of `text` with its control tokens, where the characters (code points) in `literal` stand for plain text."""
+        """Token ids of `text` with its control tokens, where the characters (code points) in `literal`
+        stand for plain text.
+        """
         text = self._with_secrets(text)
         return self._encode(text.translate(literal) if literal else text)
 
@@ -101,7 +123,9 @@ class Tokenizer:
         return "".join([*parts, text[at:]])
 
     def hear(self, tags: Iterable[Tag]) -> None:
-        """Let the control tokens that thinking `tags` are made of be text; to be called before anything is decoded."""
+        """Let the control tokens that thinking `tags` are made of be text; to be called before anything is
+        decoded.
+        """
         names = {name for tag in tags for part in tag for name in self.special_pattern.findall(part)}
         self.silent_ids = frozenset(id for id in self.special_ids if self._texts.get(id) not in names)
 
@@ -112,7 +136,8 @@ class Tokenizer:
 
     def _encode(self, text: str) -> list[int]:
         if _SURROGATE.search(text):
-            # Half a surrogate pair (seen in pasted text) has no UTF-8; it becomes U+FFFD, and whole pairs are joined.
+            # Half a surrogate pair (seen in pasted text) has no UTF-8; it becomes U+FFFD, and whole pairs are
+            # joined.
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self._charsmap is not None:
             text = self._charsmap.normalize(text)
@@ -121,17 +146,24 @@ class Tokenizer:
         except BaseException as error:
             if not is_from_library(error):
                 raise
-            raise BadCheckpoint(f"The model's tokenizer cannot read this text ({error}); fetch the model again.") from error
+            raise BadCheckpoint(
+                f"The model's tokenizer cannot read this text ({error}); fetch the model again."
+            ) from error
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`. Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing."""
+        """The text of `ids`.
+
+        Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing.
+        """
         data = b"".join(self.token_bytes(i) for i in ids if not (skip_special and i in self.silent_ids))
         text = data.decode("utf-8", "replace")
         return text[1:] if self.strips_leading_space and text.startswith(" ") else text
 
     @property
     def texts(self) -> Mapping[int, str]:
-        """{id: text} of all tokens as stored in the file, in the alphabet of its kind; for comparing vocabularies."""
+        """{id: text} of all tokens as stored in the file, in the alphabet of its kind; for comparing
+        vocabularies.
+        """
         return self._texts
 
     def _token_bytes(self, id: int) -> bytes:
@@ -170,16 +202,23 @@ def _sentencepiece_bytes(text: str) -> bytes:
 
 
 def _decoding(decoder: Any) -> tuple[Any, bool]:
-    """How a token's text becomes bytes, and whether the first space of a text is dropped, from "decoder" of a tokenizer.json."""
+    """How a token's text becomes bytes, and whether the first space of a text is dropped, from "decoder"
+    of a tokenizer.json.
+    """
     parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
     kinds = {part.get("type"): part for part in parts}
     if "ByteLevel" in kinds:
         return _byte_level_bytes, False
     if "Metaspace" in kinds:
         part = kinds["Metaspace"]
-        return _sentencepiece_bytes, part.get("prepend_scheme", "always") != "never" and part.get("add_prefix_space", True)
+        return _sentencepiece_bytes, part.get("prepend_scheme", "always") != "never" and part.get(
+            "add_prefix_space", True
+        )
     if "Replace" in kinds:
         strip = kinds.get("Strip", {})
         return _sentencepiece_bytes, strip.get("start", 0) > 0 and strip.get("content") == " "
     found = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
-    raise UnsupportedModel(f"The tokenizer's decoder is of an unknown kind ({found}); byte-level BPE and SentencePiece are supported.")
+    raise UnsupportedModel(
+        f"The tokenizer's decoder is of an unknown kind ({found}); byte-level BPE and SentencePiece are "
+        "supported."
+    )

@@ -1,4 +1,6 @@
-"""What a tokenizer is made of: the facts read from a model file, and the rule that keeps control tokens out of plain text."""
+"""What a tokenizer is made of: the facts read from a model file, and the rule that keeps control tokens
+out of plain text.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,45 @@ from typing import Any
 from engine.errors import BadCheckpoint
 
 END_OF_TURN_TOKENS = (
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>", "<|endofturn|>",
-    "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "<|assistant_end|>", "<end_of_utterance>",
-    "[|endofturn|]", "<turn|>", "<EOT>", "</s>", "<|return|>", "<|call|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|end|>",
+    "<|eot|>",
+    "<|end_of_turn|>",
+    "<|endofturn|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<｜end▁of▁sentence｜>",
+    "<|assistant_end|>",
+    "<end_of_utterance>",
+    "[|endofturn|]",
+    "<turn|>",
+    "<EOT>",
+    "</s>",
+    "<|return|>",
+    "<|call|>",
 )
 """Well-known names of tokens that end a turn; one counts when the chat template writes it."""
 _NEXT_TURN = ("<|user|>", "<|observation|>")
 
 _CONTROL_NAMES = frozenset(
-    {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "[PAD]", "[INST]", "[/INST]", "<start_of_turn>", "<end_of_turn>"}
+    {
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<pad>",
+        "<bos>",
+        "<eos>",
+        "<mask>",
+        "[PAD]",
+        "[INST]",
+        "[/INST]",
+        "<start_of_turn>",
+        "<end_of_turn>",
+    }
 )
 CONTROL_BEGINNINGS = ("<", "[", "_<", "▁<")
 """What `is_control_by_name` asks a text to begin with."""
@@ -29,28 +61,50 @@ _TAGS = frozenset({"<s>", "</s>"})
 
 _ORDINARY_NAMES = frozenset({"<s>", "<unk>", "<pad>", "<bos>", "<mask>"})
 _LATER_NAMES = frozenset(
-    {"_<EOT>", "[EOT]", "[EOS]", "[e~[", "<EOT>", "<turn|>", "<|tool_response>", "<end_of_utterance>", "<PRE>", "<SUF>", "<MID>", "<PAD>",
-     "<REPO>", "<reponame>", "▁<PRE>", "▁<SUF>", "▁<MID>"}
-    | {f"<fim{mark}{part}>" for mark in "-_" for part in ("prefix", "suffix", "middle", "pad")} | {"<fim-repo>"}
+    {
+        "_<EOT>",
+        "[EOT]",
+        "[EOS]",
+        "[e~[",
+        "<EOT>",
+        "<turn|>",
+        "<|tool_response>",
+        "<end_of_utterance>",
+        "<PRE>",
+        "<SUF>",
+        "<MID>",
+        "<PAD>",
+        "<REPO>",
+        "<reponame>",
+        "▁<PRE>",
+        "▁<SUF>",
+        "▁<MID>",
+    }
+    | {f"<fim{mark}{part}>" for mark in "-_" for part in ("prefix", "suffix", "middle", "pad")}
+    | {"<fim-repo>"}
 )
 
 
 def looks_like_control(text: str, tags: bool = False) -> bool:
     """Whether an added token's text is that of a control token, whatever its flag says.
 
-    Some files flag role markers such as `<|user|>` as ordinary; typed by a person they must not change the roles. With
-    `tags` (see `has_tags`) `<s>` is a piece of HTML.
+    Some files flag role markers such as `<|user|>` as ordinary; typed by a person they must not change the
+    roles. With `tags` (see `has_tags`) `<s>` is a piece of HTML.
     """
     if tags and text in _TAGS:
         return False
-    return text in _CONTROL_NAMES or (len(text) > 4 and text[:2] in ("<|", "<｜") and text[-2:] in ("|>", "｜>"))
+    return text in _CONTROL_NAMES or (
+        len(text) > 4 and text[:2] in ("<|", "<｜") and text[-2:] in ("|>", "｜>")
+    )
 
 
 def is_control_by_name(text: str, tags: bool = False) -> bool:
-    """The same for a token that a GGUF file does not flag at all, as llama.cpp sees it (`llama-vocab.cpp`, "auto-detect").
+    """The same for a token that a GGUF file does not flag at all, as llama.cpp sees it (`llama-vocab.cpp`,
+    "auto-detect").
 
-    Ends of turns and the marks of code infilling are control tokens whatever their type. `<s>` and the like are not: a
-    byte-level vocabulary that was trained on web pages (Qwen's ids 128244 and 128245) has them as ordinary pieces.
+    Ends of turns and the marks of code infilling are control tokens whatever their type. `<s>` and the like
+    are not: a byte-level vocabulary that was trained on web pages (Qwen's ids 128244 and 128245) has them as
+    ordinary pieces.
     """
     return text in _LATER_NAMES or (text not in _ORDINARY_NAMES and looks_like_control(text, tags))
 
@@ -58,20 +112,23 @@ def is_control_by_name(text: str, tags: bool = False) -> bool:
 def has_tags(texts: Container[str]) -> bool:
     """Whether a vocabulary begins its texts with `<bos>`, so that its `<s>` is the HTML tag (Gemma).
 
-    Gemma's tokenizer.json lists `</s>` (id 212) among its added tokens with `"special": false`, beside `</table>` and
-    `</h1>`: transformers makes it this one token in any text, does not drop it from a reply, and ends no reply at it. So do
-    we. llama.cpp takes every `</s>` for an end of reply, and keeps Gemma 4 from that by a rule of its own.
+    Gemma's tokenizer.json lists `</s>` (id 212) among its added tokens with `"special": false`, beside
+    `</table>` and `</h1>`: transformers makes it this one token in any text, does not drop it from a reply,
+    and ends no reply at it. So do we. llama.cpp takes every `</s>` for an end of reply, and keeps Gemma 4
+    from that by a rule of its own.
     """
     return "<bos>" in texts
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """All that `Tokenizer` needs. `definition` is a tokenizer.json as a dict; it is changed by `hide_specials`.
+    """All that `Tokenizer` needs.
 
-    `special` maps the id of each control token to its text. `stop_ids` end a turn. `charsmap` is SentencePiece's table of
-    character replacements, or empty. White space before (`strips_before`) and after (`strips_after`) the tokens of these
-    texts is dropped where control tokens are read.
+    `definition` is a tokenizer.json as a dict; it is changed by `hide_specials`.
+
+    `special` maps the id of each control token to its text. `stop_ids` end a turn. `charsmap` is
+    SentencePiece's table of character replacements, or empty. White space before (`strips_before`) and after
+    (`strips_after`) the tokens of these texts is dropped where control tokens are read.
     """
 
     definition: dict[str, Any]
@@ -93,8 +150,8 @@ def unique(ids: Iterable[int | None]) -> tuple[int, ...]:
 def end_of_turn_ids(special: Mapping[int, str], template: str | None) -> list[int]:
     """Ids of the well-known end-of-turn control tokens that the chat template (Jinja source or None) writes.
 
-    Where `<|return|>` ends a turn, `<|end|>` ends only one of its messages (harmony). Models whose turns have no end of their
-    own stop at the beginning of the next one (GLM-4).
+    Where `<|return|>` ends a turn, `<|end|>` ends only one of its messages (harmony). Models whose turns have
+    no end of their own stop at the beginning of the next one (GLM-4).
     """
     ids = {text: i for i, text in special.items()}
     found = [ids[text] for text in END_OF_TURN_TOKENS if template and text in ids and text in template]
@@ -108,9 +165,9 @@ def end_of_turn_ids(special: Mapping[int, str], template: str | None) -> list[in
 def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dict[str, str]:
     """Give each control token of a tokenizer.json dict a secret name, in place; returns {text: secret name}.
 
-    After this no text can become a control token by its looks: neither through the added-token search, nor through
-    merges that happen to spell it, nor as a whole word of the vocabulary. Whoever means the control token writes the
-    secret name, which holds a random part and is never shown.
+    After this no text can become a control token by its looks: neither through the added-token search, nor
+    through merges that happen to spell it, nor as a whole word of the vocabulary. Whoever means the control
+    token writes the secret name, which holds a random part and is never shown.
     """
     nonce = secrets.token_hex(8)
     secret = {text: f"\U0010fffd{nonce}.{i}\U0010fffd" for i, text in special.items()}
@@ -121,7 +178,13 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
     flags = {entry["id"]: entry for entry in definition["added_tokens"]}
     for i, text in special.items():
         flags[i] = {
-            **plain, **flags.get(i, {}), "id": i, "content": secret[text], "single_word": False, "normalized": False, "special": True,
+            **plain,
+            **flags.get(i, {}),
+            "id": i,
+            "content": secret[text],
+            "single_word": False,
+            "normalized": False,
+            "special": True,
         }
     definition["added_tokens"] = [flags[i] for i in sorted(flags)]
     names = {i: entry["content"] for i, entry in flags.items()}
@@ -131,8 +194,13 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
         if "order" in model:
             model["order"] = [text for text in model["order"] if text in vocab]
         else:
-            pairs = [merge if type(merge) is tuple and len(merge) == 2 else _pair(merge) for merge in model.get("merges") or ()]
-            model["merges"] = [(a, b) for a, b in pairs if a not in lost and b not in lost and a + b not in lost]
+            pairs = [
+                merge if type(merge) is tuple and len(merge) == 2 else _pair(merge)
+                for merge in model.get("merges") or ()
+            ]
+            model["merges"] = [
+                (a, b) for a, b in pairs if a not in lost and b not in lost and a + b not in lost
+            ]
     else:
         model["vocab"] = _relisted(model["vocab"], names)
     return secret
@@ -153,8 +221,15 @@ def _relisted(vocab: Iterable[Sequence[Any]], names: Mapping[int, str]) -> list[
 def _pair(merge: Any) -> tuple[str, str]:
     """A merge as two texts; older files write it as one with a space."""
     parts = merge.split(" ") if isinstance(merge, str) else merge
-    if not isinstance(parts, (list, tuple)) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-        raise BadCheckpoint(f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; fetch the model again.")
+    if (
+        not isinstance(parts, (list, tuple))
+        or len(parts) != 2
+        or not all(isinstance(part, str) for part in parts)
+    ):
+        raise BadCheckpoint(
+            f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; fetch the model "
+            "again."
+        )
     return parts[0], parts[1]
 
 
@@ -166,7 +241,8 @@ def special_pattern(secret: Iterable[str]) -> re.Pattern[str]:
 def byte_level_alphabet() -> dict[str, int]:
     """The character that stands for each byte in byte-level BPE vocabularies, as {character: byte}.
 
-    Printable Latin-1 bytes stand for themselves; the 68 others are shifted to U+0100 and up in byte order (GPT-2).
+    Printable Latin-1 bytes stand for themselves; the 68 others are shifted to U+0100 and up in byte order
+    (GPT-2).
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

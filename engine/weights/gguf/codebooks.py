@@ -1,4 +1,6 @@
-"""The codebooks of GGUF's IQ types and their sign patterns; they are read from resources when first needed."""
+"""The codebooks of GGUF's IQ types and their sign patterns; they are read from resources when first
+needed.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """GGUF model files, versions 2 and 3, little endian, whole or split: header, tensor table, data.
 
-Layout: magic "GGUF", version u32, tensor count u64, key count u64, the keys (`gguf_metadata.py`), the tensor table (name,
-dimension count u32, dimensions u64 with the contiguous one first, type u32, offset u64), then the data from the next
-multiple of `general.alignment` on. Source: the ggml project's `docs/gguf.md`.
+Layout: magic "GGUF", version u32, tensor count u64, key count u64, the keys (`gguf_metadata.py`), the tensor
+table (name, dimension count u32, dimensions u64 with the contiguous one first, type u32, offset u64), then
+the data from the next multiple of `general.alignment` on. Source: the ggml project's `docs/gguf.md`.
 """
 
 from __future__ import annotations
@@ -55,28 +55,37 @@ class GgufFile:
         # A file that says 0 or 1 is whole, whatever its name.
         if isinstance(claimed, int) and claimed > 1 and claimed != found:
             raise BadCheckpoint(
-                f"{self.path.name} is one of {claimed} parts, but {found} parts are named so; keep all parts in one folder "
-                "under their own names, as in model-00001-of-00003.gguf."
+                f"{self.path.name} is one of {claimed} parts, but {found} parts are named so; keep all "
+                "parts in one folder under their own names, as in model-00001-of-00003.gguf."
             )
 
 
 def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> None:
     for tensor in tensors:
         if tensor.name in table:
-            raise BadCheckpoint(f"{part.name}: tensor {tensor.name} is there twice; the file is damaged. Download it again.")
+            raise BadCheckpoint(
+                f"{part.name}: tensor {tensor.name} is there twice; the file is damaged. Download it again."
+            )
         table[tensor.name] = tensor
 
 
 def split_parts(path: Path) -> list[Path]:
-    """All parts of the split model that `path` belongs to, in order; just `path` when its name is not a part's name."""
+    """All parts of the split model that `path` belongs to, in order; just `path` when its name is not a
+    part's name.
+    """
     match = _SPLIT.fullmatch(path.name)
     if match is None or not 1 <= int(match["number"]) <= int(match["count"]):
         return [path]
     count = int(match["count"])
-    parts = [path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
+    parts = [
+        path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)
+    ]
     for part in parts:
         if not part.is_file():
-            raise BadCheckpoint(f"{path.name} is one of {count} parts, but {part.name} is not beside it; put all parts into one folder.")
+            raise BadCheckpoint(
+                f"{path.name} is one of {count} parts, but {part.name} is not beside it; put all parts into "
+                "one folder."
+            )
     return parts
 
 
@@ -84,7 +93,8 @@ def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
     cursor = Cursor(ModelFile(path))
     _check_magic(cursor)
     tensor_count, key_count = cursor.u64("the tensor count"), cursor.u64("the metadata count")
-    if tensor_count > min(_MAX_TENSORS, (cursor.end - cursor.at) // 33):  # a table entry has at least 33 bytes
+    # a table entry has at least 33 bytes
+    if tensor_count > min(_MAX_TENSORS, (cursor.end - cursor.at) // 33):
         raise cursor.fail(f"the header claims {tensor_count} tensors, more than can be in it")
     metadata = GgufMetadata(cursor, key_count)
     entries = [_read_entry(cursor, index) for index in range(tensor_count)]
@@ -97,13 +107,21 @@ def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
 def _check_magic(cursor: Cursor) -> None:
     magic = cursor.buffer[:4]
     if magic != b"GGUF":
-        raise BadCheckpoint(f"{cursor.file_name} is not a GGUF file: it begins with {magic!r}, and b'GGUF' was expected.")
+        raise BadCheckpoint(
+            f"{cursor.file_name} is not a GGUF file: it begins with {magic!r}, and b'GGUF' was expected."
+        )
     cursor.skip(4, "the magic")
     version = cursor.u32("the version")
     if version & 0xFFFF == 0 and version:
-        raise UnsupportedModel(f"{cursor.file_name} is a big-endian GGUF file; only little-endian files can be read. Get that variant.")
+        raise UnsupportedModel(
+            f"{cursor.file_name} is a big-endian GGUF file; only little-endian files can be read. Get that "
+            "variant."
+        )
     if version not in (2, 3):
-        raise UnsupportedModel(f"{cursor.file_name} has GGUF version {version}; versions 2 and 3 can be read. Get a newer conversion.")
+        raise UnsupportedModel(
+            f"{cursor.file_name} has GGUF version {version}; versions 2 and 3 can be read. Get a newer "
+            "conversion."
+        )
 
 
 _Entry = tuple[str, Format, tuple[int, ...], int]
@@ -124,12 +142,13 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
     format = find_format(type_name or "")
     if format is None:
         raise UnsupportedModel(
-            f"{cursor.file_name}: tensor {name} has the type {type_name or f'number {number}'}, which cannot be read. "
-            f"Get a file with the types {_READABLE}."
+            f"{cursor.file_name}: tensor {name} has the type {type_name or f'number {number}'}, which "
+            f"cannot be read. Get a file with the types {_READABLE}."
         )
     if 0 in shape or shape[-1] % format.block_size:
         raise cursor.fail(
-            f"tensor {name} of type {format.name} has the shape {shape}, rows of a multiple of {format.block_size} were expected"
+            f"tensor {name} of type {format.name} has the shape {shape}, rows of a multiple of "
+            f"{format.block_size} were expected"
         )
     return name, format, shape, offset
 
@@ -142,9 +161,14 @@ def _place(cursor: Cursor, entries: list[_Entry], alignment: int) -> list[FileTe
     for name, format, shape, offset in entries:
         nbytes = format.nbytes(shape)
         if offset % alignment:
-            raise cursor.fail(f"tensor {name} lies at offset {offset}, a multiple of {alignment} was expected")
+            raise cursor.fail(
+                f"tensor {name} lies at offset {offset}, a multiple of {alignment} was expected"
+            )
         if offset + nbytes > room:
-            raise cursor.fail(f"tensor {name} needs {nbytes} bytes at offset {offset}, but there are {max(room, 0)} bytes of data")
+            raise cursor.fail(
+                f"tensor {name} needs {nbytes} bytes at offset {offset}, but there are {max(room, 0)} bytes "
+                "of data"
+            )
         spans.append((offset, offset + nbytes, name))
         tensors.append(FileTensor(name, format.name, shape, cursor.file, base + offset))
     check_overlap(cursor.file_name, spans)

@@ -1,6 +1,8 @@
-"""GGUF's IQ types: values from a table of 16 levels (IQ4), or groups of 4 or 8 values from a codebook, times a scale.
+"""GGUF's IQ types: values from a table of 16 levels (IQ4), or groups of 4 or 8 values from a codebook, times
+a scale.
 
-Source of the layouts: the ggml project's `ggml-common.h` (facts only). Blocks hold 256 values but for IQ4_NL, which holds 32.
+Source of the layouts: the ggml project's `ggml-common.h` (facts only). Blocks hold 256 values but for IQ4_NL,
+which holds 32.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def _iq4_nl(blocks: Bytes) -> Floats:
 
 
 def _iq4_xs(blocks: Bytes) -> Floats:
-    """d f16, upper scale bits u16, 4 bytes of scale nibbles, 128 bytes of q nibbles: d (scale - 32) level(q), 32 at a time."""
+    """d f16, upper scale bits u16, 4 bytes of scale nibbles, 128 bytes of q nibbles: d (scale - 32)
+    level(q), 32 at a time.
+    """
     upper = _digits(_words(blocks, 2, 4, "<u2"), 2, 8, 3).reshape(-1, 8)
     scales = (_pairs(blocks[:, 4:8]) | upper << 4).astype(np.int32) - 32
     step = half(blocks, 0) * scales.astype(np.float32)
@@ -62,42 +66,62 @@ def _iq4_xs(blocks: Bytes) -> Floats:
 
 
 def _iq2_xxs(blocks: Bytes) -> Floats:
-    """d f16, then for each 32 values four indices u8 and a u32 of four 7-bit sign patterns under a 4-bit scale."""
+    """d f16, then for each 32 values four indices u8 and a u32 of four 7-bit sign patterns under a 4-bit
+    scale.
+    """
     words = _words(blocks, 2, 66, "<u4")
     index = np.ascontiguousarray(blocks[:, 2:66]).reshape(-1, 8, 8)[:, :, :4]
     tail = words[:, 1::2]
-    return _scaled(_quarters(half(blocks, 0), tail >> 28), grid("IQ2_XXS")[index], even_signs()[_digits(tail, 7, 4, 127)])
+    return _scaled(
+        _quarters(half(blocks, 0), tail >> 28), grid("IQ2_XXS")[index], even_signs()[_digits(tail, 7, 4, 127)]
+    )
 
 
 def _iq2_xs(blocks: Bytes) -> Floats:
-    """d f16, 32 u16 of a 9-bit index under a 7-bit sign pattern, 8 bytes of scale nibbles for each 16 values."""
+    """d f16, 32 u16 of a 9-bit index under a 7-bit sign pattern, 8 bytes of scale nibbles for each 16
+    values.
+    """
     words = _words(blocks, 2, 66, "<u2")
-    return _scaled(_quarters(half(blocks, 0), _pairs(blocks[:, 66:74])), grid("IQ2_XS")[words & 511], even_signs()[words >> 9])
+    return _scaled(
+        _quarters(half(blocks, 0), _pairs(blocks[:, 66:74])),
+        grid("IQ2_XS")[words & 511],
+        even_signs()[words >> 9],
+    )
 
 
 def _iq2_s(blocks: Bytes) -> Floats:
-    """d f16, 32 indices u8, 32 sign bytes, 8 bytes of upper index bits in pairs, 8 bytes of scale nibbles for each 16 values."""
+    """d f16, 32 indices u8, 32 sign bytes, 8 bytes of upper index bits in pairs, 8 bytes of scale nibbles
+    for each 16 values.
+    """
     upper = _digits(blocks[:, 66:74].astype(np.uint32), 2, 4, 3).reshape(-1, 32)
     index = blocks[:, 2:34] | upper << 8
-    return _scaled(_quarters(half(blocks, 0), _pairs(blocks[:, 74:82])), grid("IQ2_S")[index], signs()[blocks[:, 34:66]])
+    return _scaled(
+        _quarters(half(blocks, 0), _pairs(blocks[:, 74:82])), grid("IQ2_S")[index], signs()[blocks[:, 34:66]]
+    )
 
 
 def _iq3_xxs(blocks: Bytes) -> Floats:
-    """d f16, 64 indices u8 of 4 values each, 8 u32 of four 7-bit sign patterns under a 4-bit scale: step d (1/2 + scale) / 2."""
+    """d f16, 64 indices u8 of 4 values each, 8 u32 of four 7-bit sign patterns under a 4-bit scale: step d
+    (1/2 + scale) / 2.
+    """
     tail = _words(blocks, 66, 98, "<u4")
     step = half(blocks, 0) * (np.float32(0.5) + (tail >> 28).astype(np.float32)) * np.float32(0.5)
     return _scaled(step, grid("IQ3_XXS")[blocks[:, 2:66]], even_signs()[_digits(tail, 7, 4, 127)])
 
 
 def _iq3_s(blocks: Bytes) -> Floats:
-    """d f16, 64 indices u8, 8 bytes of ninth bits, 32 sign bytes, 4 bytes of scale nibbles for each 32: step d (1 + 2 scale)."""
+    """d f16, 64 indices u8, 8 bytes of ninth bits, 32 sign bytes, 4 bytes of scale nibbles for each 32:
+    step d (1 + 2 scale).
+    """
     ninth = _digits(blocks[:, 66:74].astype(np.uint32), 1, 8, 1).reshape(-1, 64)
     step = half(blocks, 0) * (1 + 2 * _pairs(blocks[:, 106:110])).astype(np.float32)
     return _scaled(step, grid("IQ3_S")[blocks[:, 2:66] | ninth << 8], signs()[blocks[:, 74:106]])
 
 
 def _iq1_s(blocks: Bytes) -> Floats:
-    """d f16, 32 indices u8, 8 u16 of four upper index triples, a 3-bit scale and a delta's sign: d (2 scale + 1) (q + delta)."""
+    """d f16, 32 indices u8, 8 u16 of four upper index triples, a 3-bit scale and a delta's sign: d (2
+    scale + 1) (q + delta).
+    """
     words = _words(blocks, 34, 50, "<u2")
     step = half(blocks, 0) * (2 * (words >> 12 & 7) + 1).astype(np.float32)
     delta = np.where(words & 0x8000, -_DELTA, _DELTA)
@@ -108,7 +132,9 @@ def _iq1_s(blocks: Bytes) -> Floats:
 
 
 def _iq1_m(blocks: Bytes) -> Floats:
-    """32 indices u8, 16 bytes of nibbles (3 upper index bits, delta's sign), 4 u16 of four 3-bit scales under a quarter of d."""
+    """32 indices u8, 16 bytes of nibbles (3 upper index bits, delta's sign), 4 u16 of four 3-bit scales
+    under a quarter of d.
+    """
     words = _words(blocks, 48, 56, "<u2")
     quarters = words >> 12 << np.array([0, 4, 8, 12], np.uint32)
     d = quarters.sum(axis=1, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)

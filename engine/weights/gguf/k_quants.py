@@ -17,7 +17,9 @@ def _two_bits(packed: Bytes) -> Bytes:
 
 
 def _q2_k(blocks: Bytes) -> Floats:
-    """16 bytes (scale nibble, min nibble), 64 bytes of 2-bit q, d f16, dmin f16: (d scale) q - (dmin min), 16 at a time."""
+    """16 bytes (scale nibble, min nibble), 64 bytes of 2-bit q, d f16, dmin f16: (d scale) q - (dmin min),
+    16 at a time.
+    """
     scales = blocks[:, :16]
     scale = half(blocks, 80) * (scales & 15).astype(np.float32)  # (B, 16)
     low = half(blocks, 82) * (scales >> 4).astype(np.float32)
@@ -26,7 +28,9 @@ def _q2_k(blocks: Bytes) -> Floats:
 
 
 def _q3_k(blocks: Bytes) -> Floats:
-    """32 bytes of third bits, 64 bytes of 2-bit q, 12 bytes of 6-bit scales, d f16: d (scale - 32) (q - 4)."""
+    """32 bytes of third bits, 64 bytes of 2-bit q, 12 bytes of 6-bit scales, d f16: d (scale - 32) (q -
+    4).
+    """
     packed = blocks[:, 96:108]
     low = nibbles(packed[:, :8])  # (B, 16)
     high = (packed[:, None, 8:12] >> np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)) & 3
@@ -72,7 +76,9 @@ def _q5_k(blocks: Bytes) -> Floats:
 
 
 def _q6_k(blocks: Bytes) -> Floats:
-    """128 bytes of low nibbles, 64 of upper bit pairs, 16 int8 scales, d f16: d scale (q - 32), 16 at a time."""
+    """128 bytes of low nibbles, 64 of upper bit pairs, 16 int8 scales, d f16: d scale (q - 32), 16 at a
+    time.
+    """
     low = blocks[:, :128].reshape(-1, 2, 1, 64)
     nibbles = np.concatenate([low & 15, low >> 4], axis=2).reshape(-1, 8, 32)
     q = nibbles | (_two_bits(blocks[:, 128:192]).reshape(-1, 8, 32) << 4)

@@ -1,7 +1,8 @@
 """The key/value part of a GGUF header: typed values, read with bounded time and memory.
 
-Layout, little endian: key as string, value type u32, value. A string is a u64 length and UTF-8 bytes; an array is the
-element type u32, a u64 count and the elements. Source: the ggml project's `docs/gguf.md`, versions 2 and 3.
+Layout, little endian: key as string, value type u32, value. A string is a u64 length and UTF-8 bytes; an
+array is the element type u32, a u64 count and the elements. Source: the ggml project's `docs/gguf.md`,
+versions 2 and 3.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from engine.errors import BadCheckpoint
 from engine.weights.file import ModelFile
 
 _SCALARS = {
-    0: struct.Struct("<B"), 1: struct.Struct("<b"), 2: struct.Struct("<H"), 3: struct.Struct("<h"), 4: struct.Struct("<I"),
-    5: struct.Struct("<i"), 6: struct.Struct("<f"), 7: struct.Struct("<?"), 10: struct.Struct("<Q"), 11: struct.Struct("<q"),
-    12: struct.Struct("<d"),
+    0: struct.Struct("<B"), 1: struct.Struct("<b"), 2: struct.Struct("<H"), 3: struct.Struct("<h"),
+    4: struct.Struct("<I"), 5: struct.Struct("<i"), 6: struct.Struct("<f"), 7: struct.Struct("<?"),
+    10: struct.Struct("<Q"), 11: struct.Struct("<q"), 12: struct.Struct("<d"),
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
 _U32, _U64 = _SCALARS[4], _SCALARS[10]
@@ -67,7 +68,9 @@ class Cursor:
         """The error to raise: file name, what was found, and the advice."""
         if len(text) > _MAX_SENTENCE:  # a hostile name may be long
             text = text[: _MAX_SENTENCE // 2] + " ... " + text[-_MAX_SENTENCE // 2 :]
-        return BadCheckpoint(f"{self.file_name}: {text}; the file is truncated or damaged. Download it again.")
+        return BadCheckpoint(
+            f"{self.file_name}: {text}; the file is truncated or damaged. Download it again."
+        )
 
     def skip(self, count: int, what: str) -> int:
         """Move over `count` bytes; gives where they begin."""
@@ -158,9 +161,14 @@ def _read_value(cursor: Cursor, key: str) -> Any:
 
 
 def _array_head(cursor: Cursor, key: str) -> tuple[int, int]:
-    kind, count = cursor.u32(f"the array type of metadata key {key!r}"), cursor.u64(f"the array length of metadata key {key!r}")
+    kind, count = (
+        cursor.u32(f"the array type of metadata key {key!r}"),
+        cursor.u64(f"the array length of metadata key {key!r}"),
+    )
     if kind not in _SCALARS and kind not in (_STRING, _ARRAY):
-        raise cursor.fail(f"metadata key {key!r} is an array of the value type {kind}, a type from 0 to 12 was expected")
+        raise cursor.fail(
+            f"metadata key {key!r} is an array of the value type {kind}, a type from 0 to 12 was expected"
+        )
     return kind, count
 
 
@@ -176,7 +184,9 @@ def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
         return later
     least = 8 if kind == _STRING else 12
     if count > min(cursor.strings_left, (cursor.end - cursor.at) // least):
-        raise cursor.fail(f"metadata key {key!r} claims an array of {count} entries, more than can be in the file")
+        raise cursor.fail(
+            f"metadata key {key!r} claims an array of {count} entries, more than can be in the file"
+        )
     cursor.strings_left -= count
     if kind == _STRING:
         _skip_strings(cursor, key, count)
@@ -222,7 +232,9 @@ def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
 
 
 def _texts(cursor: Cursor, key: str, count: int) -> list[str]:
-    """The strings at the cursor, all of which `_skip_strings` has been over: a vocabulary has a hundred thousand."""
+    """The strings at the cursor, all of which `_skip_strings` has been over: a vocabulary has a hundred
+    thousand.
+    """
     unpack, at, buffer = _U64.unpack_from, cursor.at, cursor.buffer
     texts = []
     for _ in range(count):

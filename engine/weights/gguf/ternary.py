@@ -27,7 +27,9 @@ def _levels(d: Floats, q: Bytes) -> Floats:
 
 def _tq1_0(blocks: Bytes) -> Floats:
     """32 and 16 bytes of five digits, 4 bytes of four, d f16: d (q - 1)."""
-    q = np.concatenate([_trits(blocks[:, :32], 5), _trits(blocks[:, 32:48], 5), _trits(blocks[:, 48:52], 4)], axis=1)
+    q = np.concatenate(
+        [_trits(blocks[:, :32], 5), _trits(blocks[:, 32:48], 5), _trits(blocks[:, 48:52], 4)], axis=1
+    )
     return _levels(half(blocks, 52), q)
 
 

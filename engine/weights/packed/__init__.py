@@ -1,1 +1,3 @@
-"""Quantised formats of safetensors folders: codes, scales and zero points in several tensors for one matrix."""
+"""Quantised formats of safetensors folders: codes, scales and zero points in several tensors for one
+matrix.
+"""

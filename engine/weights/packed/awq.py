@@ -1,8 +1,9 @@
 """AWQ folders (AutoAWQ): 4-bit codes, a weight is (code - zero) * scale, groups along the inputs.
 
-Version "gemm": `X.qweight` int32 (K, N / 8), `X.qzeros` int32 (G, N / 8), `X.scales` (G, N); the eight codes of a word are the
-outputs 0, 2, 4, 6, 1, 3, 5, 7, lowest first. Version "gemv": `X.qweight` int32 (N, K / 8), `X.qzeros` int32 (N, Z) and `X.scales`
-(N, 8 Z), Z words for G groups and padding, in plain order. Source: arXiv 2306.00978 and the packing of AutoAWQ (facts only).
+Version "gemm": `X.qweight` int32 (K, N / 8), `X.qzeros` int32 (G, N / 8), `X.scales` (G, N); the eight codes
+of a word are the outputs 0, 2, 4, 6, 1, 3, 5, 7, lowest first. Version "gemv": `X.qweight` int32 (N, K / 8),
+`X.qzeros` int32 (N, Z) and `X.scales` (N, 8 Z), Z words for G groups and padding, in plain order. Source:
+arXiv 2306.00978 and the packing of AutoAWQ (facts only).
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class _Gemv:
         self._matrix, self._columns, self._groups = matrix, columns, groups
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
-        return unpack_codes(self._matrix.byte_rows("qweight", outputs).view(np.uint32), _BITS, self._columns)[:, start:stop]
+        return unpack_codes(self._matrix.byte_rows("qweight", outputs).view(np.uint32), _BITS, self._columns)[
+            :, start:stop
+        ]
 
     def scales(self, outputs: Indices) -> Floats:
         return self._matrix.floats("scales")[outputs, : self._groups]
@@ -76,8 +79,9 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
     bits = settings.get("bits", settings.get("w_bit", _BITS))
     if version not in _VERSIONS or bits != _BITS:
         raise UnsupportedModel(
-            f"config.json says that the AWQ weights have the version {version[:40]!r} and {str(bits)[:40]} bits, which cannot be read; "
-            f"{' and '.join(_VERSIONS)} of {_BITS} bits can. Choose such a variant of this model, or a GGUF file."
+            f"config.json says that the AWQ weights have the version {version[:40]!r} and {str(bits)[:40]} "
+            f"bits, which cannot be read; {' and '.join(_VERSIONS)} of {_BITS} bits can. Choose such a "
+            "variant of this model, or a GGUF file."
         )
     recent = Recent()
     names = stems(tensors, "qweight")
@@ -91,7 +95,11 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
 
 
 def _gemm(matrix: Matrix) -> RawTensor:
-    qweight, scales, _ = matrix.get("qweight", INTEGERS, 2), matrix.get("scales", SCALES, 2), matrix.get("qzeros", INTEGERS, 2)
+    qweight, scales, _ = (
+        matrix.get("qweight", INTEGERS, 2),
+        matrix.get("scales", SCALES, 2),
+        matrix.get("qzeros", INTEGERS, 2),
+    )
     columns, rows, groups = qweight.shape[0], qweight.shape[1] * _PER_WORD, scales.shape[0]
     matrix.check("scales", (groups, rows))
     matrix.check("qzeros", (groups, qweight.shape[1]))
@@ -101,7 +109,11 @@ def _gemm(matrix: Matrix) -> RawTensor:
 
 
 def _gemv(matrix: Matrix, size: int | None) -> RawTensor:
-    qweight, zeros, _ = matrix.get("qweight", INTEGERS, 2), matrix.get("qzeros", INTEGERS, 2), matrix.get("scales", SCALES, 2)
+    qweight, zeros, _ = (
+        matrix.get("qweight", INTEGERS, 2),
+        matrix.get("qzeros", INTEGERS, 2),
+        matrix.get("scales", SCALES, 2),
+    )
     rows, columns = qweight.shape[0], qweight.shape[1] * _PER_WORD
     size = columns if size is None or size < 1 else size
     groups = columns // size
@@ -117,4 +129,8 @@ def _tensor(matrix: Matrix, columns: int, rows: int, size: int, source: _Gemm | 
     scales = matrix.get("scales", SCALES, 2)
     runs, order = runs_by_group(np.arange(columns) // size, _BITS)
     nbytes = matrix.nbytes(_PARTS)
-    return GroupedTensor(matrix.stem + ".weight", Layout(columns, tuple(runs), order, scales.type == "F16", nbytes, rows), source)
+    return GroupedTensor(
+        matrix.stem + ".weight",
+        Layout(columns, tuple(runs), order, scales.type == "F16", nbytes, rows),
+        source,
+    )

@@ -1,4 +1,6 @@
-"""Codes of 2 to 8 bits packed into 32-bit words without a gap: little-endian streams, the lowest bit first."""
+"""Codes of 2 to 8 bits packed into 32-bit words without a gap: little-endian streams, the lowest bit
+first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def unpack_codes(words: Words, bits: int, count: int) -> Bytes:
-    """The first `count` codes of each row of `words` (n, W): (n, count) uint8; code i is bits i * `bits` and up of its row.
+    """The first `count` codes of each row of `words` (n, W): (n, count) uint8; code i is bits i * `bits` and
+    up of its row.
 
     A row needs W >= count * bits / 32, rounded up.
     """

@@ -1,9 +1,11 @@
-"""compressed-tensors folders (vLLM's, LLM Compressor's): whole codes of 4 or 8 bits, or 8-bit floats; activations stay unrounded.
+"""compressed-tensors folders (vLLM's, LLM Compressor's): whole codes of 4 or 8 bits, or 8-bit floats;
+activations stay unrounded.
 
-"pack-quantized": `X.weight_packed` int32 (N, K bits / 32), lowest bits first, codes plus 2^(bits - 1); `X.weight_scale` (N, G);
-where zeros are not 0 `X.weight_zero_point` int32 (N bits / 32, G), packed down its columns in the same way; `X.weight_g_idx`
-int32 (K,) where groups go by activation; `X.weight_shape` (2,). "int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and
-`X.weight_zero_point` int8. "float-quantized" and "naive-quantized" are read by `fp8`. A weight is (code - zero) * scale.
+"pack-quantized": `X.weight_packed` int32 (N, K bits / 32), lowest bits first, codes plus 2^(bits - 1);
+`X.weight_scale` (N, G); where zeros are not 0 `X.weight_zero_point` int32 (N bits / 32, G), packed down its
+columns in the same way; `X.weight_g_idx` int32 (K,) where groups go by activation; `X.weight_shape` (2,).
+"int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and `X.weight_zero_point` int8. "float-quantized"
+and "naive-quantized" are read by `fp8`. A weight is (code - zero) * scale.
 Source: the compressed-tensors package's description of its formats (facts only).
 """
 
@@ -23,7 +25,14 @@ from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems
 from engine.weights.tensor import FileTensor
 
-_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense")
+_FORMATS = (
+    "pack-quantized",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "mixed-precision",
+    "dense",
+)
 _PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
 _WIDTHS = (4, 8)
 
@@ -31,14 +40,22 @@ _WIDTHS = (4, 8)
 class _Source:
     """See `engine.weights.packed.grouped.Source`; `codes_in` is "weight_packed" or "weight"."""
 
-    def __init__(self, matrix: Matrix, codes_in: str, bits: int, columns: int, groups: int, order: Indices | None) -> None:
+    def __init__(
+        self, matrix: Matrix, codes_in: str, bits: int, columns: int, groups: int, order: Indices | None
+    ) -> None:
         self._matrix, self._codes_in, self._bits, self._columns = matrix, codes_in, bits, columns
         self._groups, self._order = groups, order
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
         rows = self._matrix.byte_rows(self._codes_in, outputs)
-        codes = rows ^ np.uint8(0x80) if self._codes_in == "weight" else unpack_codes(rows.view(np.uint32), self._bits, self._columns)
-        return codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
+        codes = (
+            rows ^ np.uint8(0x80)
+            if self._codes_in == "weight"
+            else unpack_codes(rows.view(np.uint32), self._bits, self._columns)
+        )
+        return (
+            codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
+        )
 
     def scales(self, outputs: Indices) -> Floats:
         return self._spread(self._matrix.floats("weight_scale"), outputs)
@@ -63,15 +80,19 @@ class _Source:
 def wrap_compressed(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
     """Every quantised matrix under its plain name X.weight; the other tensors as they are.
 
-    `settings` is the quantization_config; which matrices are quantised is told by their tensors. Raises `BadCheckpoint` and
-    `UnsupportedModel`.
+    `settings` is the quantization_config; which matrices are quantised is told by their tensors. Raises
+    `BadCheckpoint` and `UnsupportedModel`.
     """
     _check_settings(settings)
     recent = Recent()
     packed = stems(tensors, "weight_packed")
     whole = [stem for stem in stems(tensors, "weight") if tensors[stem + ".weight"].type == "I8"]
     own = {f"{stem}.{part}" for stem in [*packed, *whole] for part in _PARTS}
-    rest = {name: tensor for name, tensor in tensors.items() if name not in own and name.removesuffix(".weight") not in whole}
+    rest = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name not in own and name.removesuffix(".weight") not in whole
+    }
     out = wrap_fp8(rest, _block_settings(settings))
     for stem in packed:
         out[stem + ".weight"] = _packed(Matrix(stem, tensors, recent))
@@ -96,8 +117,9 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         unknown.append("transforms")
     if unknown:
         raise UnsupportedModel(
-            f"config.json says that the weights are in compressed-tensors' {str(unknown[0])[:40]!r}, which cannot be read; "
-            f"{', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF file."
+            f"config.json says that the weights are in compressed-tensors' {str(unknown[0])[:40]!r}, which "
+            f"cannot be read; {', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF "
+            "file."
         )
 
 
@@ -117,9 +139,13 @@ def _packed(matrix: Matrix) -> RawTensor:
     size = matrix.get("weight_shape", ("I32", "I64"), 1)
     matrix.check("weight_shape", (2,))
     rows, columns = (int(each) for each in size.numbers())
-    bits = next((bits for bits in _WIDTHS if columns > 0 and words.shape == (rows, words_for(columns, bits))), 0)
+    bits = next(
+        (bits for bits in _WIDTHS if columns > 0 and words.shape == (rows, words_for(columns, bits))), 0
+    )
     if not bits:
-        raise matrix.wrong("weight_packed", f"words of {rows} x {columns} codes of {' or '.join(map(str, _WIDTHS))} bits")
+        raise matrix.wrong(
+            "weight_packed", f"words of {rows} x {columns} codes of {' or '.join(map(str, _WIDTHS))} bits"
+        )
     return _tensor(matrix, "weight_packed", (rows, columns), bits)
 
 
@@ -134,12 +160,20 @@ def _tensor(matrix: Matrix, codes_in: str, shape: tuple[int, int], bits: int) ->
     if scale is None:
         scale = matrix.get("weight_scale", SCALES, 2)
     groups = 1 if len(scale.shape) < 2 else scale.shape[1]
-    if scale.type not in SCALES or scale.shape not in ((), (1,), (rows,), (rows, groups), (1, 1)) or not groups:
+    if (
+        scale.type not in SCALES
+        or scale.shape not in ((), (1,), (rows,), (rows, groups), (1, 1))
+        or not groups
+    ):
         raise matrix.wrong("weight_scale", f"numbers of shape {(rows, groups)}")
     _check_zeros(matrix, rows, groups, bits)
     runs, order = runs_by_group(_groups(matrix, columns, groups), bits)
-    layout = Layout(columns, tuple(runs), order, scale.type == "F16", matrix.nbytes({*_PARTS, codes_in}), rows)
-    return GroupedTensor(matrix.stem + ".weight", layout, _Source(matrix, codes_in, bits, columns, groups, order))
+    layout = Layout(
+        columns, tuple(runs), order, scale.type == "F16", matrix.nbytes({*_PARTS, codes_in}), rows
+    )
+    return GroupedTensor(
+        matrix.stem + ".weight", layout, _Source(matrix, codes_in, bits, columns, groups, order)
+    )
 
 
 def _check_zeros(matrix: Matrix, rows: int, groups: int, bits: int) -> None:
@@ -161,8 +195,9 @@ def _groups(matrix: Matrix, columns: int, groups: int) -> Indices:
         if not (numbers == -1).all():  # what an index that is not used is filled with
             if not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
                 raise BadCheckpoint(
-                    f"The tensor {index.name} holds groups from {int(numbers.min())} to {int(numbers.max())}, but "
-                    f"{matrix.stem}.weight_scale has {groups}; the folder is damaged. Download it again."
+                    f"The tensor {index.name} holds groups from {int(numbers.min())} to "
+                    f"{int(numbers.max())}, but {matrix.stem}.weight_scale has {groups}; the folder is "
+                    "damaged. Download it again."
                 )
             return numbers
     if columns % groups:

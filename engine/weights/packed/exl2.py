@@ -1,9 +1,11 @@
-"""EXL2 folders (ExLlamaV2): codes of 2, 3, 4, 5, 6 and 8 bits in one matrix, groups of inputs sorted by importance.
+"""EXL2 folders (ExLlamaV2): codes of 2, 3, 4, 5, 6 and 8 bits in one matrix, groups of inputs sorted by
+importance.
 
-`X.q_weight` int32 (words, N), one stream of bits down each column for each group; `X.q_groups` int16 (2 G,): width and first
-row of words of each group; `X.q_scale` int32 (G, N / 8): 4-bit codes s - 1; `X.q_scale_max` fp16 (G,); `X.q_invperm` (K,):
-where each input lies. N is padded to a multiple of 32. A weight is (code - 2^(bits - 1)) * scale, and the scale s^2 * (max / 256)
-is rounded to fp16 at both steps, as the quantiser reckoned with. Source: ExLlamaV2's matrix loader and kernels (facts only).
+`X.q_weight` int32 (words, N), one stream of bits down each column for each group; `X.q_groups` int16 (2 G,):
+width and first row of words of each group; `X.q_scale` int32 (G, N / 8): 4-bit codes s - 1; `X.q_scale_max`
+fp16 (G,); `X.q_invperm` (K,): where each input lies. N is padded to a multiple of 32. A weight is (code -
+2^(bits - 1)) * scale, and the scale s^2 * (max / 256) is rounded to fp16 at both steps, as the quantiser
+reckoned with. Source: ExLlamaV2's matrix loader and kernels (facts only).
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ _SHORT = ("I16", "U16", "I32", "U32")
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """Kept columns `start` .. `start` + `size` - 1: codes of `bits` bits in the rows of words from `word` on."""
+    """Kept columns `start` ..
+
+    `start` + `size` - 1: codes of `bits` bits in the rows of words from `word` on.
+    """
 
     start: int
     size: int
@@ -61,7 +66,9 @@ class _Source:
         return out
 
     def scales(self, outputs: Indices) -> Floats:
-        most = (self._matrix.floats("q_scale_max") * np.float32(1 / 256)).astype(np.float16).astype(np.float32)
+        most = (
+            (self._matrix.floats("q_scale_max") * np.float32(1 / 256)).astype(np.float16).astype(np.float32)
+        )
         codes = unpack_codes(self._matrix.words("q_scale"), 4, int(outputs.max(initial=-1)) + 1)
         factors = codes.T[outputs].astype(np.float32) + np.float32(1)
         with np.errstate(over="ignore"):
@@ -72,7 +79,9 @@ class _Source:
 
 
 def wrap_exl2(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """Every quantised matrix under its plain name X.weight; the other tensors as they are. Raises `BadCheckpoint`.
+    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+
+    Raises `BadCheckpoint`.
 
     The widths and sizes of groups are read here: a few hundred bytes for each matrix.
     """
@@ -100,7 +109,9 @@ def _tensor(matrix: Matrix, tensors: Mapping[str, FileTensor]) -> RawTensor:
     order = _order(index, columns)
     rows = _rows(matrix.stem, padded, columns, tensors)
     layout = Layout(columns, tuple(runs), order, True, matrix.nbytes(_PARTS), rows)
-    return GroupedTensor(matrix.stem + ".weight", layout, _Source(matrix, _streams(runs, starts), widths[:, 0].tolist()))
+    return GroupedTensor(
+        matrix.stem + ".weight", layout, _Source(matrix, _streams(runs, starts), widths[:, 0].tolist())
+    )
 
 
 def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tuple[list[Run], list[int]]:
@@ -112,8 +123,9 @@ def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tupl
         end = int(widths[g + 1, 1]) if g + 1 < len(widths) else words
         if bits not in _WIDTHS or first != word or not first < end <= words:
             raise BadCheckpoint(
-                f"The tensor {groups.name} gives group {g} {bits} bits from word {first} to {end}; one of {', '.join(map(str, _WIDTHS))} "
-                f"bits and rising words from {word} to {words} were expected. Download the model again."
+                f"The tensor {groups.name} gives group {g} {bits} bits from word {first} to {end}; one of "
+                f"{', '.join(map(str, _WIDTHS))} bits and rising words from {word} to {words} were "
+                "expected. Download the model again."
             )
         size = min((end - first) * 32 // bits, columns - column)
         if size > 0:
@@ -121,7 +133,10 @@ def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tupl
             starts.append(first)
         column, word = column + size, end
     if column != columns or not runs:
-        raise BadCheckpoint(f"The groups of {groups.name} hold {column} inputs, but {columns} were expected. Download the model again.")
+        raise BadCheckpoint(
+            f"The groups of {groups.name} hold {column} inputs, but {columns} were expected. Download the "
+            "model again."
+        )
     return runs, starts
 
 
@@ -130,7 +145,12 @@ def _streams(runs: Sequence[Run], starts: Sequence[int]) -> list[_Stream]:
     out: list[_Stream] = []
     for run, word in zip(runs, starts, strict=True):
         last = out[-1] if out else None
-        if last is not None and last.bits == run.bits and last.size % 32 == 0 and last.word + last.words == word:
+        if (
+            last is not None
+            and last.bits == run.bits
+            and last.size % 32 == 0
+            and last.word + last.words == word
+        ):
             out[-1] = _Stream(last.start, last.size + run.size, last.bits, last.word)
         else:
             out.append(_Stream(run.start, run.size, run.bits, word))
@@ -142,7 +162,10 @@ def _order(index: FileTensor, columns: int) -> Indices | None:
     numbers = index.numbers()
     places = (numbers.view(np.uint16) if numbers.dtype.itemsize == 2 else numbers).astype(np.int64)
     if not np.array_equal(np.sort(places), np.arange(columns)):
-        raise BadCheckpoint(f"The tensor {index.name} is no permutation of {columns} inputs; the file is damaged. Download it again.")
+        raise BadCheckpoint(
+            f"The tensor {index.name} is no permutation of {columns} inputs; the file is damaged. Download "
+            "it again."
+        )
     order = np.argsort(places)
     return None if np.array_equal(order, np.arange(columns)) else order
 
@@ -152,5 +175,9 @@ def _rows(stem: str, padded: int, columns: int, tensors: Mapping[str, FileTensor
     bias = tensors.get(stem + ".bias")
     known = [bias.shape[0]] if bias is not None and len(bias.shape) == 1 else []
     if not any(part.isdigit() for part in stem.split(".")):
-        known += [t.shape[0] for t in tensors.values() if t.shape[1:] == (columns,) and t.type in ("F16", "BF16", "F32")]
+        known += [
+            t.shape[0]
+            for t in tensors.values()
+            if t.shape[1:] == (columns,) and t.type in ("F16", "BF16", "F32")
+        ]
     return next((count for count in known if padded - _PADDING < count <= padded), padded)

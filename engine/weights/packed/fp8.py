@@ -1,8 +1,10 @@
-"""Weights in 8-bit floats with scales: one for a tensor, a row or a block of rows and columns; value = number * scale.
+"""Weights in 8-bit floats with scales: one for a tensor, a row or a block of rows and columns; value = number
+* scale.
 
-Layouts: `X.weight` (N, K) F8_E4M3 or F8_E5M2 with `X.weight_scale_inv` (N / 128, K / 128) float32 as DeepSeek-V3 and Qwen3
-publish them (rounded up at ragged edges), or `X.weight_scale` of shape (), (1,), (N,) or (N, 1), float32 or bf16, as
-compressed-tensors, FBGEMM and ModelOpt do. Scales of activations and of the cache are for kernels that round those too.
+Layouts: `X.weight` (N, K) F8_E4M3 or F8_E5M2 with `X.weight_scale_inv` (N / 128, K / 128) float32 as
+DeepSeek-V3 and Qwen3 publish them (rounded up at ragged edges), or `X.weight_scale` of shape (), (1,), (N,)
+or (N, 1), float32 or bf16, as compressed-tensors, FBGEMM and ModelOpt do. Scales of activations and of the
+cache are for kernels that round those too.
 """
 
 from __future__ import annotations
@@ -21,22 +23,32 @@ from engine.weights.tensor import FileTensor
 _TYPES = ("F8_E4M3", "F8_E5M2")
 _SCALES = ("_scale_inv", "_scale")
 _UNUSED = (
-    "input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale",
+    "input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale", "q_scale",
+    "kv_scale", "prob_scale",
 )  # fmt: skip
 _DEFAULT_BLOCK = (128, 128)
 _CHUNK_VALUES = 1 << 20
 
 
 class Fp8Tensor:
-    """A `RawTensor` of type "F8_E4M3" or "F8_E5M2": `data` are the numbers, one byte each, without their scales.
+    """A `RawTensor` of type "F8_E4M3" or "F8_E5M2": `data` are the numbers, one byte each, without their
+    scales.
 
     Row n, column k has the scale `row_scales()[n, k // block_columns]`.
     """
 
     __slots__ = ("_scale", "_scale_rows", "_values", "block_columns", "name", "shape", "type")
 
-    def __init__(self, values: FileTensor, scale: FileTensor | None, scale_rows: npt.NDArray[np.int64], block_columns: int) -> None:
-        """`scale_rows` (N,): each row's row in `scale` seen as a matrix; for a stack (X, N, K), of each of its matrices."""
+    def __init__(
+        self,
+        values: FileTensor,
+        scale: FileTensor | None,
+        scale_rows: npt.NDArray[np.int64],
+        block_columns: int,
+    ) -> None:
+        """`scale_rows` (N,): each row's row in `scale` seen as a matrix; for a stack (X, N, K), of each of
+        its matrices.
+        """
         self.name, self.type, self.shape = values.name, values.type, values.shape
         self._values, self._scale = values, scale
         self._scale_rows, self.block_columns = scale_rows, block_columns
@@ -75,7 +87,9 @@ class Fp8Tensor:
                 some = self._values.rows(first, last).dequantise()
                 for block in range(scales.shape[1]):
                     columns = slice(block * self.block_columns, (block + 1) * self.block_columns)
-                    np.multiply(some[:, columns], scales[first:last, block : block + 1], out=out[first:last, columns])
+                    np.multiply(
+                        some[:, columns], scales[first:last, block : block + 1], out=out[first:last, columns]
+                    )
         return out
 
     def in_blocks(self) -> RawTensor:
@@ -124,7 +138,11 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
             out[name] = _with_scale(tensor, tensors[scale_name] if scale_name else None, block)
         else:
             out[name] = tensor
-    return {name: each for name, each in out.items() if name not in used and name.rsplit(".", 1)[-1] not in _UNUSED}
+    return {
+        name: each
+        for name, each in out.items()
+        if name not in used and name.rsplit(".", 1)[-1] not in _UNUSED
+    }
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
@@ -132,7 +150,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     algorithm = settings.get("quant_algo")
     if algorithm is not None and "FP8" not in str(algorithm):
         raise UnsupportedModel(
-            f"The folder's weights are quantised with {str(algorithm)[:40]!r}, which cannot be read; choose an FP8 or GGUF variant."
+            f"The folder's weights are quantised with {str(algorithm)[:40]!r}, which cannot be read; choose "
+            "an FP8 or GGUF variant."
         )
 
 
@@ -140,8 +159,15 @@ def _block(settings: Mapping[str, Any]) -> tuple[int, int]:
     sizes = settings.get("weight_block_size")
     if sizes is None:
         return _DEFAULT_BLOCK
-    if not isinstance(sizes, list) or len(sizes) != 2 or not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
-        raise BadCheckpoint(f"config.json: weight_block_size is {str(sizes)[:40]}; two sizes such as [128, 128] were expected.")
+    if (
+        not isinstance(sizes, list)
+        or len(sizes) != 2
+        or not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes)
+    ):
+        raise BadCheckpoint(
+            f"config.json: weight_block_size is {str(sizes)[:40]}; two sizes such as [128, 128] were "
+            "expected."
+        )
     return sizes[0], sizes[1]
 
 
@@ -160,12 +186,14 @@ def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, 
     if shape == (-(-rows // block[0]), -(-columns // block[1])):
         return Fp8Tensor(tensor, scale, np.arange(rows) // block[0], block[1])
     raise BadCheckpoint(
-        f"The tensor {scale.name} has the shape {scale.shape}, which is no shape of scales for {tensor.name} of shape {tensor.shape} "
-        f"in blocks of {block[0]} x {block[1]}; the folder is damaged. Download it again."
+        f"The tensor {scale.name} has the shape {scale.shape}, which is no shape of scales for "
+        f"{tensor.name} of shape {tensor.shape} in blocks of {block[0]} x {block[1]}; the folder is "
+        "damaged. Download it again."
     )
 
 
-# -- blocks that a backend packs ---------------------------------------------------------------------------------------
+# -- blocks that a backend packs
+# ---------------------------------------------------------------------------------------
 
 UNITS = (128, 32)
 """Columns of a block."""
@@ -176,12 +204,21 @@ def fp8_blocks(tensor: RawTensor) -> RawTensor:
     if not isinstance(tensor, Fp8Tensor) or tensor.type != "F8_E4M3" or len(tensor.shape) != 2:
         return tensor
     columns, shared = tensor.shape[1], tensor.block_columns
-    unit = next((unit for unit in UNITS if columns and columns % unit == 0 and (shared >= columns or shared % unit == 0)), 0)
+    unit = next(
+        (
+            unit
+            for unit in UNITS
+            if columns and columns % unit == 0 and (shared >= columns or shared % unit == 0)
+        ),
+        0,
+    )
     return Fp8Blocks(tensor, unit) if unit else tensor
 
 
 class Fp8Blocks:
-    """A `RawTensor` of type "FP8_128" or "FP8_32": `unit` numbers, then their scale as float32, again and again."""
+    """A `RawTensor` of type "FP8_128" or "FP8_32": `unit` numbers, then their scale as float32, again and
+    again.
+    """
 
     def __init__(self, source: Fp8Tensor, unit: int) -> None:
         self._source, self._unit = source, unit
@@ -198,11 +235,16 @@ class Fp8Blocks:
         rows, columns = self.shape
         numbers = self._source.data.reshape(rows, columns)
         if ((numbers & np.uint8(0x7F)) == 0x7F).any():
-            raise BadCheckpoint(f"The tensor {self.name} (F8_E4M3) holds something that is not a number. Download the model again.")
+            raise BadCheckpoint(
+                f"The tensor {self.name} (F8_E4M3) holds something that is not a number. Download the model "
+                "again."
+            )
         out = np.empty((rows, columns // self._unit, self._unit + 4), np.uint8)
         out[:, :, : self._unit] = numbers.reshape(rows, -1, self._unit)
         firsts = np.arange(0, columns, self._unit) // self._source.block_columns
-        out[:, :, self._unit :] = np.ascontiguousarray(self._source.row_scales()[:, firsts])[..., None].view(np.uint8)
+        out[:, :, self._unit :] = np.ascontiguousarray(self._source.row_scales()[:, firsts])[..., None].view(
+            np.uint8
+        )
         return out.reshape(-1)
 
     def dequantise(self) -> Floats:
@@ -211,7 +253,9 @@ class Fp8Blocks:
 
     def part(self, index: int) -> RawTensor:
         """Raises `BadCheckpoint`: a matrix has no parts."""
-        raise BadCheckpoint(f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices.")
+        raise BadCheckpoint(
+            f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices."
+        )
 
     def rows(self, start: int, stop: int) -> Fp8Blocks:
         """See `RawTensor`."""

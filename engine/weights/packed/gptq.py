@@ -1,8 +1,10 @@
-"""GPTQ folders: `X.qweight` int32 (K bits / 32, N), `X.qzeros` int32 (G, N bits / 32), `X.scales` (G, N), `X.g_idx` int32 (K,).
+"""GPTQ folders: `X.qweight` int32 (K bits / 32, N), `X.qzeros` int32 (G, N bits / 32), `X.scales` (G, N),
+`X.g_idx` int32 (K,).
 
-Codes are one stream of bits down each column of qweight and along each row of qzeros. A weight is (code - zero - 1) * scale
-in the first format, (code - zero) * scale where `checkpoint_format` is "gptq_v2"; `g_idx` says which group an input belongs
-to. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel (facts only).
+Codes are one stream of bits down each column of qweight and along each row of qzeros. A weight is (code -
+zero - 1) * scale in the first format, (code - zero) * scale where `checkpoint_format` is "gptq_v2"; `g_idx`
+says which group an input belongs to. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel
+(facts only).
 """
 
 from __future__ import annotations
@@ -30,12 +32,20 @@ class _Source:
     """See `engine.weights.packed.grouped.Source`."""
 
     def __init__(self, matrix: Matrix, bits: int, columns: int, order: Indices | None, added: int) -> None:
-        self._matrix, self._bits, self._columns, self._order, self._added = matrix, bits, columns, order, added
+        self._matrix, self._bits, self._columns, self._order, self._added = (
+            matrix,
+            bits,
+            columns,
+            order,
+            added,
+        )
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
         words = self._matrix.word_columns("qweight", outputs)
         codes = unpack_codes(np.ascontiguousarray(words.T), self._bits, self._columns)
-        return codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
+        return (
+            codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
+        )
 
     def scales(self, outputs: Indices) -> Floats:
         return np.ascontiguousarray(self._matrix.floats("scales").T[outputs])
@@ -67,8 +77,9 @@ def _added(settings: Mapping[str, Any]) -> int:
         kind = "marlin"
     if kind not in _FORMATS:
         raise UnsupportedModel(
-            f"config.json says that the GPTQ weights have the checkpoint_format {str(kind)[:40]!r}, which cannot be read; "
-            f"{', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF file."
+            f"config.json says that the GPTQ weights have the checkpoint_format {str(kind)[:40]!r}, which "
+            f"cannot be read; {', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF "
+            "file."
         )
     return _FORMATS[kind]
 
@@ -90,7 +101,10 @@ def _tensor(matrix: Matrix, settings: Mapping[str, Any], added: int) -> RawTenso
 
 
 def _bits_and_columns(matrix: Matrix, words: int, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """The width of a code and K. The tensors decide: some folders have matrices of another width than their settings say."""
+    """The width of a code and K.
+
+    The tensors decide: some folders have matrices of another width than their settings say.
+    """
     index = matrix.find("g_idx")
     claimed = whole(settings.get("bits", settings.get("w_bit")))
     if index is not None and len(index.shape) == 1 and index.shape[0]:
@@ -101,8 +115,9 @@ def _bits_and_columns(matrix: Matrix, words: int, settings: Mapping[str, Any]) -
         raise matrix.wrong("qweight", f"{columns} inputs of {', '.join(map(str, _WIDTHS))} bits")
     if claimed not in _WIDTHS:
         raise UnsupportedModel(
-            f"config.json says that the GPTQ weights have {str(settings.get('bits'))[:40]} bits; {', '.join(map(str, _WIDTHS))} can be "
-            "read. Choose such a variant of this model, or a GGUF file."
+            f"config.json says that the GPTQ weights have {str(settings.get('bits'))[:40]} bits; "
+            f"{', '.join(map(str, _WIDTHS))} can be read. Choose such a variant of this model, or a GGUF "
+            "file."
         )
     return claimed, words * 32 // claimed
 
@@ -115,7 +130,8 @@ def _groups(matrix: Matrix, columns: int, groups: int, settings: Mapping[str, An
         matrix.check("g_idx", (columns,))
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
             raise BadCheckpoint(
-                f"The tensor {index.name} holds the group {int(numbers.max() if numbers.max() >= groups else numbers.min())}, but "
+                f"The tensor {index.name} holds the group "
+                f"{int(numbers.max() if numbers.max() >= groups else numbers.min())}, but "
                 f"{matrix.stem}.scales has {groups} groups; the folder is damaged. Download it again."
             )
         if groups == 1 or numbers.any():

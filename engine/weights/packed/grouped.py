@@ -1,7 +1,7 @@
 """Matrices of small whole codes with a scale and a zero for each group of inputs: w = (code - zero) * scale.
 
-What GPTQ, AWQ, EXL2 and compressed-tensors files hold, whatever way they pack it. The inputs (columns) may be kept in another
-order than the model's, so that those of a group lie together, and have several code widths.
+What GPTQ, AWQ, EXL2 and compressed-tensors files hold, whatever way they pack it. The inputs (columns) may be
+kept in another order than the model's, so that those of a group lie together, and have several code widths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _CHUNK_VALUES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Columns `start` .. `start` + `size` - 1 in the order they are kept: codes of `bits` bits with the scale and zero of `group`."""
+    """Columns `start` ..
+
+    `start` + `size` - 1 in the order they are kept: codes of `bits` bits with the scale and zero of `group`.
+    """
 
     start: int
     size: int
@@ -56,12 +59,16 @@ class Source(Protocol):
 
 
 class Recent:
-    """What was read last, of one matrix only, so that a matrix taken in pieces of its rows is not read anew for each."""
+    """What was read last, of one matrix only, so that a matrix taken in pieces of its rows is not read
+    anew for each.
+    """
 
     def __init__(self) -> None:
         self._owner, self._kept = "", dict[str, Any]()
 
-    def get(self, owner: str, what: str, make: Callable[[], Any], fits: Callable[[Any], bool] = lambda value: True) -> Any:
+    def get(
+        self, owner: str, what: str, make: Callable[[], Any], fits: Callable[[Any], bool] = lambda value: True
+    ) -> Any:
         """The value kept as `what` of the matrix `owner`, made when it is missing or does not fit."""
         if owner != self._owner:
             self._owner, self._kept = owner, {}
@@ -73,9 +80,11 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a matrix's columns are kept: `runs` one after the other; kept column j is the model's `order[j]` (None: j).
+    """How a matrix's columns are kept: `runs` one after the other; kept column j is the model's `order[j]`
+    (None: j).
 
-    `half`: every scale is an fp16 number. `file_bytes` are those of all its tensors, `file_rows` the rows they hold.
+    `half`: every scale is an fp16 number. `file_bytes` are those of all its tensors, `file_rows` the rows
+    they hold.
     """
 
     columns: int
@@ -97,7 +106,7 @@ class Layout:
 
 
 def _type_name(runs: Sequence[Run], half: bool) -> str:
-    """"GROUPED4_128": 4 bits and one fp16 scale for 128 columns; "GROUPED4_128_F32" with float32 scales.
+    """ "GROUPED4_128": 4 bits and one fp16 scale for 128 columns; "GROUPED4_128_F32" with float32 scales.
 
     Without a unit "GROUPED", or "GROUPED_REST" for so few columns that no layout of their own is worth it.
     """
@@ -109,8 +118,9 @@ def _type_name(runs: Sequence[Run], half: bool) -> str:
 class GroupedTensor:
     """A `RawTensor` (N, K) of such a matrix, or of some of its rows.
 
-    `type` is "GROUPED4_128" (see `_type_name`) for one packed matrix in the model's own order of columns; otherwise it names the
-    types of the parts behind "PERMUTED": "PERMUTED+GROUPED8_128+GROUPED4_128". `pieces` gives those parts.
+    `type` is "GROUPED4_128" (see `_type_name`) for one packed matrix in the model's own order of columns;
+    otherwise it names the types of the parts behind "PERMUTED": "PERMUTED+GROUPED8_128+GROUPED4_128".
+    `pieces` gives those parts.
     """
 
     __slots__ = ("_layout", "_outputs", "_source", "name", "shape", "type")
@@ -123,7 +133,9 @@ class GroupedTensor:
         if len(pieces) == 1 and layout.order is None:
             self.type = _type_name(pieces[0], layout.half)
         else:
-            self.type = "+".join(dict.fromkeys(["PERMUTED", *(_type_name(runs, layout.half) for runs in pieces)]))
+            self.type = "+".join(
+                dict.fromkeys(["PERMUTED", *(_type_name(runs, layout.half) for runs in pieces)])
+            )
 
     @property
     def nbytes(self) -> int:
@@ -137,7 +149,10 @@ class GroupedTensor:
 
     def pieces(self) -> list[Piece]:
         """The parts, side by side in the order of columns that is kept."""
-        return [Piece(self.name, runs, self._layout.half, self._source, self._outputs) for runs in self._layout.pieces()]
+        return [
+            Piece(self.name, runs, self._layout.half, self._source, self._outputs)
+            for runs in self._layout.pieces()
+        ]
 
     @property
     def data(self) -> Bytes:
@@ -162,7 +177,9 @@ class GroupedTensor:
 
     def part(self, index: int) -> GroupedTensor:
         """Raises `BadCheckpoint`: a matrix has no parts."""
-        raise BadCheckpoint(f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices.")
+        raise BadCheckpoint(
+            f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices."
+        )
 
     def rows(self, start: int, stop: int) -> GroupedTensor:
         """See `RawTensor`."""
@@ -170,7 +187,9 @@ class GroupedTensor:
 
     def take(self, indices: npt.ArrayLike) -> GroupedTensor:
         """See `RawTensor`."""
-        return GroupedTensor(self.name, self._layout, self._source, self._outputs[np.asarray(indices, np.int64).reshape(-1)])
+        return GroupedTensor(
+            self.name, self._layout, self._source, self._outputs[np.asarray(indices, np.int64).reshape(-1)]
+        )
 
 
 class Piece:
@@ -195,13 +214,18 @@ class Piece:
 
     @property
     def data(self) -> Bytes:
-        """For every row and block of `unit` columns: a byte for each code, the scale as float32, the zero as int16."""
+        """For every row and block of `unit` columns: a byte for each code, the scale as float32, the zero
+        as int16.
+        """
         unit = self._runs[0].unit
         codes = self._codes()
         out = np.empty((self.shape[0], self.shape[1] // unit, unit + 6), np.uint8)
         out[:, :, :unit] = codes.reshape(*out.shape[:2], unit)
         groups = np.concatenate([np.full(run.size // unit, run.group) for run in self._runs])
-        scales, zeros = self._source.scales(self._outputs)[:, groups], self._source.zeros(self._outputs)[:, groups]
+        scales, zeros = (
+            self._source.scales(self._outputs)[:, groups],
+            self._source.zeros(self._outputs)[:, groups],
+        )
         out[:, :, unit : unit + 4] = np.ascontiguousarray(scales, np.float32)[..., None].view(np.uint8)
         out[:, :, unit + 4 :] = np.ascontiguousarray(zeros, np.int16)[..., None].view(np.uint8)
         return out.reshape(-1)
@@ -211,11 +235,15 @@ class Piece:
 
     def dequantise(self) -> Floats:
         """All values, float32, in `shape`."""
-        return _values(self._source, self._outputs, self.start, self.start + self.shape[1], _by_column(self._runs))
+        return _values(
+            self._source, self._outputs, self.start, self.start + self.shape[1], _by_column(self._runs)
+        )
 
     def part(self, index: int) -> Piece:
         """Raises `BadCheckpoint`: a matrix has no parts."""
-        raise BadCheckpoint(f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices.")
+        raise BadCheckpoint(
+            f"The tensor {self.name} is one matrix, where the model's headers call for a stack of matrices."
+        )
 
     def rows(self, start: int, stop: int) -> Piece:
         """See `RawTensor`."""
@@ -223,7 +251,13 @@ class Piece:
 
     def take(self, indices: npt.ArrayLike) -> Piece:
         """See `RawTensor`."""
-        return Piece(self.name, self._runs, self._half, self._source, self._outputs[np.asarray(indices, np.int64).reshape(-1)])
+        return Piece(
+            self.name,
+            self._runs,
+            self._half,
+            self._source,
+            self._outputs[np.asarray(indices, np.int64).reshape(-1)],
+        )
 
 
 def _by_column(runs: Sequence[Run]) -> Indices:
@@ -236,12 +270,16 @@ def _values(source: Source, outputs: Indices, start: int, stop: int, group: Indi
     codes = source.codes(outputs, start, stop).astype(np.int16)
     # A scale that is not a number stays one.
     with np.errstate(invalid="ignore", over="ignore"):
-        out: Floats = (codes - source.zeros(outputs)[:, group]).astype(np.float32) * source.scales(outputs)[:, group]
+        out: Floats = (codes - source.zeros(outputs)[:, group]).astype(np.float32) * source.scales(outputs)[
+            :, group
+        ]
     return out
 
 
 def runs_by_group(groups: Indices, bits: int) -> tuple[list[Run], Indices | None]:
-    """The runs of columns with these group numbers, and the order that brings those of a group together (None: they are)."""
+    """The runs of columns with these group numbers, and the order that brings those of a group together
+    (None: they are).
+    """
     order = None if (np.diff(groups) >= 0).all() else np.argsort(groups, kind="stable")
     kept = groups if order is None else groups[order]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(kept)) + 1]) if kept.size else np.zeros(0, np.int64)

@@ -1,7 +1,9 @@
-"""Expert weights in MXFP4 as GPT-OSS publishes them: `X_blocks` (..., N, K / 32, 16) and `X_scales` (..., N, K / 32), uint8.
+"""Expert weights in MXFP4 as GPT-OSS publishes them: `X_blocks` (..., N, K / 32, 16) and `X_scales` (..., N,
+K / 32), uint8.
 
-A byte of a block holds the values 2 i (low nibble) and 2 i + 1; a scale is the exponent e of 2^(e - 127). Source: the OCP
-Microscaling Formats specification 1.0. They become tensors of GGUF's type MXFP4 under the name X.
+A byte of a block holds the values 2 i (low nibble) and 2 i + 1; a scale is the exponent e of 2^(e - 127).
+Source: the OCP Microscaling Formats specification 1.0. They become tensors of GGUF's type MXFP4 under the
+name X.
 """
 
 from __future__ import annotations
@@ -84,10 +86,19 @@ def wrap_mxfp4(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -
 
 def _pair(stem: str, blocks: FileTensor, scales: FileTensor | None) -> Mxfp4Tensor:
     if scales is None:
-        raise BadCheckpoint(f"The tensor {blocks.name} has no scales; {stem}{_SCALES} was expected beside it. Download the model again.")
-    if len(blocks.shape) not in (3, 4) or blocks.shape[-1] != 16 or scales.type != "U8" or scales.shape != blocks.shape[:-1]:
         raise BadCheckpoint(
-            f"The tensors {blocks.name} of shape {blocks.shape} and {scales.name} of {scales.type} {scales.shape} do not belong together; "
-            "blocks of 16 bytes with one scale each were expected. Download the model again."
+            f"The tensor {blocks.name} has no scales; {stem}{_SCALES} was expected beside it. Download the "
+            "model again."
+        )
+    if (
+        len(blocks.shape) not in (3, 4)
+        or blocks.shape[-1] != 16
+        or scales.type != "U8"
+        or scales.shape != blocks.shape[:-1]
+    ):
+        raise BadCheckpoint(
+            f"The tensors {blocks.name} of shape {blocks.shape} and {scales.name} of {scales.type} "
+            f"{scales.shape} do not belong together; blocks of 16 bytes with one scale each were expected. "
+            "Download the model again."
         )
     return Mxfp4Tensor(stem, blocks, scales)

@@ -33,7 +33,10 @@ class Matrix:
         """The tensor, of one of `types`. Raises `BadCheckpoint` when it is missing or another."""
         tensor = self.find(part)
         if tensor is None:
-            raise BadCheckpoint(f"The tensor {self.stem}.{part} is missing, which belongs to a quantised matrix. Download the model again.")
+            raise BadCheckpoint(
+                f"The tensor {self.stem}.{part} is missing, which belongs to a quantised matrix. Download "
+                "the model again."
+            )
         if tensor.type not in types or len(tensor.shape) != dimensions:
             raise self.wrong(part, f"{dimensions} dimensions of {' or '.join(types)}")
         return tensor
@@ -42,8 +45,9 @@ class Matrix:
         """The error for a tensor of another type or shape."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         return BadCheckpoint(
-            f"The tensor {tensor.name} is {tensor.type} of shape {tensor.shape}, but {expected} were expected beside the other tensors of "
-            f"{self.stem}; the folder is damaged or its settings are another's. Download it again."
+            f"The tensor {tensor.name} is {tensor.type} of shape {tensor.shape}, but {expected} were "
+            f"expected beside the other tensors of {self.stem}; the folder is damaged or its settings are "
+            "another's. Download it again."
         )
 
     def check(self, part: str, shape: tuple[int, ...]) -> None:
@@ -69,7 +73,9 @@ class Matrix:
         return values
 
     def word_columns(self, part: str, columns: Indices) -> Words:
-        """Those columns of a large tensor of words (R, C): (R, len(columns)), by reading a panel of neighbours at once."""
+        """Those columns of a large tensor of words (R, C): (R, len(columns)), by reading a panel of
+        neighbours at once.
+        """
         tensor = self._tensors[f"{self.stem}.{part}"]
         low, high = int(columns.min(initial=tensor.shape[1])), int(columns.max(initial=-1)) + 1
         if low >= high:
@@ -79,12 +85,16 @@ class Matrix:
         def read() -> tuple[int, Words]:
             return low, tensor.columns(low, min(low + width, tensor.shape[1])).view(np.uint32)
 
-        start, panel = self._recent.get(self.stem, part, read, lambda kept: bool(kept[0] <= low and high <= kept[0] + kept[1].shape[1]))
+        start, panel = self._recent.get(
+            self.stem, part, read, lambda kept: bool(kept[0] <= low and high <= kept[0] + kept[1].shape[1])
+        )
         some: Words = panel[:, low - start : high - start] if _rising(columns) else panel[:, columns - start]
         return some
 
     def byte_rows(self, part: str, rows: Indices) -> Bytes:
-        """Those rows of a large matrix of plain numbers, as the bytes they are: (len(rows), bytes of a row)."""
+        """Those rows of a large matrix of plain numbers, as the bytes they are: (len(rows), bytes of a
+        row).
+        """
         tensor = self._tensors[f"{self.stem}.{part}"]
         if not rows.size:
             return np.zeros((0, tensor.nbytes // max(1, tensor.shape[0])), np.uint8)

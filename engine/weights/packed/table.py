@@ -1,4 +1,6 @@
-"""Which folders of quantised weights can be read, and the function that makes plain names of each kind's several tensors."""
+"""Which folders of quantised weights can be read, and the function that makes plain names of each kind's
+several tensors.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,25 @@ METHODS: dict[str, Wrap] = {
     "exl2": wrap_exl2,
     "compressed-tensors": wrap_compressed,
 }
-"""By `quant_method`: gets the tensors of the files and the quantization_config, gives the tensors by the names of the plain
-model, "X.weight". Raises `BadCheckpoint` or `UnsupportedModel`."""
+"""By `quant_method`: gets the tensors of the files and the quantization_config, gives the tensors by the
+names of the plain model, "X.weight". Raises `BadCheckpoint` or `UnsupportedModel`.
+"""
 
 _OWN_FILES = (("quantize_config.json", "gptq"), ("quant_config.json", "awq"))
 """Where older tools wrote the settings, and their method."""
 
 
 def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The quantization_config of config.json, or of an older tool's own file; None for plain weights. Raises `BadCheckpoint`."""
+    """The quantization_config of config.json, or of an older tool's own file; None for plain weights.
+
+    Raises `BadCheckpoint`.
+    """
     settings = config.get("quantization_config", config.get("compression_config"))
     if settings is not None:
         if not isinstance(settings, dict):
-            raise BadCheckpoint(f"{folder / 'config.json'}: quantization_config is no table of settings. Download it again.")
+            raise BadCheckpoint(
+                f"{folder / 'config.json'}: quantization_config is no table of settings. Download it again."
+            )
         return settings
     for name, method in _OWN_FILES:
         if (folder / name).is_file():
@@ -58,12 +66,17 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
     """
     settings = config.get("quantization_config")
     if settings is None:
-        return wrap_fp8(tensors, {}) if any(tensor.type.startswith("F8_E") for tensor in tensors.values()) else dict(tensors)
+        return (
+            wrap_fp8(tensors, {})
+            if any(tensor.type.startswith("F8_E") for tensor in tensors.values())
+            else dict(tensors)
+        )
     method = settings.get("quant_method")
     wrap = METHODS.get(method) if isinstance(method, str) else None
     if wrap is None:
         raise UnsupportedModel(
-            f"config.json says that the weights are quantised by {str(method)[:40]!r}, which cannot be read; "
-            f"{', '.join(METHODS)} can. Choose such a variant of this model, an unquantised one, or a GGUF file."
+            f"config.json says that the weights are quantised by {str(method)[:40]!r}, which cannot be "
+            f"read; {', '.join(METHODS)} can. Choose such a variant of this model, an unquantised one, or a "
+            "GGUF file."
         )
     return wrap(tensors, settings)

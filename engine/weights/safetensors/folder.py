@@ -1,7 +1,9 @@
 """Hugging Face model folders: config.json and safetensors files, one or sharded.
 
-A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data without holes.
-Source: https://huggingface.co/docs/safetensors (format section). Nothing outside the folder is named by its files.
+A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data
+without holes.
+Source: https://huggingface.co/docs/safetensors (format section). Nothing outside the folder is named by its
+files.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format
 
 _TYPES = (
-    "F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL",
+    "F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64", "I32", "I16", "I8", "U64", "U32",
+    "U16", "U8", "BOOL",
 )  # fmt: skip
 _MAX_HEADER_BYTES = 32 << 20
 _MAX_NAME = 1024
@@ -51,13 +54,19 @@ class SafetensorsFolder:
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
         index = folder / INDEX_NAME
-        outputs = sorted(folder.glob("output*.safetensors")) if (quantisation or {}).get("quant_method") == "exl2" else []
+        outputs = (
+            sorted(folder.glob("output*.safetensors"))
+            if (quantisation or {}).get("quant_method") == "exl2"
+            else []
+        )
         if outputs:  # an index beside them is that of the model they were made of
             tensors = _read_outputs(outputs)
         else:
             tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
         self.files = tuple(outputs) or (_shards(index) if index.is_file() else (_single_file(folder),))
-        self.tensors: Mapping[str, RawTensor] = wrap_quantised({tensor.name: tensor for tensor in tensors}, config)
+        self.tensors: Mapping[str, RawTensor] = wrap_quantised(
+            {tensor.name: tensor for tensor in tensors}, config
+        )
 
     def close(self) -> None:
         """Forget the tensors."""
@@ -73,30 +82,59 @@ def _read_shards(index: Path) -> list[FileTensor]:
     """The tensors of all files that an index names."""
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise BadCheckpoint(f"{index} has no weight_map; a table of tensor names and file names was expected.")
+        raise BadCheckpoint(
+            f"{index} has no weight_map; a table of tensor names and file names was expected."
+        )
     for name, shard in weight_map.items():
         # Only plain names: a path could lead out of the folder.
-        if not isinstance(shard, str) or Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
-            raise BadCheckpoint(f"{index} places tensor {name} in {shard!r}; the name of a .safetensors file in the folder was expected.")
+        if (
+            not isinstance(shard, str)
+            or Path(shard).name != shard
+            or "\\" in shard
+            or not shard.endswith(".safetensors")
+        ):
+            raise BadCheckpoint(
+                f"{index} places tensor {name} in {shard!r}; the name of a .safetensors file in the folder "
+                "was expected."
+            )
     tensors: list[FileTensor] = []
     for shard in sorted(set(weight_map.values())):
         if not (index.parent / shard).is_file():
-            raise BadCheckpoint(f"{index} names {shard}, which is not in the folder; download the missing file.")
-        tensors += [tensor for tensor in read_safetensors(index.parent / shard) if weight_map.get(tensor.name) == shard]
+            raise BadCheckpoint(
+                f"{index} names {shard}, which is not in the folder; download the missing file."
+            )
+        tensors += [
+            tensor
+            for tensor in read_safetensors(index.parent / shard)
+            if weight_map.get(tensor.name) == shard
+        ]
     missing = sorted(set(weight_map) - {tensor.name for tensor in tensors})
     if missing:
-        raise BadCheckpoint(f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download both again.")
+        raise BadCheckpoint(
+            f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download "
+            "both again."
+        )
     return tensors
 
 
 def _read_outputs(files: list[Path]) -> list[FileTensor]:
     """The tensors of EXL2's output.safetensors or output-0000i-of-0000n.safetensors, which have no index."""
-    counts = {int(match[1]) for file in files if (match := re.fullmatch(r"output-\d{5}-of-(\d{5})\.safetensors", file.name))}
+    counts = {
+        int(match[1])
+        for file in files
+        if (match := re.fullmatch(r"output-\d{5}-of-(\d{5})\.safetensors", file.name))
+    }
     if counts and counts != {len(files)}:
-        raise BadCheckpoint(f"{files[0].parent} holds {len(files)} of {max(counts)} files of the model; download the missing ones.")
+        raise BadCheckpoint(
+            f"{files[0].parent} holds {len(files)} of {max(counts)} files of the model; download the "
+            "missing ones."
+        )
     tensors = [tensor for file in files for tensor in read_safetensors(file)]
     if len({tensor.name for tensor in tensors}) < len(tensors):
-        raise BadCheckpoint(f"{files[0].parent} holds the same tensor in several output*.safetensors files; keep those of one model only.")
+        raise BadCheckpoint(
+            f"{files[0].parent} holds the same tensor in several output*.safetensors files; keep those of "
+            "one model only."
+        )
     return tensors
 
 
@@ -108,9 +146,13 @@ def _single_file(folder: Path) -> Path:
     if len(files) == 1:
         return files[0]
     if files:
-        raise BadCheckpoint(f"{folder} holds {len(files)} safetensors files but no {INDEX_NAME}; download the index file too.")
+        raise BadCheckpoint(
+            f"{folder} holds {len(files)} safetensors files but no {INDEX_NAME}; download the index file too."
+        )
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
-        raise UnsupportedModel(f"{folder} holds only pickled weights (.bin), which can run code; get or convert to safetensors.")
+        raise UnsupportedModel(
+            f"{folder} holds only pickled weights (.bin), which can run code; get or convert to safetensors."
+        )
     raise ModelNotFound(f"{folder} has a config.json but no .safetensors file; download the weights too.")
 
 
@@ -120,8 +162,8 @@ def read_safetensors(path: Path) -> list[FileTensor]:
     header_bytes = struct.unpack("<Q", file.read(0, 8, "its header").tobytes())[0] if size >= 8 else 0
     if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, size - 8):
         raise BadCheckpoint(
-            f"{path.name}: the header claims {header_bytes} bytes and the file has {size}; it is truncated or no safetensors file. "
-            "Download it again."
+            f"{path.name}: the header claims {header_bytes} bytes and the file has {size}; it is truncated "
+            "or no safetensors file. Download it again."
         )
     header = parse_object(file.read(8, header_bytes, "its header").tobytes(), f"The header of {path.name}")
     header.pop("__metadata__", None)
@@ -134,7 +176,10 @@ def read_safetensors(path: Path) -> list[FileTensor]:
     check_overlap(path.name, spans)
     covered = sum(end - start for start, end, _ in spans)
     if covered != room:
-        raise BadCheckpoint(f"{path.name}: the tensors cover {covered} of {room} data bytes; the file is damaged. Download it again.")
+        raise BadCheckpoint(
+            f"{path.name}: the tensors cover {covered} of {room} data bytes; the file is damaged. Download "
+            "it again."
+        )
     return tensors
 
 
@@ -142,12 +187,24 @@ def _whole_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 62 for item in value)
 
 
-def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Format, tuple[int, ...], int, int]:
+def _check_entry(
+    file_name: str, name: str, entry: Any, room: int
+) -> tuple[Format, tuple[int, ...], int, int]:
     """Format, shape, start and end of one header entry."""
     if len(name) > _MAX_NAME:
-        raise BadCheckpoint(f"{file_name}: a tensor name has {len(name)} characters, at most {_MAX_NAME} were expected. Download it again.")
-    if not isinstance(entry, dict) or not _whole_numbers(entry.get("shape")) or not _whole_numbers(entry.get("data_offsets")):
-        raise BadCheckpoint(f"{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the header. Download it again.")
+        raise BadCheckpoint(
+            f"{file_name}: a tensor name has {len(name)} characters, at most {_MAX_NAME} were expected. "
+            "Download it again."
+        )
+    if (
+        not isinstance(entry, dict)
+        or not _whole_numbers(entry.get("shape"))
+        or not _whole_numbers(entry.get("data_offsets"))
+    ):
+        raise BadCheckpoint(
+            f"{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the header. "
+            "Download it again."
+        )
     dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]
     if len(shape) > _MAX_DIMENSIONS or len(offsets) != 2:
         raise BadCheckpoint(
@@ -157,15 +214,18 @@ def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Form
     format = find_format(dtype) if isinstance(dtype, str) and dtype in _TYPES else None
     if format is None:
         raise UnsupportedModel(
-            f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; {', '.join(_TYPES)} can. "
-            "Get an unquantised variant or a GGUF file."
+            f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; "
+            f"{', '.join(_TYPES)} can. Get an unquantised variant or a GGUF file."
         )
-    if prod(max(size, 1) for size in shape) > _MAX_VALUES:  # an empty tensor may still be too wide for any array
-        raise BadCheckpoint(f"{file_name}: tensor {name} has the shape {shape}, larger than any model's. Download it again.")
+    # an empty tensor may still be too wide for any array
+    if prod(max(size, 1) for size in shape) > _MAX_VALUES:
+        raise BadCheckpoint(
+            f"{file_name}: tensor {name} has the shape {shape}, larger than any model's. Download it again."
+        )
     nbytes = format.nbytes(shape)
     if offsets[1] - offsets[0] != nbytes or offsets[1] > room:
         raise BadCheckpoint(
-            f"{file_name}: tensor {name} of dtype {dtype} and shape {shape} lies at {offsets} of {room} data bytes; "
-            f"{nbytes} bytes inside the file were expected. Download it again."
+            f"{file_name}: tensor {name} of dtype {dtype} and shape {shape} lies at {offsets} of {room} "
+            f"data bytes; {nbytes} bytes inside the file were expected. Download it again."
         )
     return format, shape, offsets[0], offsets[1]

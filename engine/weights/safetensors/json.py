@@ -10,7 +10,10 @@ from engine.errors import BadCheckpoint, ModelNotFound
 
 _MAX_JSON_BYTES = 32 << 20
 _MAX_NESTED, _MAX_ITEMS = 1 << 19, 1 << 22
-"""Lists and objects, and things in them: what 130 000 tensors take. A few bytes of JSON can ask for a hundred of memory."""
+"""Lists and objects, and things in them: what 130 000 tensors take.
+
+A few bytes of JSON can ask for a hundred of memory.
+"""
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -31,7 +34,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def parse_object(raw: bytes, what: str) -> dict[str, Any]:
     """The JSON object in `raw`; `what` is for messages. Raises `BadCheckpoint`."""
     if raw.count(b"[") + raw.count(b"{") > _MAX_NESTED or raw.count(b",") > _MAX_ITEMS:
-        raise BadCheckpoint(f"{what} holds more lists or more things than any model's; it is damaged. Download it again.")
+        raise BadCheckpoint(
+            f"{what} holds more lists or more things than any model's; it is damaged. Download it again."
+        )
     try:
         value = json.loads(raw, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError

@@ -1,9 +1,10 @@
-"""Quantising plain weights while they are loaded: to 8, 6 or 4 bits, in blocks of 32 inputs, rounded to the nearest code.
+"""Quantising plain weights while they are loaded: to 8, 6 or 4 bits, in blocks of 32 inputs, rounded to the
+nearest code.
 
-"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d, zero a whole number. "q4"
-gives Q4_1: code * d + m. d (and m) are those, of several tried, with which the codes' squared error is smallest: for each the
-codes are rounded, then d and m solved for by least squares. Nothing is read before `data` is asked for; type and sizes come
-from the header.
+"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d, zero a
+whole number. "q4" gives Q4_1: code * d + m. d (and m) are those, of several tried, with which the codes'
+squared error is smallest: for each the codes are rounded, then d and m solved for by least squares. Nothing
+is read before `data` is asked for; type and sizes come from the header.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _SHRINKS_4 = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8)
 
 
 def quantise(tensor: RawTensor, kind: str) -> RawTensor:
-    """`tensor` (N, K) in the kind "q8", "q6" or "q4"; itself where it is no plain matrix or K no multiple of 32.
+    """`tensor` (N, K) in the kind "q8", "q6" or "q4"; itself where it is no plain matrix or K no multiple of
+    32.
 
     Reading the result raises `BadCheckpoint` for a number that is not finite or too large.
     """
@@ -39,7 +41,9 @@ def quantise(tensor: RawTensor, kind: str) -> RawTensor:
 
 
 class QuantisedTensor:
-    """A `RawTensor` of the plain one `source`, quantised anew each time it is read; ask for `rows` of a large matrix."""
+    """A `RawTensor` of the plain one `source`, quantised anew each time it is read; ask for `rows` of a
+    large matrix.
+    """
 
     def __init__(self, source: RawTensor, kind: str) -> None:
         self._source, self._kind = source, kind
@@ -62,8 +66,8 @@ class QuantisedTensor:
                 x = np.ascontiguousarray(blocks[first : first + _AT_ONCE].T)
                 if not self._encode(x, out[first : first + _AT_ONCE]):
                     raise BadCheckpoint(
-                        f"The tensor {self.name} ({self._source.type}) holds a number that is not finite or too large to be quantised; "
-                        "switch quantising off, or download the model again."
+                        f"The tensor {self.name} ({self._source.type}) holds a number that is not finite or "
+                        "too large to be quantised; switch quantising off, or download the model again."
                     )
         return out.reshape(-1)
 
@@ -117,7 +121,8 @@ def _encode_6(x: Floats, out: Bytes) -> bool:
     """x (32, B) to 32 codes, d as float32, the zero as int16."""
     low, high = x.min(0), x.max(0)
     middle, most = (low + high) / 2, np.maximum(high, -low)
-    # Of numbers far from 0 the step is so large that the zero is no further from the codes than a byte reaches.
+    # Of numbers far from 0 the step is so large that the zero is no further from the codes than a byte
+    # reaches.
     step = np.maximum((high - low) / np.float32(63), most / np.float32(95))
     best, zero, least = np.zeros_like(low), np.zeros_like(low), np.full_like(low, np.inf)
     squares = (x * x).sum(0)
@@ -129,7 +134,11 @@ def _encode_6(x: Floats, out: Bytes) -> bool:
         scale = products * _inverse(powers)
         error = squares - scale * products
         better = error < least
-        best, zero, least = np.where(better, scale, best), np.where(better, origin, zero), np.where(better, error, least)
+        best, zero, least = (
+            np.where(better, scale, best),
+            np.where(better, origin, zero),
+            np.where(better, error, least),
+        )
     scale, fine = _half(best)
     codes = np.clip(np.rint(x * _inverse(scale)) + zero, 0, 63)
     fine = fine and bool(np.isfinite(squares).all())
@@ -149,14 +158,20 @@ def _encode_4(x: Floats, out: Bytes) -> bool:
     best, offset, least = np.zeros_like(low), np.zeros_like(low), np.full_like(low, np.inf)
     for shrink in _SHRINKS_4:
         # Codes less 7.5, so that sums stay small and exact.
-        codes = np.clip(np.floor(centred * _inverse(width * np.float32(shrink / 15))), -8, 7) + np.float32(0.5)
+        codes = np.clip(np.floor(centred * _inverse(width * np.float32(shrink / 15))), -8, 7) + np.float32(
+            0.5
+        )
         total, powers, products = codes.sum(0), (codes * codes).sum(0), (codes * centred).sum(0)
         spread = powers * BLOCK - total * total
         scale = (products * BLOCK - total * sums) * _inverse(spread)
         shift = (sums - scale * total) / BLOCK
         error = squares - scale * products - shift * sums
         better = error < least
-        best, offset, least = np.where(better, scale, best), np.where(better, shift, offset), np.where(better, error, least)
+        best, offset, least = (
+            np.where(better, scale, best),
+            np.where(better, shift, offset),
+            np.where(better, error, least),
+        )
     scale, fine = _half(best)
     minimum, also = _half(middle + offset - np.float32(7.5) * scale)
     codes = np.clip(np.rint((x - minimum) * _inverse(scale)), 0, 15).astype(np.uint8)

@@ -1,4 +1,6 @@
-"""A plain matrix that a file holds the other way round, as GPT-2's and GPT-OSS's folders do: (K, N) seen as (N, K)."""
+"""A plain matrix that a file holds the other way round, as GPT-2's and GPT-OSS's folders do: (K, N) seen
+as (N, K).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,25 @@ from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
 from engine.weights.tensor import FileTensor
 
-_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype(np.uint32), "F16": np.dtype(np.uint16), "BF16": np.dtype(np.uint16)}
+_TYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype(np.uint32),
+    "F16": np.dtype(np.uint16),
+    "BF16": np.dtype(np.uint16),
+}
 _PANEL_BYTES = 8 << 20
 """Of columns read at once; the pieces that a matrix is taken in mostly lie in the panel read last."""
 _ROWS_BYTES = 1 << 20
 
 
 class _Panels:
-    """Reads columns of `source` (K, N) as bits; keeps the panel of neighbouring columns that was read last."""
+    """Reads columns of `source` (K, N) as bits; keeps the panel of neighbouring columns that was read
+    last.
+    """
 
     def __init__(self, source: RawTensor) -> None:
         self.source, self.dtype = source, _TYPES[source.type]
-        if isinstance(source, FileTensor) and not source.ordered:  # 16-bit floats are no numbers to NumPy, but bits are
+        # 16-bit floats are no numbers to NumPy, but bits are
+        if isinstance(source, FileTensor) and not source.ordered:
             self.source = source.retyped(source.name, f"U{8 * self.dtype.itemsize}", source.shape)
         self._start, self._panel = 0, np.zeros((0, source.shape[0]), self.dtype)
 
@@ -35,7 +44,8 @@ class _Panels:
             most = max(1, _PANEL_BYTES // max(1, self.dtype.itemsize * self.source.shape[0]))
             if high - low > max(most, 4 * columns.size):  # far apart: in parts
                 return np.concatenate([self.take(part) for part in np.array_split(columns, 2)])
-            self._panel = np.zeros((0, self.source.shape[0]), self.dtype)  # the old one goes before the new one comes
+            # the old one goes before the new one comes
+            self._panel = np.zeros((0, self.source.shape[0]), self.dtype)
             self._start, self._panel = low, self._read(low, min(max(high, low + most), self.source.shape[1]))
         return np.ascontiguousarray(self._panel[columns - self._start])
 
@@ -55,13 +65,17 @@ class _Panels:
 
 
 class Transposed:
-    """A `RawTensor` (N, K) of the plain one `source` (K, N), which is read in panels of columns; rows of this one share them."""
+    """A `RawTensor` (N, K) of the plain one `source` (K, N), which is read in panels of columns; rows of
+    this one share them.
+    """
 
-    def __init__(self, source: RawTensor, order: npt.NDArray[np.int64] | None = None, panels: _Panels | None = None) -> None:
+    def __init__(
+        self, source: RawTensor, order: npt.NDArray[np.int64] | None = None, panels: _Panels | None = None
+    ) -> None:
         if source.type not in _TYPES:
             raise UnsupportedModel(
-                f"The tensor {source.name} of type {source.type} lies transposed in the file, which can be read for "
-                f"{', '.join(_TYPES)} only; choose an unquantised variant or a GGUF file."
+                f"The tensor {source.name} of type {source.type} lies transposed in the file, which can be "
+                f"read for {', '.join(_TYPES)} only; choose an unquantised variant or a GGUF file."
             )
         self._source, self._panels = source, panels or _Panels(source)
         self._order = np.arange(source.shape[1]) if order is None else order

@@ -29,7 +29,10 @@ def shown(text: str) -> list[tuple[str, str]]:
         ("1. step\n   $$\n   x\n   $$\n2. more", [("list", "1. step"), ("math", "x"), ("list", "2. more")]),
         ("$$$ is a sign", [("prose", "$$$ is a sign")]),
         ("```\n$$\nx\n$$\n```", [("code", "$$\nx\n$$")]),
-        ("$$\nnot closed\n\n# Head\n\n- a", [("prose", "$$\nnot closed"), ("heading", "# Head"), ("list", "- a")]),
+        (
+            "$$\nnot closed\n\n# Head\n\n- a",
+            [("prose", "$$\nnot closed"), ("heading", "# Head"), ("list", "- a")],
+        ),
         ("<think>\n$$\nx\n</think>\nYes", [("thinking", ""), ("prose", "$$\nx"), ("prose", "Yes")]),
     ],
 )
@@ -87,7 +90,9 @@ def test_marks_are_the_only_change(text: str) -> None:
     assert "".join(spans[letter].source if letter in spans else letter for letter in marked) == text
 
 
-@pytest.mark.parametrize("piece", ["$a", "\\(", "\\[a", "$$a", "[^", "![", "![a](", "`", "``a", "$\\", "![a](" + "(" * 3])
+@pytest.mark.parametrize(
+    "piece", ["$a", "\\(", "\\[a", "$$a", "[^", "![", "![a](", "`", "``a", "$\\", "![a](" + "(" * 3]
+)
 def test_hostile_text_takes_no_long_time(piece: str) -> None:
     text = piece * (4096 // len(piece))
     start = time.process_time()
@@ -96,7 +101,9 @@ def test_hostile_text_takes_no_long_time(piece: str) -> None:
 
 
 def test_footnote_references_and_pictures_are_spans() -> None:
-    marked, spans = mark_spans('text[^1] ![a cat](/tmp/a b.png) ![b](<C:/x y.png> "t") ![c](/tmp/c_(1).png) [^2]: no')
+    marked, spans = mark_spans(
+        'text[^1] ![a cat](/tmp/a b.png) ![b](<C:/x y.png> "t") ![c](/tmp/c_(1).png) [^2]: no'
+    )
     assert [(span.kind, span.content) for span in spans.values()] == [
         (SpanKind.FOOTNOTE, "1"), (SpanKind.IMAGE, "C:/x y.png"), (SpanKind.IMAGE, "/tmp/c_(1).png"),
     ]  # fmt: skip
@@ -105,7 +112,9 @@ def test_footnote_references_and_pictures_are_spans() -> None:
 
 def test_footnotes_are_blocks_with_a_label() -> None:
     blocks = [
-        block for block in split("Text[^a].\n\n[^a]: The note\ngoes on\n[^b]: Next\n\n    indented\n") if block.kind is not Kind.MARKUP
+        block
+        for block in split("Text[^a].\n\n[^a]: The note\ngoes on\n[^b]: Next\n\n    indented\n")
+        if block.kind is not Kind.MARKUP
     ]
     notes = [block for block in blocks if block.kind is Kind.FOOTNOTE]
     assert [(note.label, note.body) for note in notes] == [("a", "The note\ngoes on"), ("b", "Next")]

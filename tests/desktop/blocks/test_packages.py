@@ -39,7 +39,8 @@ def test_chemistry(formula: str, latex: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "latex"),
-    [("3e8", r"3 \times 10^{8}"), ("e3", "10^{3}"), ("-e3", "-10^{3}"), ("1.5(2)e-3", r"1.5(2) \times 10^{-3}"), ("1+-2", r"1 \pm 2"),
+    [("3e8", r"3 \times 10^{8}"), ("e3", "10^{3}"), ("-e3", "-10^{3}"),
+    ("1.5(2)e-3", r"1.5(2) \times 10^{-3}"), ("1+-2", r"1 \pm 2"),
      ("1,5", "1.5"), ("1,000.5", "1000.5"), ("12 345", "12345"), ("x", "x")],
 )  # fmt: skip
 def test_numbers(text: str, latex: str) -> None:
@@ -48,7 +49,8 @@ def test_numbers(text: str, latex: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "latex"),
-    [("m/s", r"\mathrm{m/s}"), ("kg.m^2", r"\mathrm{kg}\,\mathrm{m}^{2}"), ("m s^{-1}", r"\mathrm{m}\,\mathrm{s}^{-1}"),
+    [("m/s", r"\mathrm{m/s}"), ("kg.m^2", r"\mathrm{kg}\,\mathrm{m}^{2}"),
+    ("m s^{-1}", r"\mathrm{m}\,\mathrm{s}^{-1}"),
      (r"\kilo\gram\metre\per\square\second", r"\mathrm{kg}\,\mathrm{m}\,\mathrm{s}^{-2}"),
      (r"\metre\per\second\squared", r"\mathrm{m}\,\mathrm{s}^{-2}"), (r"\percent", r"\mathrm{\%}"),
      (r"\micro\metre\tothe{4}", "\\mathrm{\u00b5m}^{4}")],
@@ -64,5 +66,11 @@ def test_quantities_and_angles() -> None:
 
 
 def test_a_web_page_has_them_too() -> None:
-    for latex in (r"\ce{H2O}", r"\SI{1}{\metre}", r"\text{50\%}", r"\begin{pmatrix}1\end{pmatrix}^2", r"\cancel{x}"):
+    for latex in (
+        r"\ce{H2O}",
+        r"\SI{1}{\metre}",
+        r"\text{50\%}",
+        r"\begin{pmatrix}1\end{pmatrix}^2",
+        r"\cancel{x}",
+    ):
         assert math_ml(latex, True).startswith("<math")

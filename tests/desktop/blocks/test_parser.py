@@ -1,4 +1,6 @@
-"""What is read more kindly than CommonMark does: known HTML, emphasis beside letters without spaces, bare addresses."""
+"""What is read more kindly than CommonMark does: known HTML, emphasis beside letters without spaces, bare
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,11 @@ def test_known_html_is_an_element_and_keeps_its_words(tag: str) -> None:
 def test_definitions_are_known_to_other_paragraphs() -> None:
     found, other = definitions("[a]: /x\n[B c]: <y z> 'title'\n")
     assert not other
-    assert [token.attrs["href"] for token in parse("[A] [b  C]", found)[1].children or () if token.type == "link_open"] == ["/x", "y%20z"]
+    assert [
+        token.attrs["href"]
+        for token in parse("[A] [b  C]", found)[1].children or ()
+        if token.type == "link_open"
+    ] == ["/x", "y%20z"]
     assert definitions("[a]: /x\nwords\n")[1]
     assert [block.kind for block in split("Words [a].\n\n[a]: /x\n")] == [Kind.PROSE, Kind.MARKUP]
 
@@ -84,7 +90,9 @@ def test_a_table_has_as_many_cells_in_each_row_as_in_its_head() -> None:
 
 
 def test_details_are_no_text() -> None:
-    [first, *_, last] = [block for block in split("<details>\n\nwords\n\n</details>\n") if block.source.strip()]
+    [first, *_, last] = [
+        block for block in split("<details>\n\nwords\n\n</details>\n") if block.source.strip()
+    ]
     assert (first.body, last.body) == ("", "")
 
 

@@ -1,4 +1,6 @@
-"""Thinking tags: found in templates by their form, in prompts by their end, and every known pair splits a reply."""
+"""Thinking tags: found in templates by their form, in prompts by their end, and every known pair splits a
+reply.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ TEMPLATES = Path(__file__).parents[2] / "golden" / "templates"
 def test_every_known_pair_splits_a_reply_however_it_arrives(tag: Tag) -> None:
     text = f"{tag[0]}\nLet me see.\n\n- a\n- b\n{tag[1]}\n\nAnswer."
     blocks = split(text)
-    assert [block.body.strip() for block in blocks if not block.thought and block.kind is not Kind.MARKUP] == ["Answer."]
+    assert [
+        block.body.strip() for block in blocks if not block.thought and block.kind is not Kind.MARKUP
+    ] == ["Answer."]
     assert {block.kind for block in blocks if block.thought} >= {Kind.THINKING, Kind.PROSE, Kind.LIST}
     splitter = BlockSplitter()
     for letter in text:
@@ -45,12 +49,19 @@ def test_the_tags_of_a_template_come_first(template: str, tag: Tag) -> None:
 
 
 def test_other_tags_of_a_template_are_none() -> None:
-    assert tags_in("<|im_start|>assistant<|im_end|> <tool_call></tool_call> [INST][/INST] <reasonable>") == THINKING_TAGS
+    assert (
+        tags_in("<|im_start|>assistant<|im_end|> <tool_call></tool_call> [INST][/INST] <reasonable>")
+        == THINKING_TAGS
+    )
     assert tags_in("") == THINKING_TAGS
 
 
 def test_real_templates_that_think_have_tags_that_split() -> None:
-    thinking = [path for path in sorted(TEMPLATES.rglob("*")) if path.is_file() and "think" in path.read_text(encoding="utf-8").lower()]
+    thinking = [
+        path
+        for path in sorted(TEMPLATES.rglob("*"))
+        if path.is_file() and "think" in path.read_text(encoding="utf-8").lower()
+    ]
     assert thinking, "the collection has templates of models that think"
     for path in thinking:
         source = path.read_text(encoding="utf-8")

@@ -30,11 +30,27 @@ class Harness(QObject):
         self.library = Library(self.database)
         self.store = self.library.kept
         preferences = Preferences(folder / "preferences.json")
-        self.session = ChatSession(self.library, preferences, self.echo.open_chat, self.echo.describe, self.echo.draft_problem)
-        self.testers = [QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)]
+        self.session = ChatSession(
+            self.library, preferences, self.echo.open_chat, self.echo.describe, self.echo.draft_problem
+        )
+        self.testers = [
+            QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)
+        ]
         self.said: dict[str, list[tuple[Any, ...]]] = {}
-        for name in ("state_changed", "progress", "stats_changed", "notice", "model_changed", "conversation_changed", "title_changed",
-                     "settings_changed", "undo_available", "running_changed", "avoided", "draft_refused"):
+        for name in (
+            "state_changed",
+            "progress",
+            "stats_changed",
+            "notice",
+            "model_changed",
+            "conversation_changed",
+            "title_changed",
+            "settings_changed",
+            "undo_available",
+            "running_changed",
+            "avoided",
+            "draft_refused",
+        ):
             self.said[name] = []
             getattr(self.session, name).connect(self._note(name))
         self.closed = False

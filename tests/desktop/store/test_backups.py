@@ -50,7 +50,9 @@ def test_nothing_new_needs_no_copy(store: ConversationStore, database: Database)
 def test_tiers(store: ConversationStore, database: Database) -> None:
     backups = Backups(database.path)
     for hour in range(24 * 40):  # forty days of an hourly copy each, the real one only at the end
-        made = Backups(database.path).folder / time.strftime("conversations-%Y%m%d-%H%M%S.sqlite3", time.gmtime(NOW + hour * HOUR))
+        made = Backups(database.path).folder / time.strftime(
+            "conversations-%Y%m%d-%H%M%S.sqlite3", time.gmtime(NOW + hour * HOUR)
+        )
         made.parent.mkdir(exist_ok=True)
         made.write_bytes(b"x")
     now = NOW + 24 * 40 * HOUR
@@ -65,7 +67,9 @@ def test_tiers(store: ConversationStore, database: Database) -> None:
     assert len(backups.list()) == len(ages)  # the same hour has one
 
 
-def test_the_folder_is_bounded(store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_bounded(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(store, 40)
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     size = database.path.stat().st_size
@@ -86,7 +90,9 @@ def test_no_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(backups.folder.iterdir()) == []
 
 
-def test_made_while_the_program_writes(store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_while_the_program_writes(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(store, 400)
     monkeypatch.setattr(module, "STEP_PAGES", 8)
     backups = Backups(database.path)

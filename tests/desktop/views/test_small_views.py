@@ -18,7 +18,13 @@ from engine.core import Stats
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 
 STATS = Stats(
-    prompt_tokens=900, prefill_tokens=900, new_tokens=101, context_tokens=1001, context_length=8192, prefill_seconds=1.5, decode_seconds=2.0
+    prompt_tokens=900,
+    prefill_tokens=900,
+    new_tokens=101,
+    context_tokens=1001,
+    context_length=8192,
+    prefill_seconds=1.5,
+    decode_seconds=2.0,
 )
 
 
@@ -34,7 +40,9 @@ def test_banner_says_what_happened_and_can_be_dismissed(qtbot) -> None:
     assert banner.text.accessibleName() == "Error: The file is not a model."
     assert not banner.undo.isVisible()
     click(qtbot, banner.copy)
-    assert QGuiApplication.clipboard().text().startswith("Error: The file is not a model.\nInglenook, Python ")
+    assert (
+        QGuiApplication.clipboard().text().startswith("Error: The file is not a model.\nInglenook, Python ")
+    )
     click(qtbot, banner.dismiss)
     assert not banner.isVisible()
 
@@ -73,7 +81,11 @@ def test_banner_offers_something_to_do(qtbot) -> None:
 def test_in_a_narrow_banner_the_offer_stands_below_the_text(qtbot) -> None:
     banner = Banner()
     qtbot.addWidget(banner)
-    banner.show_notice("It does not fit, for a reason that takes a while to tell. " * 2, "warning", offer=("Switch it off", lambda: None))
+    banner.show_notice(
+        "It does not fit, for a reason that takes a while to tell. " * 2,
+        "warning",
+        offer=("Switch it off", lambda: None),
+    )
     banner.resize(1000, 60)
     qtbot.waitUntil(lambda: banner.offer.x() > banner.text.geometry().right())
     banner.resize(400, 120)
@@ -129,9 +141,18 @@ def test_figures_of_the_status_line_are_never_cut_and_take_no_more_than_they_nee
     qtbot.addWidget(line)
     line.resize(2000, 30)
     line.show()
-    for state, speed in (("Reading the prompt, 10,000 of 20,000", 2.0), ("Answering", 2345.6), ("Ready", 31.0)):
+    for state, speed in (
+        ("Reading the prompt, 10,000 of 20,000", 2.0),
+        ("Answering", 2345.6),
+        ("Ready", 31.0),
+    ):
         line.show_state(state)
-        line.show_stats(Stats(new_tokens=101, decode_seconds=100 / speed, context_tokens=round(speed), context_length=8192), state)
+        line.show_stats(
+            Stats(
+                new_tokens=101, decode_seconds=100 / speed, context_tokens=round(speed), context_length=8192
+            ),
+            state,
+        )
         for font in (line.font(), QFont(line.font().family(), 20)):
             line.setFont(font)
             for label in (line.state, line.reply, line.context, line.reason):
@@ -210,7 +231,9 @@ def test_welcome_examples_go_to_the_composer(qtbot) -> None:
 
 @pytest.fixture
 def inspector(qtbot):
-    widget = Inspector((("Sampling", SamplerSettings), ("Stop conditions", StopSettings), ("Context", CacheSettings)))
+    widget = Inspector(
+        (("Sampling", SamplerSettings), ("Stop conditions", StopSettings), ("Context", CacheSettings))
+    )
     qtbot.addWidget(widget)
     widget.resize(300, 600)
     widget.show()
@@ -264,7 +287,8 @@ def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
     qtbot.waitUntil(lambda: len(found.findChildren(QPushButton)) == 3)
     buttons = found.findChildren(QPushButton)
     assert [button.toolTip() for button in buttons] == ["/m/a.gguf", "/m/b.gguf", "/m/c.gguf"]
-    qtbot.waitUntil(lambda: buttons[0].text().endswith("…"))  # what does not fit is left out, but said to a screen reader
+    # what does not fit is left out, but said to a screen reader
+    qtbot.waitUntil(lambda: buttons[0].text().endswith("…"))
     assert buttons[0].accessibleName().endswith("4 GB")
     with qtbot.waitSignal(page.model_chosen) as chosen:
         qtbot.mouseClick(buttons[1], Qt.MouseButton.LeftButton)

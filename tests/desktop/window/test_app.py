@@ -24,7 +24,11 @@ from engine.settings import SamplerSettings
 from tests.desktop.fakes import EchoApi, EchoChat
 from tests.desktop.hand import Hand
 
-CTRL, ALT, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.AltModifier, Qt.KeyboardModifier.ShiftModifier
+CTRL, ALT, SHIFT = (
+    Qt.KeyboardModifier.ControlModifier,
+    Qt.KeyboardModifier.AltModifier,
+    Qt.KeyboardModifier.ShiftModifier,
+)
 Key = Qt.Key
 
 
@@ -57,7 +61,10 @@ def banner(hand: Hand) -> str:
 
 def test_type_enter_and_read(hand) -> None:
     hand.say("Hello there, friend")
-    assert [(item.role, item.text) for item in hand.items()] == [("user", "Hello there, friend"), ("assistant", "Hello there, friend")]
+    assert [(item.role, item.text) for item in hand.items()] == [
+        ("user", "Hello there, friend"),
+        ("assistant", "Hello there, friend"),
+    ]
     assert hand.window.chat.composer.text() == ""
     assert hand.window.windowTitle() == "Hello there, friend – Inglenook"
     assert "tokens" in hand.window.chat.status.context.text()
@@ -191,7 +198,12 @@ def test_no_bare_key_deletes_anything(hand) -> None:
     hand.say("keep me")
     for widget in (hand.window.chat.transcript, hand.window.sidebar.list, hand.window.panes):
         widget.setFocus()
-        for key in (Key.Key_Backspace, Key.Key_D, Key.Key_X, *([Key.Key_Delete] if widget is not hand.window.sidebar.list else [])):
+        for key in (
+            Key.Key_Backspace,
+            Key.Key_D,
+            Key.Key_X,
+            *([Key.Key_Delete] if widget is not hand.window.sidebar.list else []),
+        ):
             hand.press(key)
     assert hand.texts() == ["keep me", "keep me"]
     assert hand.session.conversations.rowCount() == 1
@@ -261,7 +273,10 @@ def test_the_system_prompt_reaches_the_request(hand) -> None:
     prompt.setFocus()
     hand.qtbot.keyClicks(prompt, "Be brief.")
     hand.say("hi")
-    assert (hand.echo.chat.requests[-1].messages[0].role, hand.echo.chat.requests[-1].messages[0].content) == ("system", "Be brief.")
+    assert (
+        hand.echo.chat.requests[-1].messages[0].role,
+        hand.echo.chat.requests[-1].messages[0].content,
+    ) == ("system", "Be brief.")
 
 
 def test_copy_the_last_reply(hand) -> None:
@@ -358,12 +373,20 @@ def drop(window, *paths) -> bool:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
     here = QPointF(window.rect().center())
-    enter = QDragEnterEvent(here.toPoint(), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    enter = QDragEnterEvent(
+        here.toPoint(),
+        Qt.DropAction.CopyAction,
+        data,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
     QApplication.sendEvent(window, enter)
     if not enter.isAccepted():
         return False
     assert window.drop_hint.isVisible()
-    event = QDropEvent(here, Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    event = QDropEvent(
+        here, Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    )
     event.setAccepted(False)
     QApplication.sendEvent(window, event)
     assert not window.drop_hint.isVisible()
@@ -532,7 +555,13 @@ def test_a_saved_text_size_is_there_from_the_start(make_hand, tmp_path) -> None:
     before = QApplication.font()
     Preferences(tmp_path / PREFERENCES).save_settings(Appearance(text_scale=150))
     window = make_hand().window
-    for widget in (window, window.sidebar, window.chat.status.state, window.chat.composer.box, window.device_controller.pane.combo):
+    for widget in (
+        window,
+        window.sidebar,
+        window.chat.status.state,
+        window.chat.composer.box,
+        window.device_controller.pane.combo,
+    ):
         assert widget.font().pointSizeF() == pytest.approx(before.pointSizeF() * 1.5)
     window.scale_text(0)
     assert window.chat.status.state.font().pointSizeF() == pytest.approx(before.pointSizeF())
@@ -601,7 +630,9 @@ def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
 
 
 def test_a_long_list_is_read_behind_the_first_paint(hand, monkeypatch) -> None:
-    """A screen's worth before; all of it where the open chat is further down, so that it can be seen in its place."""
+    """A screen's worth before; all of it where the open chat is further down, so that it can be seen in
+    its place.
+    """
     kept = hand.session.library.kept
     for number in range(FIRST_CHATS + 50):
         kept.create(f"Chat {number}")
@@ -627,7 +658,9 @@ def test_a_long_list_is_read_behind_the_first_paint(hand, monkeypatch) -> None:
 
 
 def test_neither_torch_nor_numba_is_imported_before_the_model(tmp_path) -> None:
-    """Nor is anything read that is not shown yet; how long a start takes is judged by `tests.bench.bench_start`."""
+    """Nor is anything read that is not shown yet; how long a start takes is judged by
+    `tests.bench.bench_start`.
+    """
     code = f"""
 import os, sys, pathlib
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
@@ -637,13 +670,17 @@ desktop = Desktop(app, pathlib.Path({str(tmp_path)!r}))
 desktop.start()
 app.processEvents()
 assert desktop.window.isVisible()
-heavy = [name for name in ("torch", "numba", "transformers", "numpy", "tokenizers", "jinja2", "ziamath", "pypdf") if name in sys.modules]
-later = [name for name in sys.modules if name.startswith("desktop.views.") and name.endswith(("_dialog", "_window"))]
+dear = ("torch", "numba", "transformers", "numpy", "tokenizers", "jinja2", "ziamath", "pypdf")
+heavy = [name for name in dear if name in sys.modules]
+views = [name for name in sys.modules if name.startswith("desktop.views.")]
+later = [name for name in views if name.endswith(("_dialog", "_window"))]
 heavy += [name for name in later if name != "desktop.views.main_window"]
 desktop.window.close()
 sys.exit(f"imported too early: {{heavy}}" if heavy else 0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -651,10 +688,14 @@ def test_doors_default_to_the_engine() -> None:
     from desktop.services.engine import model_host
     from desktop.services.models import draft_models, starter_download
 
-    assert EngineApi() == EngineApi(model_host.open_chat, model_host.describe, starter_download.fetch_starter, draft_models.draft_problem)
+    assert EngineApi() == EngineApi(
+        model_host.open_chat, model_host.describe, starter_download.fetch_starter, draft_models.draft_problem
+    )
 
 
-def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(type(hand.session._engine), "make_room", lambda engine: asked.append(True))
     QTest.keyClick(hand.window.windowHandle(), Key.Key_A)

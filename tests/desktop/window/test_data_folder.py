@@ -1,4 +1,6 @@
-"""The data folder goes away while the program runs: noticed at once, nothing said to be saved that is not, all saved elsewhere."""
+"""The data folder goes away while the program runs: noticed at once, nothing said to be saved that is not,
+all saved elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Drafting in the whole window: choosing a draft model, figures while a reply runs, and a draft that does not fit."""
+"""Drafting in the whole window: choosing a draft model, figures while a reply runs, and a draft that does
+not fit.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ def test_a_file_from_elsewhere(hand, tmp_path) -> None:
     dialog.reject()
     chosen = str(tmp_path / "elsewhere" / "other.gguf")  # the folder's only model
     assert hand.session.settings(SpeculationSettings).draft_model == chosen
-    hand.qtbot.waitUntil(lambda: chosen in pane(hand).choices.paths() and "vocabulary" in pane(hand).choices.words(chosen))
+    hand.qtbot.waitUntil(
+        lambda: chosen in pane(hand).choices.paths() and "vocabulary" in pane(hand).choices.words(chosen)
+    )
 
 
 def test_settings_and_choice_come_back_after_a_restart(hand) -> None:

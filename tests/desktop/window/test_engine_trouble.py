@@ -1,4 +1,6 @@
-"""Out of memory, a lost device, a bug: the banner says what happened and offers to load again; chat, text and settings stay."""
+"""Out of memory, a lost device, a bug: the banner says what happened and offers to load again; chat, text
+and settings stay.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,16 @@ def offered(hand: Hand) -> bool:
 TROUBLES = [
     (MemoryError(), "not enough memory to go on", True),
     (OutOfMemoryError("CUDA out of memory"), "not enough memory to go on", True),
-    (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memory"), "not enough memory to go on", True),
-    (NotEnoughMemory("The cache needs 3 GB, but 1 GB is free: choose a shorter context."), "The cache needs 3 GB", False),
+    (
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memory"),
+        "not enough memory to go on",
+        True,
+    ),
+    (
+        NotEnoughMemory("The cache needs 3 GB, but 1 GB is free: choose a shorter context."),
+        "The cache needs 3 GB",
+        False,
+    ),
     (DeviceLost("The GPU stopped working: load the model again."), "The GPU stopped working", False),
     (ZeroDivisionError("division by zero"), "Something went wrong inside Inglenook: ZeroDivisionError", True),
 ]
@@ -68,7 +78,9 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
         hand.echo.chat.error = None
         opened = len(hand.echo.opened)
         hand.click(RELOAD)
-        hand.qtbot.waitUntil(lambda opened=opened: hand.session.state == "idle" and len(hand.echo.opened) == opened + 1)
+        hand.qtbot.waitUntil(
+            lambda opened=opened: hand.session.state == "idle" and len(hand.echo.opened) == opened + 1
+        )
         assert hand.session.model is not None
         assert banner_text(hand) == ""
         assert hand.session.settings(SamplerSettings) == settings

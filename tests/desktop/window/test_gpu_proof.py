@@ -1,4 +1,6 @@
-"""A GPU whose kernels are wrong, as a user meets it: the sentence in the window, the report on the clipboard, replies that are right."""
+"""A GPU whose kernels are wrong, as a user meets it: the sentence in the window, the report on the
+clipboard, replies that are right.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +63,14 @@ def copied(hand: Hand) -> str:
 def say(hand: Hand) -> None:
     hand.type("the dog and the fox")
     hand.press(Qt.Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.session.replying_in == 0 and hand.session.state != "replying", timeout=MS)
+    hand.qtbot.waitUntil(
+        lambda: hand.session.replying_in == 0 and hand.session.state != "replying", timeout=MS
+    )
 
 
-def test_a_wrong_kernel_is_told_with_a_report_and_replaced(hand: Hand, machine: FakeMachine, tmp_path: Path) -> None:
+def test_a_wrong_kernel_is_told_with_a_report_and_replaced(
+    hand: Hand, machine: FakeMachine, tmp_path: Path
+) -> None:
     machine.devices[0].broken["linear_q40"] = wrong
     hand.window.model_controller.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
     hand.wait_for("idle", timeout=MS)
@@ -85,22 +91,30 @@ def test_a_wrong_kernel_is_told_with_a_report_and_replaced(hand: Hand, machine: 
 def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
     hand: Hand, machine: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now_wrong: bool
 ) -> None:
-    """The kernels are checked again. Where they are right the model's file is suspected; where not, a button loads the model again, and
-    PyTorch's operations take their place."""
+    """The kernels are checked again. Where they are right the model's file is suspected; where not, a button
+    loads the model again, and PyTorch's operations take their place.
+    """
     hand.window.model_controller.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
     hand.wait_for("idle", timeout=MS)
     assert banner_text(hand) == ""
     with monkeypatch.context() as patch:
         run = CudaProgram.run
         # Not in cases, whose steps are short.
-        patch.setattr(CudaProgram, "run", lambda self, step: run(self, step) * np.float32(np.nan if self.max_rows > 100 else 1))
+        patch.setattr(
+            CudaProgram,
+            "run",
+            lambda self, step: run(self, step) * np.float32(np.nan if self.max_rows > 100 else 1),
+        )
         if now_wrong:
             machine.devices[0].broken["linear_q40"] = wrong
         say(hand)
     item = hand.items()[-1]
     assert hand.session.library.kept.message(item.id).state == "failed"
     if not now_wrong:
-        assert "The GPU's kernels were checked again and are right, so the model's file is likely damaged" in item.notice
+        assert (
+            "The GPU's kernels were checked again and are right, so the model's file is likely damaged"
+            in item.notice
+        )
         assert hand.session.model is not None
         assert banner_text(hand) == ""
         return

@@ -32,8 +32,9 @@ def test_names_of_models_and_files(tmp_path: Path) -> None:
     text.write_text("words")
     info = EchoApi().describe(Path("good.gguf"))
     shown = [
-        model_name(f"/models/{EVIL}.gguf"), model_name(folder), entry(info, title=EVIL).name, read_attachment(text, threading.Event()).name,
-        SourceFile(text, None, None, 5).name, HubChoice("a/b", "1", EVIL, "gguf", (), 1).title, str(StoreError(EVIL)), str(DiskFull(EVIL)),
+        model_name(f"/models/{EVIL}.gguf"), model_name(folder), entry(info, title=EVIL).name,
+        read_attachment(text, threading.Event()).name, SourceFile(text, None, None, 5).name,
+        HubChoice("a/b", "1", EVIL, "gguf", (), 1).title, str(StoreError(EVIL)), str(DiskFull(EVIL)),
         str(protocol.Unreadable(EVIL)),
     ]  # fmt: skip
     with pytest.raises(Unreadable) as found:
@@ -46,7 +47,10 @@ def test_names_of_models_and_files(tmp_path: Path) -> None:
 def test_paths_in_tooltips_and_in_the_log(qtbot: QtBot, tmp_path: Path) -> None:
     picker = ModelPicker()
     qtbot.addWidget(picker)
-    for show in (lambda: picker.show_model(f"/m/{EVIL}.gguf", "good"), lambda: picker.show_loading(f"/m/{EVIL}.gguf")):
+    for show in (
+        lambda: picker.show_model(f"/m/{EVIL}.gguf", "good"),
+        lambda: picker.show_loading(f"/m/{EVIL}.gguf"),
+    ):
         show()
         first, path = picker.toolTip().split("\n")
         assert not UNFIT.search(first)

@@ -1,4 +1,6 @@
-"""Another model in the whole window: which one comes is seen, a reply is asked about, a notebook waits for it."""
+"""Another model in the whole window: which one comes is seen, a reply is asked about, a notebook waits for
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No telemetry: a whole day of ordinary use opens no network socket, not from Python, not from Qt, not in a helper process.
+"""No telemetry: a whole day of ordinary use opens no network socket, not from Python, not from Qt, not in a
+helper process.
 
 The watch is proven in the same process: at the end a socket of each kind is opened, and must be seen.
 """
@@ -20,6 +21,8 @@ WATCH = """
 import os, socket, sys
 
 INET = (socket.AF_INET, socket.AF_INET6)
+LOOKUPS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo")
+TRAFFIC = ("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg")
 seen = []
 
 def watch(event, arguments):
@@ -27,9 +30,9 @@ def watch(event, arguments):
         return
     if event == "socket.__new__" and arguments[1] in INET:
         seen.append(event)
-    elif event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"):
+    elif event in LOOKUPS:
         seen.append(f"{event} {arguments[0]}")
-    elif event in ("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg") and arguments[0].family in INET:
+    elif event in TRAFFIC and arguments[0].family in INET:
         seen.append(f"{event} {arguments[1]}")
 
 sys.addaudithook(watch)
@@ -169,16 +172,34 @@ print("the watch sees", by_python > 0, len(seen) > by_python, flush=True)
 def one_day(tmp_path: Path, model: Path, kind: str) -> list[str]:
     """The lines that the process wrote."""
     chats = tmp_path / "chats.json"
-    message = {"key": "m", "parent": None, "role": "user", "text": "an imported hearth", "created_at": 1.0, "state": "complete"}
+    message = {
+        "key": "m",
+        "parent": None,
+        "role": "user",
+        "text": "an imported hearth",
+        "created_at": 1.0,
+        "state": "complete",
+    }
     chat = {
-        "format": FORMAT, "version": VERSION, "title": "Imported", "auto_title": "", "source": "", "key": "c", "created_at": 1.0,
-        "updated_at": 1.0, "deleted": False, "system_prompt": "", "settings": {}, "model_path": "", "shown": "m", "messages": [message],
+        "format": FORMAT, "version": VERSION, "title": "Imported", "auto_title": "", "source": "", "key": "c",
+        "created_at": 1.0, "updated_at": 1.0, "deleted": False, "system_prompt": "", "settings": {},
+        "model_path": "", "shown": "m", "messages": [message],
     }  # fmt: skip
     chats.write_text(json.dumps([chat]), encoding="utf-8")
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     environment.pop("HF_HUB_OFFLINE", None)  # nothing is to stop it but itself
-    command = [sys.executable, "-c", WATCH + DAY + PROOF, str(model), str(chats), kind, str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd=ROOT, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        WATCH + DAY + PROOF,
+        str(model),
+        str(chats),
+        kind,
+        str(tmp_path / "data"),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env=environment, cwd=ROOT, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -186,7 +207,10 @@ def one_day(tmp_path: Path, model: Path, kind: str) -> list[str]:
 SEEN_NOTHING = ["the day is over", "exit 0 sockets []", "the watch sees True True"]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere qasync's own loop talks to itself over the loopback")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="elsewhere qasync's own loop talks to itself over the loopback",
+)
 def test_a_day_of_ordinary_use_opens_no_socket(tmp_path) -> None:
     model = tmp_path / "echo.gguf"
     model.touch()
@@ -209,5 +233,10 @@ def test_qt_s_network_is_used_for_local_sockets_only() -> None:
     }
     assert set(used) == {"desktop/services/system/single_instance.py"}
     text = (ROOT / "desktop/services/system/single_instance.py").read_text(encoding="utf-8")
-    names = {name.strip() for line in text.splitlines() if "QtNetwork import" in line for name in line.partition("import ")[2].split(",")}
+    names = {
+        name.strip()
+        for line in text.splitlines()
+        if "QtNetwork import" in line
+        for name in line.partition("import ")[2].split(",")
+    }
     assert names == {"QLocalServer", "QLocalSocket"}

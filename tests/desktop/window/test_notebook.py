@@ -1,4 +1,6 @@
-"""Notebooks in the whole window: a document that the user and the model write in turn, saved, undone, branched from a token."""
+"""Notebooks in the whole window: a document that the user and the model write in turn, saved, undone,
+branched from a token.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,11 @@ def test_a_document_is_written_in_turns_undone_and_kept(hand) -> None:
     write(hand, " a time there was")
     assert editor(hand).text() == "Once upon a time there was"
     asked = hand.echo.chat.requests[-1]
-    assert (asked.plain, asked.messages[-1].content, asked.messages[0].role) == (True, "Once upon", "document")
+    assert (asked.plain, asked.messages[-1].content, asked.messages[0].role) == (
+        True,
+        "Once upon",
+        "document",
+    )
     assert stored(hand).text == "Once upon a time there was"
     assert hand.session.conversations.summaries()[0].title == "Once upon a time there was"
     hand.press(Key.Key_Z, Modifier.ControlModifier)
@@ -116,7 +122,9 @@ def test_it_writes_at_the_cursor_and_what_is_behind_stays_unread(hand) -> None:
 
 
 def test_another_token_cuts_the_document_and_goes_on(hand) -> None:
-    hand.session.set_settings(dataclasses.replace(hand.session.settings(Appearance), token_colours="probability"))
+    hand.session.set_settings(
+        dataclasses.replace(hand.session.settings(Appearance), token_colours="probability")
+    )
     keys(hand, "Say")
     write(hand, " one two three")
     editor(hand).put_cursor(len("Say one"))
@@ -250,7 +258,8 @@ def test_words_are_found_in_the_document(hand) -> None:
     QTest.keyClicks(hand.window.focusWidget(), "word")
     assert len(page(hand).finding.places) == 2
     box, bar = page(hand).editor, page(hand).findChild(FindBar)
-    assert box.viewport().geometry().top() + box.geometry().top() > bar.geometry().bottom()  # it lies on no line
+    # it lies on no line
+    assert box.viewport().geometry().top() + box.geometry().top() > bar.geometry().bottom()
     hand.press(Key.Key_Return)
     assert editor(hand).textCursor().selectedText() in ("word", "Word")
     hand.press(Key.Key_Escape)
@@ -261,7 +270,9 @@ def test_words_are_found_in_the_document(hand) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real_model
-def test_the_starter_writes_a_document_and_goes_on_from_another_token(qtbot, qapp, tmp_path, starter_path) -> None:
+def test_the_starter_writes_a_document_and_goes_on_from_another_token(
+    qtbot, qapp, tmp_path, starter_path
+) -> None:
     real = Hand(qtbot, tmp_path, api=EngineApi())
     session = real.session
     session.set_settings(CacheSettings(context_length=512))
@@ -304,7 +315,10 @@ def test_a_document_that_was_cut_off_says_so_without_calling_it_a_reply(hand) ->
     store.set_text(session.document().message_id, "Half a sen", settled=False)
     ConversationStore(session.library.database)  # as the next start does
     hand.window.notebooks._refresh()
-    assert session.document().notice == "Inglenook ended while this was being written; what had been saved is here."
+    assert (
+        session.document().notice
+        == "Inglenook ended while this was being written; what had been saved is here."
+    )
     assert editor(hand).text() == "Half a sen"
     keys(hand, "t")
     hand.qtbot.waitUntil(lambda: not session.document().notice)

@@ -1,4 +1,6 @@
-"""Chats with several named roles in the window: the cast, whose turn it is, names in the transcript, in files and in requests."""
+"""Chats with several named roles in the window: the cast, whose turn it is, names in the transcript, in
+files and in requests.
+"""
 
 from __future__ import annotations
 
@@ -73,12 +75,16 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow)
-    assert session.roles == Roles((Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1)
+    assert session.roles == Roles(
+        (Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1
+    )
     assert window.personas.picker.accessibleName() == "2 roles in this chat"
     assert bar.buttons[0].accessibleName() == "Let Ada speak, answers next"
 
     hand.say("Hello")
-    qtbot.waitUntil(lambda: speakers(hand) == ["Cy", "Ada", "Bea"] and session.state == "idle" and not session.replying_in)
+    qtbot.waitUntil(
+        lambda: speakers(hand) == ["Cy", "Ada", "Bea"] and session.state == "idle" and not session.replying_in
+    )
     assert hand.texts()[1] == "Well said."  # without the name, however it came
     first, second = ([(m.role, m.content) for m in request.messages] for request in chat.requests[-2:])
     assert first[1:] == [("user", "Cy: Hello"), ("assistant", "Ada: ")]
@@ -104,10 +110,16 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert bar.user.accessibleName() == "You write as Di"
     hand.type("And you, Bea?")
     hand.click("Let Bea speak")
-    qtbot.waitUntil(lambda: speakers(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in)
+    qtbot.waitUntil(
+        lambda: (
+            speakers(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in
+        )
+    )
     session.regenerate(hand.items()[-1].id)
     hand.wait_for("idle")
-    qtbot.waitUntil(lambda: hand.items()[-1].variant_count == 2 and session.state == "idle" and not session.replying_in)
+    qtbot.waitUntil(
+        lambda: hand.items()[-1].variant_count == 2 and session.state == "idle" and not session.replying_in
+    )
     last = hand.items()[5]
     assert (last.speaker, last.variant_index) == ("Ada", 1)
     session.continue_reply(hand.items()[-1].id)
@@ -129,7 +141,9 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     copy = read_whole(other, number)
     assert copy.roles == record.roles
     assert [m.speaker for m in copy.messages] == [m.speaker for m in record.messages]
-    assert {row[0] for row in other.execute("SELECT speaker_persona FROM messages WHERE speaker = 'Bea'")} == {1}
+    assert {
+        row[0] for row in other.execute("SELECT speaker_persona FROM messages WHERE speaker = 'Bea'")
+    } == {1}
     other.close()
 
     before = [message.speaker for message in kept.path(session.conversation)]
@@ -155,7 +169,9 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     assert (speakers(hand), chat.requests) == ([""], [])
     assert window.roles.bar.title.text() == "Who answers?"
     choose(hand, "/next Bo")
-    qtbot.waitUntil(lambda: speakers(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in)
+    qtbot.waitUntil(
+        lambda: speakers(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in
+    )
     assert asked(hand)[-2:] == [("user", "User: Anybody?"), ("assistant", "Bo: ")]
 
     session.set_roles(Roles(cast, turn="named", automatic=50))
@@ -178,7 +194,13 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     assert speakers(hand) == ["", "Bo", "", "Cleo"]
     assert [voice.name for voice in session.voices] == ["Ada", "Bo", "Cleo"]
     messages, ids = session.next_messages("draft")
-    assert [message.content.split(":")[0] for message in messages[1:]] == ["User", "Bo", "User", "Cleo", "User"]
+    assert [message.content.split(":")[0] for message in messages[1:]] == [
+        "User",
+        "Bo",
+        "User",
+        "Cleo",
+        "User",
+    ]
     assert ids == [0, *(item.id for item in hand.items())]
 
 

@@ -47,7 +47,9 @@ def speakers(hand: Hand) -> list[str]:
     return [row.accessibleName() for row in rows if row.row is not None and row.row.item.role == "assistant"]
 
 
-def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qtbot, tmp_path, monkeypatch) -> None:
+def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
+    hand, qtbot, tmp_path, monkeypatch
+) -> None:
     hand.load()
     window, session = hand.window, hand.session
     other = tmp_path / "other.gguf"
@@ -87,7 +89,9 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     kept = QImage.fromData(window.personas.service.image(ada.id))
     assert (kept.width(), kept.height()) == (256, 256)
     assert len(window.personas.service.image(ada.id)) <= LARGEST_IMAGE
-    window.personas.service.save(Persona(ada.id, ada.name, ada.avatar, ada.system_prompt, ada.preset, str(other)))
+    window.personas.service.save(
+        Persona(ada.id, ada.name, ada.avatar, ada.system_prompt, ada.preset, str(other))
+    )
 
     picker = window.personas.picker
     picker.entries_wanted.emit()
@@ -109,7 +113,10 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
 
     window.personas.manage()
     hand.click("Duplicate this persona", dialog)
-    assert [persona.name for persona in window.personas.service.personas()] == ["Ada Lovelace", "Ada Lovelace 2"]
+    assert [persona.name for persona in window.personas.service.personas()] == [
+        "Ada Lovelace",
+        "Ada Lovelace 2",
+    ]
     assert dialog.editor.name.text() == "Ada Lovelace 2"
     dialog.list.setCurrentRow(0)
     hand.click("Delete this persona", dialog)
@@ -121,7 +128,8 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     dialog.close()
 
 
-@pytest.mark.qt_log_ignore("does not support raise", "does not support grabbing the keyboard", extend=True)  # offscreen
+# offscreen
+@pytest.mark.qt_log_ignore("does not support raise", "does not support grabbing the keyboard", extend=True)
 def test_a_persona_is_chosen_by_keyboard_and_left_again(hand, qtbot) -> None:
     session = hand.session
     for name in ("Ada", "Bo"):
@@ -141,7 +149,12 @@ def test_a_persona_is_chosen_by_keyboard_and_left_again(hand, qtbot) -> None:
 
 
 def test_initials_and_emoji() -> None:
-    made = [face_of("Ada Lovelace", ""), face_of("fox", ""), face_of("Ada", "🦊"), face_of("(x) Anna Maria Rose", "")]
+    made = [
+        face_of("Ada Lovelace", ""),
+        face_of("fox", ""),
+        face_of("Ada", "🦊"),
+        face_of("(x) Anna Maria Rose", ""),
+    ]
     assert made == ["AL", "F", "🦊", "AR"]
 
 
@@ -312,9 +325,15 @@ def test_every_control_of_the_new_windows_has_a_name(hand) -> None:
     window.personas.manage()
     hand.click("New persona", window.personas.dialog)
     for dialog in (window.folders.dialog, window.personas.dialog):
-        shown = [widget for widget in dialog.findChildren(QWidget) if widget.window() is dialog and widget.isVisible()]
+        shown = [
+            widget
+            for widget in dialog.findChildren(QWidget)
+            if widget.window() is dialog and widget.isVisible()
+        ]
         reached = [widget for widget in shown if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
         assert len(reached) > 7
         for widget in reached:
             inside = isinstance(widget.parentWidget(), QAbstractSpinBox)
-            assert inside or widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text()), widget
+            assert (
+                inside or widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text())
+            ), widget

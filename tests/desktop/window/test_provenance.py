@@ -1,4 +1,6 @@
-"""What the engine did and will do, in the whole window: the origin of a reply and its replay, context bar, memory bars, figures."""
+"""What the engine did and will do, in the whole window: the origin of a reply and its replay, context bar,
+memory bars, figures.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +61,12 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     qtbot.waitUntil(lambda: dialog._values["SHA-256"].text().replace("\u200b", "") == wanted)
     assert dialog.prompt.toPlainText() == "<|turn|>the fox and the hound"
     tree = dialog.settings.tree
-    changed = [tree.topLevelItem(at) for at in range(tree.topLevelItemCount()) if tree.topLevelItem(at).text(2)]
-    assert [(item.text(0).strip(), item.text(1), item.text(2)) for item in changed] == [("Temperature", "1.25", "0.7")]
+    changed = [
+        tree.topLevelItem(at) for at in range(tree.topLevelItemCount()) if tree.topLevelItem(at).text(2)
+    ]
+    assert [(item.text(0).strip(), item.text(1), item.text(2)) for item in changed] == [
+        ("Temperature", "1.25", "0.7")
+    ]
     dialog.settings.only.click()
     assert sum(not tree.topLevelItem(at).isHidden() for at in range(tree.topLevelItemCount())) == 2
     hand.click("Copy as JSON", dialog)
@@ -72,10 +78,15 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
 
     before = [dataclasses.astuple(item) for item in hand.items()]
     assert replayed(hand) == "Identical, 5 tokens."
-    assert [dataclasses.astuple(item) for item in hand.items()] == before, "a replay writes nothing into the chat"
+    assert [dataclasses.astuple(item) for item in hand.items()] == before, (
+        "a replay writes nothing into the chat"
+    )
     assert hand.echo.chat.requests[-1].sampler == SamplerSettings(temperature=1.25, seed=1)
     hand.echo.chat.reply = "the fox and his hound again"
-    assert replayed(hand) == "The first 3 tokens are identical; then the reply has “ the”, and the replay writes “ his”."
+    assert (
+        replayed(hand)
+        == "The first 3 tokens are identical; then the reply has “ the”, and the replay writes “ his”."
+    )
     hand.echo.chat.reply = None
     dialog.close()
 
@@ -125,12 +136,20 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     assert "Messages: 16" in clarity.bar.accessibleName()
     assert "The next message reads: 22 tokens" in clarity.bar.toolTip()
     first = hand.items()[0].id
-    assert clarity.edit_words(first) == "Editing this re-reads about 7 tokens", "the prompt before it is not cached"
+    assert clarity.edit_words(first) == "Editing this re-reads about 7 tokens", (
+        "the prompt before it is not cached"
+    )
     transcript = hand.window.chat.transcript
     transcript.flush()
-    footer = next(row for row in transcript.stage.live.values() if isinstance(row, FooterRow) and row.row.item.id == hand.items()[-1].id)
+    footer = next(
+        row
+        for row in transcript.stage.live.values()
+        if isinstance(row, FooterRow) and row.row.item.id == hand.items()[-1].id
+    )
     button = footer.buttons["edit"]
-    QApplication.sendEvent(button, QHelpEvent(QEvent.Type.ToolTip, QPoint(2, 2), button.mapToGlobal(QPoint(2, 2))))
+    QApplication.sendEvent(
+        button, QHelpEvent(QEvent.Type.ToolTip, QPoint(2, 2), button.mapToGlobal(QPoint(2, 2)))
+    )
     assert "re-reads about 18 tokens" in button.toolTip()
     clarity.show_context()
     assert clarity.bar.popup.isVisible()
@@ -184,17 +203,27 @@ def test_memory_bars_follow_the_settings(hand, qtbot) -> None:
 
 def test_words_and_numbers() -> None:
     now = Measured(1000, 100, 500, 50, cached=400, starts=((1, 100, 300), (2, 300, 600)), rate=20.0)
-    assert (now.cost_of_editing(1), now.cost_of_editing(2), now.cost_of_editing(9), now.next_read) == (200, 300, 0, 250)
+    assert (now.cost_of_editing(1), now.cost_of_editing(2), now.cost_of_editing(9), now.next_read) == (
+        200,
+        300,
+        0,
+        250,
+    )
     assert cost_words(3120, 780) == "about 3,120 tokens, about 4 s"
     assert cost_words(1, 0) == "about 1 token"
     assert cost_words(9000, 30) == "about 9,000 tokens, about 5 min"
     assert cost_words(5, 30).endswith("less than 1 s")
     assert ("Draft", "about 50") in lines(dataclasses.replace(now, about=True, dropped=2))
     assert [nice_top(value) for value in (0, 0.03, 0.7, 42, 100, 101)] == [1.0, 0.05, 1.0, 50.0, 100.0, 200.0]
-    assert Compared(0, 2, "a", "b").sentence == "The first token differs already; then the reply has “a”, and the replay writes “b”."
+    assert (
+        Compared(0, 2, "a", "b").sentence
+        == "The first token differs already; then the reply has “a”, and the replay writes “b”."
+    )
     assert Compared(2, 2, "", "c").sentence.endswith("then the reply ends, and the replay writes “c”.")
     assert fit_words((Place("Memory", 10, (2, 3)),)) == ""
-    assert fit_words((Place("Memory", 10_000, (9000, 3000)),)).startswith("This will not fit: 2 kB too little.")
+    assert fit_words((Place("Memory", 10_000, (9000, 3000)),)).startswith(
+        "This will not fit: 2 kB too little."
+    )
 
 
 def test_each_gpu_has_its_bar() -> None:
@@ -216,7 +245,8 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
     hand = Hand(qtbot, tmp_path, api=EngineApi())
     session = hand.session
     for settings in (
-        CacheSettings(context_length=1024), StopSettings(max_tokens=40), SamplerSettings(temperature=1.0, repetition_penalty=1.2),
+        CacheSettings(context_length=1024), StopSettings(max_tokens=40),
+        SamplerSettings(temperature=1.0, repetition_penalty=1.2),
     ):  # fmt: skip
         session.set_settings(settings)
     for restarted in (False, True):
@@ -226,7 +256,9 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
         hand.wait_for("idle", timeout=60_000)
         for text in ("Tell me about foxes and 🔥.", "Go on, please."):
             hand.session.submit(text)
-            qtbot.waitUntil(lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=60_000)
+            qtbot.waitUntil(
+                lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=60_000
+            )
         for item in [item for item in hand.items() if item.role == "assistant"]:
             hand.window.origins.open(item.id, hand.window)
             dialog = hand.window.origins.dialog

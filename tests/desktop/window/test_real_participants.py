@@ -26,12 +26,18 @@ def test_two_speak_to_each_other_each_for_itself(qtbot, tmp_path, starter_path: 
     session.restore()
     session.open_model(starter_path)
     qtbot.waitUntil(lambda: session.state == "idle", timeout=300_000)
-    cast = (Participant("Ada", "Ada is a mathematician who loves puzzles."), Participant("Bob", "Bob is a baker and likes to joke."))
+    cast = (
+        Participant("Ada", "Ada is a mathematician who loves puzzles."),
+        Participant("Bob", "Bob is a baker and likes to joke."),
+    )
     session.set_roles(Roles(cast, ("Cy",), "turn", automatic=3))
     session.set_settings(SamplerSettings(temperature=0.7, seed=5))
     session.set_settings(StopSettings(max_tokens=60))
     assert session.submit("Ada and Bob, talk about how to share a cake fairly.")
-    qtbot.waitUntil(lambda: len(session.messages.items()) == 5 and session.state == "idle" and not session.replying_in, timeout=400_000)
+    qtbot.waitUntil(
+        lambda: len(session.messages.items()) == 5 and session.state == "idle" and not session.replying_in,
+        timeout=400_000,
+    )
     items = session.messages.items()
     assert [item.speaker for item in items] == ["Cy", "Ada", "Bob", "Ada", "Bob"]
     for item in items[1:]:

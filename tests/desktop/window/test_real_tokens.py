@@ -1,4 +1,6 @@
-"""The token inspector with the starter model: a reply drafted by n-grams goes on from another token with its exact ids."""
+"""The token inspector with the starter model: a reply drafted by n-grams goes on from another token with
+its exact ids.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from desktop.app import EngineApi
-from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import open_checkpoint
 from tests.desktop.hand import Hand
@@ -26,14 +34,17 @@ def hand(qtbot, qapp, tmp_path):
 def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -> None:
     session = hand.session
     for settings in (
-        CacheSettings(context_length=512), SamplerSettings(temperature=0.0), SpeculationSettings(method="ngram", adaptive=False),
-        StopSettings(max_tokens=40), ConstraintSettings(heal=True),
+        CacheSettings(context_length=512), SamplerSettings(temperature=0.0),
+        SpeculationSettings(method="ngram", adaptive=False), StopSettings(max_tokens=40),
+        ConstraintSettings(heal=True),
     ):  # fmt: skip
         session.set_settings(settings)
     hand.window.model_controller.open(starter_path)
     hand.wait_for("idle", timeout=60_000)
     session.submit("Repeat three times: the 漢字 cat and the 🎉 dog and the cat and the dog.")
-    qtbot.waitUntil(lambda: session.state == "idle" and bool(session.messages.items()[-1].footer), timeout=60_000)
+    qtbot.waitUntil(
+        lambda: session.state == "idle" and bool(session.messages.items()[-1].footer), timeout=60_000
+    )
     first = hand.items()[-1]
     trace = session.tokens(first.id)
     assert trace.text == first.text
@@ -46,11 +57,22 @@ def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -
     transcript = hand.window.chat.transcript
     transcript.flush()
     place = next(index for index in range(6, len(trace)) if trace.drafted(index))
-    row = next(row for row in transcript.stage.live if row.trace is trace and row.start <= trace.starts[place] < row.start + len(row.text))
+    row = next(
+        row
+        for row in transcript.stage.live
+        if row.trace is trace and row.start <= trace.starts[place] < row.start + len(row.text)
+    )
     transcript.inspection.open(row, place)
-    button = next(found for found in transcript.inspection.popup.buttons if found.isEnabled() and found.other.text.isascii())
+    button = next(
+        found
+        for found in transcript.inspection.popup.buttons
+        if found.isEnabled() and found.other.text.isascii()
+    )
     QTest.mouseClick(button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: session.state == "idle" and hand.items()[-1].id != first.id and bool(hand.items()[-1].footer), timeout=60_000)
+    qtbot.waitUntil(
+        lambda: session.state == "idle" and hand.items()[-1].id != first.id and bool(hand.items()[-1].footer),
+        timeout=60_000,
+    )
     second = session.tokens(hand.items()[-1].id)
     assert list(second.ids)[: place + 1] == [*list(trace.ids)[:place], button.other.id]
     assert len(second) > place + 1

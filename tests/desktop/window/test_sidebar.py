@@ -79,7 +79,9 @@ def test_folders_pins_and_trash(hand) -> None:
     page = window.sidebar.trash
     assert page.isVisible()
     QTest.keyClick(page.list, Key.Key_Return)
-    assert [title for title in chats(hand) if title] == ["apples"], "what was deleted last is the first in the trash"
+    assert [title for title in chats(hand) if title] == ["apples"], (
+        "what was deleted last is the first in the trash"
+    )
     page.list.setCurrentIndex(page.model.index(0))
     QTest.keyClick(page.list, Key.Key_Delete)
     answer(hand, "Cancel")
@@ -104,7 +106,9 @@ def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     sidebar, view = hand.window.sidebar, hand.window.chat.transcript
     hand.window.search()
     QTest.keyClicks(sidebar.query, "Needle")
-    hand.qtbot.waitUntil(lambda: sidebar.hits.messages > 0 and not hand.desktop.services.chat_list.finder.running)
+    hand.qtbot.waitUntil(
+        lambda: sidebar.hits.messages > 0 and not hand.desktop.services.chat_list.finder.running
+    )
     row = next(
         row for row in range(sidebar.hits.rowCount())
         if (hit := sidebar.hits.index(row).data(HIT_ROLE)) is not None and hit.message_id == question

@@ -1,4 +1,6 @@
-"""A step of the text's size and a change of the theme reach every widget, and style none of them more often than they must."""
+"""A step of the text's size and a change of the theme reach every widget, and style none of them more
+often than they must.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +10,15 @@ import pytest
 import shiboken6
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QLabel, QStyle, QStyleOptionComboBox, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QCheckBox,
+    QComboBox,
+    QLabel,
+    QStyle,
+    QStyleOptionComboBox,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from desktop.settings import Appearance
@@ -60,7 +70,9 @@ def arrow(box: QComboBox) -> int:
     return box.style().subControlRect(QStyle.ComplexControl.CC_ComboBox, option, part, box).width()
 
 
-def test_a_step_of_the_text_s_size_styles_no_widget_anew_and_reaches_all(hand: Hand, styled: Styled, qapp: QApplication) -> None:
+def test_a_step_of_the_text_s_size_styles_no_widget_anew_and_reaches_all(
+    hand: Hand, styled: Styled, qapp: QApplication
+) -> None:
     window, base = hand.window, qapp.font().pointSizeF()
     plain = [widget for widget in window.findChildren(QWidget) if widget.font().pointSizeF() == base]
     assert len(plain) > 500
@@ -70,12 +82,19 @@ def test_a_step_of_the_text_s_size_styles_no_widget_anew_and_reaches_all(hand: H
     for _ in range(5):
         window.scale_text(10)
     assert not styled.times
-    left = [widget for widget in plain if shiboken6.isValid(widget) and widget.font().pointSizeF() != base * 1.5]
+    left = [
+        widget for widget in plain if shiboken6.isValid(widget) and widget.font().pointSizeF() != base * 1.5
+    ]
     assert not left
-    assert (box.style().pixelMetric(QStyle.PixelMetric.PM_IndicatorWidth, None, box), arrow(combo)) == (26, 33)
+    assert (box.style().pixelMetric(QStyle.PixelMetric.PM_IndicatorWidth, None, box), arrow(combo)) == (
+        26,
+        33,
+    )
 
 
-def test_a_change_of_the_theme_styles_each_widget_once(hand: Hand, styled: Styled, qapp: QApplication) -> None:
+def test_a_change_of_the_theme_styles_each_widget_once(
+    hand: Hand, styled: Styled, qapp: QApplication
+) -> None:
     hand.session.set_settings(Appearance(theme="dark"))
     assert len(styled.times) > 500
     assert set(styled.times.values()) == {1}

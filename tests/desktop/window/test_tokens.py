@@ -1,4 +1,6 @@
-"""The token inspector in the whole window: colours on and off, the popup, going on from another token, what is remembered."""
+"""The token inspector in the whole window: colours on and off, the popup, going on from another token,
+what is remembered.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def inspect(hand: Hand) -> None:
 def rows(hand: Hand) -> list[TokenRow]:
     hand.window.chat.transcript.flush()
     live = hand.window.chat.transcript.stage.live
-    return [widget for row, widget in sorted(live.items(), key=lambda pair: pair[0].index) if isinstance(widget, TokenRow)]
+    return [
+        widget
+        for row, widget in sorted(live.items(), key=lambda pair: pair[0].index)
+        if isinstance(widget, TokenRow)
+    ]
 
 
 def popup(hand: Hand):
@@ -94,7 +100,13 @@ def test_the_popup_says_what_is_known_of_a_token(hand) -> None:
     hover(hand, 1)
     found, token = popup(hand), echo_token(" two", 5)
     assert found.title.text() == "␣two"
-    for words in (f"model {100 * token.raw_probability:.1f} %", f"id {token.id}", f"{token.entropy:.2f} nats", "drafted", "after 0.50 s"):
+    for words in (
+        f"model {100 * token.raw_probability:.1f} %",
+        f"id {token.id}",
+        f"{token.entropy:.2f} nats",
+        "drafted",
+        "after 0.50 s",
+    ):
         assert words in found.figures.text()
     names = [button.accessibleName() for button in found.buttons]
     assert len(names) == 5
@@ -154,7 +166,10 @@ def test_from_the_keyboard(hand) -> None:
     hand.press(Key.Key_Return)
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "one two2 three")
-    assert hand.echo.chat.requests[-1].continue_ids == (id_of("one"), echo_token(" two", 5).alternatives[2].id)
+    assert hand.echo.chat.requests[-1].continue_ids == (
+        id_of("one"),
+        echo_token(" two", 5).alternatives[2].id,
+    )
 
 
 def test_a_click_shows_a_tokens_popup_and_another_place_takes_it_away(hand) -> None:

@@ -1,4 +1,6 @@
-"""Chats in and out of the window: exported in every format, imported by menu and drop, backed up, restored, and a full disk."""
+"""Chats in and out of the window: exported in every format, imported by menu and drop, backed up,
+restored, and a full disk.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,12 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.echo.chat.reply = THINKING
     hand.say("A question / with: signs")
-    for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".inglenook.json"), ("PDF", ".pdf")):
+    for label, ending in (
+        ("Markdown", ".md"),
+        ("Web page", ".html"),
+        ("JSON, without loss", ".inglenook.json"),
+        ("PDF", ".pdf"),
+    ):
         trigger(hand, "export_chat")
         assert suggested(hand, label).endswith(ending)
         export(hand, label, tmp_path / f"a{ending}")
@@ -100,7 +107,10 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     trigger(hand, "export_all")
     export(hand, "PDF", tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["A question with signs.pdf", "Another.pdf"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "A question with signs.pdf",
+        "Another.pdf",
+    ]
 
     (tmp_path / "a.inglenook.json").rename(tmp_path / "a.json")  # the name is the user's
     trigger(hand, "import_chats")
@@ -133,11 +143,19 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
     talk = hand.session.conversation
     chats = [chatgpt(number) for number in range(30)]
-    path = written(tmp_path / "conversations.json", [*chats[:10], {"mapping": {}, "title": "Bad"}, 5, *chats[10:]])
+    path = written(
+        tmp_path / "conversations.json", [*chats[:10], {"mapping": {}, "title": "Bad"}, 5, *chats[10:]]
+    )
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path))])
     assert hand.window.files.words([path]) == "Drop the chats here to import them"
-    event = QDropEvent(QPointF(50, 50), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    event = QDropEvent(
+        QPointF(50, 50),
+        Qt.DropAction.CopyAction,
+        data,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
     hand.window.dropEvent(event)
     window = hand.window.exchange.import_window
     assert window.isVisible()
@@ -147,7 +165,9 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()
     hand.click("Copy the list", window)
     assert QGuiApplication.clipboard().text() == window.broken.toPlainText()
-    titles = [hand.session.conversations.index(row).data() for row in range(hand.session.conversations.rowCount())]
+    titles = [
+        hand.session.conversations.index(row).data() for row in range(hand.session.conversations.rowCount())
+    ]
     assert {f"Sky {number}" for number in range(30)} <= set(titles)
     assert hand.session.replying_in == talk
     hand.click("Open the first chat", window)
@@ -157,7 +177,9 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
 
 
 def test_other_json_is_not_taken(hand: Hand, tmp_path: Path) -> None:
-    for number, text in enumerate(('{"name": "package", "version": "1.0"}', "[1, 2, 3]", "no json", '[{"a": 1}]', "")):
+    for number, text in enumerate(
+        ('{"name": "package", "version": "1.0"}', "[1, 2, 3]", "no json", '[{"a": 1}]', "")
+    ):
         path = tmp_path / f"{number}.json"
         path.write_text(text)
         assert hand.window.files.words([path]) != "Drop the chats here to import them"
@@ -207,7 +229,11 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.wait_for("idle")
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.0, None
     hand.say("and on")  # the program goes on with the model that is loaded
-    aside = next(path for path in tmp_path.glob(f"{FILE_NAME}.before-restore-*") if path.suffix not in (".sqlite3-wal", ".sqlite3-shm"))
+    aside = next(
+        path
+        for path in tmp_path.glob(f"{FILE_NAME}.before-restore-*")
+        if path.suffix not in (".sqlite3-wal", ".sqlite3-shm")
+    )
     before = Database(aside)
     assert {row.title for row in ConversationStore(before).list()} >= {"Kept for good", "Written later"}
     before.close()

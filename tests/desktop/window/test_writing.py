@@ -1,4 +1,6 @@
-"""Writing to the model in the whole window: files, messages that wait, the reply's beginning, forks, saved prompts, slash commands."""
+"""Writing to the model in the whole window: files, messages that wait, the reply's beginning, forks, saved
+prompts, slash commands.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ def chips(hand: Hand) -> list[str]:
 
 
 def rows(hand: Hand, kind: RowKind) -> list:
-    return [row for item in hand.items() for row in hand.window.chat.transcript.rows_of(item.id) if row.kind is kind]
+    return [
+        row
+        for item in hand.items()
+        for row in hand.window.chat.transcript.rows_of(item.id)
+        if row.kind is kind
+    ]
 
 
 def send(hand: Hand) -> None:
@@ -74,7 +81,9 @@ def test_a_file_is_shown_counted_sent_folded_and_kept_through_edit_and_regenerat
     assert chips(hand) == []
     assert [row.text for row in rows(hand, RowKind.ATTACHMENT)] == ["notes.md"]
     assert [row.text for row in rows(hand, RowKind.BUBBLE)] == ["What is it?"]
-    assert [hit.message_id for hit in hand.session.search("alpha")] == [item.id for item in reversed(hand.items())]
+    assert [hit.message_id for hit in hand.session.search("alpha")] == [
+        item.id for item in reversed(hand.items())
+    ]
     hand.qtbot.waitUntil(hand.window.chat.transcript.settled)
     hand.click("Attached file notes.md")
     assert "code" in hand.window.findChildren(AttachmentPreview)[-1].box.toPlainText()
@@ -442,7 +451,9 @@ def test_a_full_chat_that_stops_offers_to_forget_its_beginning(hand) -> None:
     hand.window.chat.composer.set_text("word " * 3000)
     send(hand)
     hand.qtbot.waitUntil(offers.isVisible)
-    words = "With this message the conversation is 905 tokens too long: it has 5,001, the context holds 4,096."
+    words = (
+        "With this message the conversation is 905 tokens too long: it has 5,001, the context holds 4,096."
+    )
     assert offers.words.text() == words
     hand.click("Drop the oldest turns")
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 4)

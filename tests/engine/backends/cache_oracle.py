@@ -18,7 +18,9 @@ def plain_numbers(raw: Array, name: str) -> Array:
         return raw.view(NUMBERS[name]).astype(np.float64)
     sign = np.where(raw & 0x80, -1.0, 1.0)
     exponent, mantissa = (raw >> 3 & 15).astype(int), (raw & 7).astype(float)
-    return np.asarray(sign * np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7)))
+    return np.asarray(
+        sign * np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+    )
 
 
 def codes_of(raw: Array, name: str) -> Array:
@@ -30,7 +32,9 @@ def codes_of(raw: Array, name: str) -> Array:
 
 
 def turned_back(groups: Array, dim: int) -> Array:
-    """(..., groups, 32) to (..., dim): by the matrix whose entry (i, j) is the parity of the bits that i and j share."""
+    """(..., groups, 32) to (..., dim): by the matrix whose entry (i, j) is the parity of the bits that i
+    and j share.
+    """
     i = np.arange(32)
     shared = i[:, None] & i[None, :]
     parity = sum((shared >> bit) & 1 for bit in range(5)) % 2
@@ -39,7 +43,9 @@ def turned_back(groups: Array, dim: int) -> Array:
 
 
 def stored(cache: Any, layer: int, shape: Any, first_page: int) -> tuple[Array, Array]:
-    """Keys and values (P, 256, G, D) of a layer as the store holds them; one sequence, beginning in `first_page`."""
+    """Keys and values (P, 256, G, D) of a layer as the store holds them; one sequence, beginning in
+    `first_page`.
+    """
     groups, dim, pages = shape.kv_heads, shape.head_dim, cache.page_count
     kind = cache.kind
     keys = cache._keys[layer].reshape(pages, groups, -1)
@@ -47,8 +53,12 @@ def stored(cache: Any, layer: int, shape: Any, first_page: int) -> tuple[Array, 
     assert keys.shape[-1] == 256 * key_bytes(kind.keys, dim)
     assert values.shape[-1] == 256 * value_bytes(kind.values, dim)
     return (
-        _with_kept_vectors(keys, dim, 2, _keys, first_page) if kind.keys == "q4" else _keys(keys, kind.keys, dim),
-        _with_kept_vectors(values, dim, 1, _values, first_page) if kind.values == "q4" else _values(values, kind.values, dim),
+        _with_kept_vectors(keys, dim, 2, _keys, first_page)
+        if kind.keys == "q4"
+        else _keys(keys, kind.keys, dim),
+        _with_kept_vectors(values, dim, 1, _values, first_page)
+        if kind.values == "q4"
+        else _values(values, kind.values, dim),
     )
 
 
@@ -56,7 +66,9 @@ def _with_kept_vectors(raw: Array, dim: int, count: int, read: Any, first_page: 
     """q4: each head begins with the mean (for keys) and the first vector."""
     width = -(-dim // 32) * 32
     size = 4 * width * count
-    kept = turned_back(raw[..., :size].copy().view(np.float32).astype(np.float64).reshape(*raw.shape[:2], count, -1, 32), dim)
+    kept = turned_back(
+        raw[..., :size].copy().view(np.float32).astype(np.float64).reshape(*raw.shape[:2], count, -1, 32), dim
+    )
     x = read(raw[..., -(-size // 256) * 256 :], "q4", dim)
     if count == 2:
         whole = x[first_page, :16].copy()
@@ -74,7 +86,8 @@ def _keys(raw: Array, name: str, dim: int) -> Array:
         return k.transpose(0, 2, 4, 1, 3).reshape(pages, 256, groups, dim)
     parts = raw.reshape(pages, groups, 16, -(-dim // 32), -1)
     scales = parts[..., :32].copy().view(np.float16).astype(np.float64)  # (P, G, 16, Q, 16)
-    codes = codes_of(np.moveaxis(parts[..., 32:].reshape(*parts.shape[:4], -1, 16), -1, -2).copy(), name)  # (P, G, 16, Q, 16, 32)
+    # (P, G, 16, Q, 16, 32)
+    codes = codes_of(np.moveaxis(parts[..., 32:].reshape(*parts.shape[:4], -1, 16), -1, -2).copy(), name)
     k = codes * scales[..., None]
     return turned_back(k.transpose(0, 2, 4, 1, 3, 5).reshape(pages, 256, groups, -1, 32), dim)
 

@@ -1,4 +1,6 @@
-"""Random matrices in each GGUF type with their exact float32 values, and a float64 attention: oracles for the kernels."""
+"""Random matrices in each GGUF type with their exact float32 values, and a float64 attention: oracles for
+the kernels.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,17 @@ WEIGHT_TYPES = (*NUMBERS_AT, "F32", "F16", "BF16")
 """Every type with a layout of its own, and one that is dequantised at load."""
 
 WEIGHT_CASES = [
-    pytest.param(kind, marks=[pytest.mark.slow] if kind in ("Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ1_0", "TQ2_0") else [])
+    pytest.param(
+        kind,
+        marks=[pytest.mark.slow]
+        if kind in ("Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ1_0", "TQ2_0")
+        else [],
+    )
     for kind in WEIGHT_TYPES
 ]
-"""The same as cases of tests that compile all of a type's kernels; those that share their code with others are slow ones."""
+"""The same as cases of tests that compile all of a type's kernels; those that share their code with others
+are slow ones.
+"""
 
 OTHER_CPUS = {
     "generic": "",
@@ -42,9 +51,16 @@ OTHER_CPUS = {
 
 
 def other_cpu(name: str, folders: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process that makes code for one of `OTHER_CPUS`; what one compiles, the next of the same name takes."""
+    """The environment of a process that makes code for one of `OTHER_CPUS`; what one compiles, the next of
+    the same name takes.
+    """
     cache = folders.getbasetemp() / f"kernels-{name}"
-    return {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": OTHER_CPUS[name], "INGLENOOK_CACHE": str(cache)}
+    return {
+        **os.environ,
+        "NUMBA_CPU_NAME": name,
+        "NUMBA_CPU_FEATURES": OTHER_CPUS[name],
+        "INGLENOOK_CACHE": str(cache),
+    }
 
 
 def unit_of(kind: str) -> int:
@@ -80,7 +96,9 @@ def eight_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def seen(x: np.ndarray[Any, Any], kind: str, rows: int, prompt_bits: int = 16) -> np.ndarray[Any, Any]:
-    """Activations float32 as a step of so many rows takes them into a product with a matrix of this type, float64."""
+    """Activations float32 as a step of so many rows takes them into a product with a matrix of this type,
+    float64.
+    """
     if kind in WHOLE and prompt_bits == 8 and rows > SMALL_ROWS:
         return eight_bits(x)
     return sixteen_bits(x) if kind in WHOLE and (PAIRS or rows <= SMALL_ROWS) else x.astype(np.float64)
@@ -90,8 +108,8 @@ def seen(x: np.ndarray[Any, Any], kind: str, rows: int, prompt_bits: int = 16) -
 class Matrix:
     """A `RawTensor` made of random file bytes; `values` is what the `gguf` package says they mean.
 
-    `low` .. `high` are the magnitudes of the blocks' fp16 numbers, drawn evenly in their logarithm and of either sign, and as
-    powers of two those of MXFP4.
+    `low` .. `high` are the magnitudes of the blocks' fp16 numbers, drawn evenly in their logarithm and of
+    either sign, and as powers of two those of MXFP4.
     """
 
     type: str
@@ -111,7 +129,9 @@ class Matrix:
         if self.type in NUMBERS_AT:
             packed = rng.integers(0, 256, (n, k // size, width), dtype=np.uint8)
             for at in NUMBERS_AT[self.type]:
-                numbers = np.exp(rng.uniform(np.log(self.low), np.log(self.high), packed.shape[:2])) * rng.choice([-1, 1], packed.shape[:2])
+                numbers = np.exp(
+                    rng.uniform(np.log(self.low), np.log(self.high), packed.shape[:2])
+                ) * rng.choice([-1, 1], packed.shape[:2])
                 packed[:, :, at : at + 2] = numbers.astype(np.float16)[..., None].view(np.uint8)
             if self.type == "MXFP4":
                 first, last = (round(np.log2(v)) + 128 for v in (self.low, self.high))
@@ -145,7 +165,9 @@ class Matrix:
         return other
 
 
-def causal_attention(q: np.ndarray[Any, Any], k: np.ndarray[Any, Any], v: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:
+def causal_attention(
+    q: np.ndarray[Any, Any], k: np.ndarray[Any, Any], v: np.ndarray[Any, Any], scale: float
+) -> np.ndarray[Any, Any]:
     """(T, H, D), (T, G, D), (T, G, D) to (T, H, D), float64."""
     rows, heads = q.shape[:2]
     out = np.zeros_like(q, dtype=np.float64)
@@ -162,7 +184,11 @@ def rotate(x: np.ndarray[Any, Any], angles: np.ndarray[Any, Any], interleaved: b
     """Rotary embedding of (T, H, D) by angles (T, D / 2), float64."""
     half = angles.shape[1]
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        if interleaved
+        else (slice(0, half), slice(half, 2 * half))
+    )
     out = x.astype(np.float64)
     out[..., first] = x[..., first] * cos - x[..., second] * sin
     out[..., second] = x[..., first] * sin + x[..., second] * cos

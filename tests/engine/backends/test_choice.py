@@ -29,7 +29,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch):
     def put(*gpus: Any, refused: tuple[str, ...] = (), reason: str = "") -> None:
-        monkeypatch.setattr(choice, "find_gpus", lambda: SimpleNamespace(gpus=gpus, refused=refused, reason=reason))
+        monkeypatch.setattr(
+            choice, "find_gpus", lambda: SimpleNamespace(gpus=gpus, refused=refused, reason=reason)
+        )
 
     return put
 
@@ -44,10 +46,11 @@ def test_without_a_gpu(there) -> None:
     with pytest.raises(BadSetting) as error:
         make_backend(LoadSettings(backend="cuda"))
     assert str(error.value) == (
-        "A GPU was chosen, but none can be used. No NVIDIA driver was found on this machine. Choose the processor (CPU) or automatic as "
-        "the device."
+        "A GPU was chosen, but none can be used. No NVIDIA driver was found on this machine. Choose the "
+        "processor (CPU) or automatic as the device."
     )
-    assert targets(LoadSettings(gpus="0")) == [CPU]  # what was chosen for another machine does not stand in the way of automatic
+    # what was chosen for another machine does not stand in the way of automatic
+    assert targets(LoadSettings(gpus="0")) == [CPU]
 
 
 def test_the_processor_is_taken_without_asking_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,12 +64,14 @@ def test_the_roomiest_gpu_then_as_many_as_are_needed(there) -> None:
     kept = 512 << 20
     found = targets(LoadSettings())
     assert found == [
-        Target("cuda", (1,), "NVIDIA L4", 50 * GB - kept), Target("cuda", (0, 1), "GPU 0 and GPU 1", 70 * GB - 2 * kept),
+        Target("cuda", (1,), "NVIDIA L4", 50 * GB - kept),
+        Target("cuda", (0, 1), "GPU 0 and GPU 1", 70 * GB - 2 * kept),
         Target("cuda", (0, 1, 2), "GPU 0, GPU 1 and GPU 2", 80 * GB - 3 * kept), CPU,
     ]  # fmt: skip
     for needed, gpus in ((49, (1,)), (60, (0, 1)), (70, (0, 1, 2)), (90, ())):
         assert choose(LoadSettings(), lambda target, needed=needed: target.free >= needed * GB).gpus == gpus
-    # Asked for GPUs, the processor is none of the answers: the last one then says that the memory is too little.
+    # Asked for GPUs, the processor is none of the answers: the last one then says that the memory is too
+    # little.
     assert choose(LoadSettings(backend="cuda"), lambda _: False).gpus == (0, 1, 2)
     assert settled(LoadSettings(threads=3), found[1]) == LoadSettings(threads=3, backend="cuda", gpus="0,1")
     assert targets(settled(LoadSettings(), found[1])) == [found[1]]
@@ -78,7 +83,10 @@ def test_chosen_gpus_in_their_order(there) -> None:
     assert [t.gpus for t in targets(LoadSettings(gpus="1"))] == [(1,), ()]
     assert targets(LoadSettings(backend="cuda", gpus="1,1"))[0].where == "NVIDIA H200 (GPU 1)"
     assert targets(LoadSettings(backend="cuda", gpus="0", gpu_memory=1024))[0].free == 100 * GB - (1 << 30)
-    with pytest.raises(BadSetting, match=r"^GPU 7 was chosen, but the GPUs that can be used are: 0 \(NVIDIA H200\), 1 \(NVIDIA H200\)\."):
+    with pytest.raises(
+        BadSetting,
+        match=r"^GPU 7 was chosen, but the GPUs that can be used are: 0 \(NVIDIA H200\), 1 \(NVIDIA H200\)\.",
+    ):
         targets(LoadSettings(backend="cuda", gpus="0,7"))
 
 

@@ -18,8 +18,10 @@ from engine.errors import BadSetting
 @pytest.mark.parametrize(
     ("dtype", "value_dtype", "expected"),
     [
-        ("auto", "same", "fp16"), ("fp16", "same", "fp16"), ("q6", "same", "q8/q4"), ("q6", "q8", "q8"), ("q8", "q4", "q8/q4"),
-        ("q8/q4", "same", "q8/q4"), ("q4/q4", "same", "q4"), ("auto", "q4", "fp16/q4"), ("auto/q4", "same", "fp16/q4"),
+        ("auto", "same", "fp16"), ("fp16", "same", "fp16"), ("q6", "same", "q8/q4"), ("q6", "q8", "q8"),
+        ("q8", "q4", "q8/q4"),
+        ("q8/q4", "same", "q8/q4"), ("q4/q4", "same", "q4"), ("auto", "q4", "fp16/q4"),
+        ("auto/q4", "same", "fp16/q4"),
         ("fp8/same", "same", "fp8"), ("q4/fp32", "q8", "q4/q8"),
     ],
 )  # fmt: skip
@@ -33,14 +35,23 @@ def test_automatic_is_the_backends_choice() -> None:
     assert cache_type("auto", automatic="fp32") == CacheType("fp32", "fp32")
 
 
-@pytest.mark.parametrize(("dtype", "value_dtype"), [("q5", "same"), ("q8", "q6"), ("q8/auto", "same"), ("", "same"), ("q8", "")])
+@pytest.mark.parametrize(
+    ("dtype", "value_dtype"), [("q5", "same"), ("q8", "q6"), ("q8/auto", "same"), ("", "same"), ("q8", "")]
+)
 def test_unknown_names_are_refused(dtype: str, value_dtype: str) -> None:
     with pytest.raises(BadSetting, match="cache type"):
         cache_type(dtype, value_dtype)
 
 
 def test_bytes_of_a_position() -> None:
-    expected = {"fp32": 2 * 64 * 4, "fp16": 2 * 64 * 2, "fp8": 2 * 64, "q8": 2 * 68, "q6": 68 + 37, "q4": 38 + 37}
+    expected = {
+        "fp32": 2 * 64 * 4,
+        "fp16": 2 * 64 * 2,
+        "fp8": 2 * 64,
+        "q8": 2 * 68,
+        "q6": 68 + 37,
+        "q4": 38 + 37,
+    }
     assert {name: bytes_per_position(cache_type(name), 1, 64) for name in expected} == expected
     assert bytes_per_position(cache_type("fp16"), 3, 20) == 3 * 2 * (20 + 32)
     assert bytes_per_position(cache_type("q8"), 3, 80) == 3 * 2 * (96 + 6)
@@ -48,8 +59,9 @@ def test_bytes_of_a_position() -> None:
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]), st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]),
-    st.integers(1, 4), st.integers(1, 40).map(lambda half: 2 * half),
+    st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]),
+    st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]), st.integers(1, 4),
+    st.integers(1, 40).map(lambda half: 2 * half),
 )  # fmt: skip
 def test_the_store_takes_what_was_said(keys: str, values: str, groups: int, dim: int) -> None:
     kind = CacheType(keys, values)
@@ -70,10 +82,13 @@ def numbers(kind: str, rows: int = 200, dim: int = 96) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["normal", "dimensions", "numbers"])
 @pytest.mark.parametrize(
-    ("name", "normal", "outliers"), [("fp16", 3e-4, 3e-4), ("fp8", 0.028, 0.028), ("q8", 0.006, 0.006), ("q4", 0.085, 0.085)]
+    ("name", "normal", "outliers"),
+    [("fp16", 3e-4, 3e-4), ("fp8", 0.028, 0.028), ("q8", 0.006, 0.006), ("q4", 0.085, 0.085)],
 )
 def test_error_of_a_round_trip(name: str, normal: float, outliers: float, kind: str) -> None:
-    """Root mean square error relative to that of the group of 32 it is in: the transform leaves no group to its outliers."""
+    """Root mean square error relative to that of the group of 32 it is in: the transform leaves no group
+    to its outliers.
+    """
     x = numbers(kind)
     error = (rounded(x, name).float() - x).reshape(-1, 3, 32).pow(2).mean(-1).sqrt()
     size = x.reshape(-1, 3, 32).pow(2).mean(-1).sqrt()
@@ -83,8 +98,19 @@ def test_error_of_a_round_trip(name: str, normal: float, outliers: float, kind: 
 
 def test_fp8_rounds_to_the_nearest_number_of_its_table() -> None:
     """All 126 positive numbers of e4m3, written out from the specification; halves go to the even one."""
-    table = np.array([m / 8 * 2.0**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][:-1])
-    x = np.concatenate([table, (table[1:] + table[:-1]) / 2, [500.0, 1e9, np.inf], np.random.default_rng(1).uniform(-460, 460, 500)])
+    table = np.array(
+        [m / 8 * 2.0**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][
+            :-1
+        ]
+    )
+    x = np.concatenate(
+        [
+            table,
+            (table[1:] + table[:-1]) / 2,
+            [500.0, 1e9, np.inf],
+            np.random.default_rng(1).uniform(-460, 460, 500),
+        ]
+    )
     found = rounded(torch.from_numpy(x.astype(np.float32)), "fp8").numpy()
     nearest = np.array([table[np.abs(table - abs(v)).argmin()] for v in np.minimum(np.abs(x), 448)])
     halves = slice(len(table), 2 * len(table) - 1)
@@ -108,7 +134,9 @@ def test_transform_is_orthonormal_and_codes_are_bounded(seed: int, power: int) -
 
 @pytest.mark.parametrize("name", ["q8", "q4"])
 def test_steered_keys_keep_the_scores_of_queries_like_their_own(name: str) -> None:
-    """Against rounding each number to the nearest: the error along the common direction nearly goes, the rest grows little."""
+    """Against rounding each number to the nearest: the error along the common direction nearly goes, the
+    rest grows little.
+    """
     generator = torch.Generator().manual_seed(2)
     common, offset = torch.randn(2, 1, 64, generator=generator), 4 * torch.randn(2, 64, generator=generator)
     q = 2 * common + torch.randn(300, 2, 3, 64, generator=generator)

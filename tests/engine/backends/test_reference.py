@@ -1,4 +1,6 @@
-"""The reference backend against formulas written another way: torch's own functions, complex numbers, dense caches."""
+"""The reference backend against formulas written another way: torch's own functions, complex numbers,
+dense caches.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ def matrix(rows: int, columns: int) -> FileTensor:
 
 def step(first: int, rows: int, pages: list[int], logit_rows: int | None = None) -> Step:
     ids = np.arange(rows, dtype=np.int32)
-    return Step(ids, np.arange(first, first + rows, dtype=np.int32), np.array(pages, np.int32), rows if logit_rows is None else logit_rows)
+    return Step(
+        ids,
+        np.arange(first, first + rows, dtype=np.int32),
+        np.array(pages, np.int32),
+        rows if logit_rows is None else logit_rows,
+    )
 
 
 def run(forward: Forward, at: Step, cache: ReferenceCache | None = None) -> np.ndarray:
@@ -32,7 +39,11 @@ def run(forward: Forward, at: Step, cache: ReferenceCache | None = None) -> np.n
 def test_linear_embed_and_last_rows() -> None:
     backend = ReferenceBackend()
     table, weight = matrix(11, 7), matrix(5, 7)
-    bias, kept, w = RNG.standard_normal(5).astype(np.float32), backend.load_weight(table), backend.load_weight(weight)
+    bias, kept, w = (
+        RNG.standard_normal(5).astype(np.float32),
+        backend.load_weight(table),
+        backend.load_weight(weight),
+    )
 
     def forward(ops: Ops) -> object:
         x = ops.embed(kept, scale=2.0)
@@ -62,10 +73,16 @@ def test_rope_is_a_turn_of_complex_numbers(interleaved: bool, rotary: int) -> No
     angles = np.outer(np.arange(16), 0.3 ** np.arange(rotary // 2))
     table = RotaryTable(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), interleaved)
     x = RNG.standard_normal((rows, heads * dim)).astype(np.float32)
-    found = run(lambda ops: ops.rope(torch.from_numpy(x), table, heads), step(first, rows, [0])).reshape(rows, heads, dim)
+    found = run(lambda ops: ops.rope(torch.from_numpy(x), table, heads), step(first, rows, [0])).reshape(
+        rows, heads, dim
+    )
 
     parts = x.reshape(rows, heads, dim)
-    real, imaginary = (parts[..., 0:rotary:2], parts[..., 1:rotary:2]) if interleaved else np.split(parts[..., :rotary], 2, axis=-1)
+    real, imaginary = (
+        (parts[..., 0:rotary:2], parts[..., 1:rotary:2])
+        if interleaved
+        else np.split(parts[..., :rotary], 2, axis=-1)
+    )
     turned = (real + 1j * imaginary) * np.exp(1j * angles[first : first + rows])[:, None, :]
     expected = parts.copy()
     if interleaved:
@@ -96,7 +113,9 @@ def test_attention_over_scattered_pages(dtype: str) -> None:
     def by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
         return x.reshape(total, heads, 10).transpose(0, 1).repeat_interleave(6 // heads, dim=0)
 
-    expected = torch.nn.functional.scaled_dot_product_attention(by_head(q, 6), by_head(k, 2), by_head(v, 2), is_causal=True, scale=0.37)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        by_head(q, 6), by_head(k, 2), by_head(v, 2), is_causal=True, scale=0.37
+    )
     expected = expected.transpose(0, 1).reshape(total, 60)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=4e-3 if dtype == "fp16" else 1e-5)
     assert not cache.keys[0].any()

@@ -1,4 +1,6 @@
-"""Every command on a tiny model: the keys of its JSON, its text for people, exit codes, one sentence for trouble."""
+"""Every command on a tiny model: the keys of its JSON, its text for people, exit codes, one sentence for
+trouble.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ REFERENCE = ("--backend", "reference")
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", TINY, "F16", tokenizer__ggml__add_bos_token=True)
+    return write_gguf(
+        tmp_path_factory.mktemp("tiny") / "tiny.gguf", TINY, "F16", tokenizer__ggml__add_bos_token=True
+    )
 
 
 @pytest.fixture
@@ -91,9 +95,10 @@ def greedy(chat: LocalChat, ids: list[int], count: int) -> list[int]:
 def test_info_of_a_model(answer, run_command, tiny):
     found = answer("info", tiny)
     assert list(found) == [
-        "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
-        "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence", "resident_bytes", "read_bytes",
-        "advised", "needed_bytes", "verdict", "memory",
+        "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers",
+        "context_length", "vocab_size", "kv_bytes_per_token", "stop_token_ids", "has_chat_template",
+        "quantisation", "licence", "resident_bytes", "read_bytes", "advised", "needed_bytes", "verdict",
+        "memory",
     ]  # fmt: skip
     assert found["needed_bytes"] > found["resident_bytes"] >= found["read_bytes"] > 0
     assert found["verdict"] == "fits"
@@ -116,13 +121,21 @@ def test_info_of_the_machine(answer, run_command):
 
 
 def test_info_of_gpus(answer, run_command, monkeypatch, tiny):
-    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((Gpu(1, "NVIDIA H200", 3 << 30, 2 << 30),), "NVIDIA K80 is too old."))
+    monkeypatch.setattr(
+        choice,
+        "usable_gpus",
+        lambda: Usable((Gpu(1, "NVIDIA H200", 3 << 30, 2 << 30),), "NVIDIA K80 is too old."),
+    )
     found = answer("info")
-    assert found["gpus"] == [{"number": 1, "name": "NVIDIA H200", "memory_bytes": 3 << 30, "free_bytes": 2 << 30}]
+    assert found["gpus"] == [
+        {"number": 1, "name": "NVIDIA H200", "memory_bytes": 3 << 30, "free_bytes": 2 << 30}
+    ]
     assert found["gpus_reason"] == "NVIDIA K80 is too old."
     assert "1: NVIDIA H200 (2.0 of 3.0 GiB free)" in run_command("info")[1]
     assert "free on NVIDIA H200." in answer("info", tiny)["memory"]
-    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
+    monkeypatch.setattr(
+        choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine.")
+    )
     text = run_command("info")[1]
     assert re.search("gpus +none\n", text)
     assert "No NVIDIA driver was found" in text
@@ -139,7 +152,9 @@ def test_devices_that_are_none(run_command, tiny, device):
 
 
 def test_a_device_is_chosen_once(answer, run_command, tiny, monkeypatch):
-    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
+    monkeypatch.setattr(
+        choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine.")
+    )
     prompt = ("logits", tiny, "--prompt", "Hi", "--context-length", 256)
     assert answer(*prompt, "--device", "reference") == answer(*prompt, *REFERENCE)
     code, _, err = run_command(*prompt, "--device", "cpu", *REFERENCE)
@@ -147,8 +162,8 @@ def test_a_device_is_chosen_once(answer, run_command, tiny, monkeypatch):
     code, out, err = run_command(*prompt, "--device", "cuda:0")
     assert (code, out) == (1, "")
     assert err == (
-        "A GPU was chosen, but none can be used. No NVIDIA driver was found on this machine. Choose the processor (CPU) or automatic as "
-        "the device.\n"
+        "A GPU was chosen, but none can be used. No NVIDIA driver was found on this machine. Choose the "
+        "processor (CPU) or automatic as the device.\n"
     )
 
 
@@ -162,7 +177,9 @@ def test_tokenize(answer, run_command, tiny, tmp_path):
     assert list(found) == ["ids", "pieces"]
     assert found["ids"] == tokenizer.encode(text)
     assert found["pieces"] == [tokenizer.piece(token) for token in found["ids"]]
-    assert answer("tokenize", tiny, "--text", text, "--special", "--add-bos")["ids"] == tokenizer.encode(text, special=True, add_bos=True)
+    assert answer("tokenize", tiny, "--text", text, "--special", "--add-bos")["ids"] == tokenizer.encode(
+        text, special=True, add_bos=True
+    )
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     assert answer("tokenize", tiny, "--file", tmp_path / "text.txt") == found
     assert run_command("tokenize", tiny, "--text", "a\tb")[1].count("\n") == len(tokenizer.encode("a\tb"))
@@ -182,7 +199,10 @@ def test_render(answer, run_command, tiny, tmp_path):
     assert run_command("render", tiny, "--messages", file)[1].startswith(text[:20])
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"messages": 3}', '[{"role": "user"}]', '[{"role": "user", "content": null}]', "\xff"])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"messages": 3}', '[{"role": "user"}]', '[{"role": "user", "content": null}]', "\xff"],
+)
 def test_messages_that_are_none(run_command, tiny, tmp_path, content):
     file = tmp_path / "messages.json"
     file.write_bytes(content.encode("latin-1"))
@@ -197,14 +217,16 @@ def test_messages_that_are_none(run_command, tiny, tmp_path, content):
 
 RUN_KEYS = ["text", "ids", "prompt_tokens", "reason", "trigger", "suppressed", "stats"]
 STATS_KEYS = [
-    "seed", "prefill_tokens", "cached_tokens", "prefill_seconds", "first_token_seconds", "decode_seconds", "decode_tokens_per_second",
-    "passes", "drafted_tokens", "accepted_tokens", "tokens_per_pass", "speedup",
+    "seed", "prefill_tokens", "cached_tokens", "prefill_seconds", "first_token_seconds", "decode_seconds",
+    "decode_tokens_per_second", "passes", "drafted_tokens", "accepted_tokens", "tokens_per_pass", "speedup",
 ]  # fmt: skip
 
 
 def test_run_a_prompt(answer, run_command, tiny, loaded):
     ids = loaded.tokenizer.encode("the quick brown", add_bos=loaded.tokenizer.add_bos)
-    found = answer("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0)
+    found = answer(
+        "run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0
+    )
     assert list(found) == RUN_KEYS
     assert list(found["stats"]) == STATS_KEYS
     stops = loaded.tokenizer.stop_token_ids
@@ -213,8 +235,15 @@ def test_run_a_prompt(answer, run_command, tiny, loaded):
     assert found["ids"] == wanted
     assert found["text"] == loaded.tokenizer.decode(ids + wanted)[len(loaded.tokenizer.decode(ids)) :]
     assert found["prompt_tokens"] == found["stats"]["prefill_tokens"] == len(ids)
-    assert answer("run", tiny, *REFERENCE, "--ids", ",".join(map(str, ids)), "--max-tokens", 8, "--temperature", 0)["ids"] == wanted
-    code, out, err = run_command("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0)
+    assert (
+        answer(
+            "run", tiny, *REFERENCE, "--ids", ",".join(map(str, ids)), "--max-tokens", 8, "--temperature", 0
+        )["ids"]
+        == wanted
+    )
+    code, out, err = run_command(
+        "run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0
+    )
     assert (code, err) == (0, "")
     assert out.startswith(found["text"])
     assert f"[{found['reason']}" in out
@@ -229,7 +258,10 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
     assert itself["ids"] == plain["ids"]
     assert itself["stats"]["accepted_tokens"] <= itself["stats"]["drafted_tokens"]
     schema = tmp_path / "schema.json"
-    schema.write_text('{"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": false}')
+    schema.write_text(
+        '{"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], '
+        '"additionalProperties": false}'
+    )
     form = answer(*prompt, "--format", "json_schema", "--pattern", f"@{schema}", "--max-tokens", 200)
     assert json.loads(form["text"])["a"] in ("x", "y")
     assert answer(*prompt, "--format", "choices", "--pattern", "yes\nno")["text"] in ("yes", "no")
@@ -238,13 +270,21 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
     without = answer(*prompt, "--banned-strings", banned)
     assert banned.lower() not in without["text"].lower()
     assert without["suppressed"]
-    assert answer(*prompt, "--cfg-scale", 3, "--negative-prompt", "the dog", "--max-tokens", 8)["stats"]["prefill_tokens"] > 3
+    assert (
+        answer(*prompt, "--cfg-scale", 3, "--negative-prompt", "the dog", "--max-tokens", 8)["stats"][
+            "prefill_tokens"
+        ]
+        > 3
+    )
     told = answer(*prompt, "--tokens", "--alternatives", 3)["tokens"]
     assert [token["id"] for token in told] == plain["ids"]
     assert all(len(token["alternatives"]) == 3 for token in told)
     stop = plain["text"][3:6]
     assert answer(*prompt, "--stop-regex", re.escape(stop), "--keep-stop")["text"].endswith(stop)
-    assert "a pass" in run_command(*prompt, "--drafting", "ngram", "--no-adaptive-drafting")[1] or not drafted["stats"]["drafted_tokens"]
+    assert (
+        "a pass" in run_command(*prompt, "--drafting", "ngram", "--no-adaptive-drafting")[1]
+        or not drafted["stats"]["drafted_tokens"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,7 +312,9 @@ def test_run_messages_and_seeds(answer, tiny, tmp_path):
     file = tmp_path / "messages.json"
     file.write_text(json.dumps([{"role": "user", "content": "the quick"}]))
     hot = ("--temperature", 1.5, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--max-tokens", 12)
-    first, again, other = (answer("run", tiny, *REFERENCE, "--messages", file, *hot, "--seed", seed) for seed in (0, 0, 1))
+    first, again, other = (
+        answer("run", tiny, *REFERENCE, "--messages", file, *hot, "--seed", seed) for seed in (0, 0, 1)
+    )
     assert first["ids"] == again["ids"] != other["ids"]
     tokenizer, template = open_text(open_checkpoint(tiny))
     assert first["prompt_tokens"] == len(encode_chat(tokenizer, template, [Message("user", "the quick")])[1])
@@ -308,7 +350,9 @@ def test_settings_are_listed_with_all_that_is_declared(answer, run_command):
             row = listed.pop("--" + FLAG_NAMES.get((cls, field.name), field.name.replace("_", "-")))
             info = setting_info(field)
             assert (row["name"], row["label"], row["help"]) == (field.name, info.label, info.help)
-            assert row["default"] == (list(field.default) if isinstance(field.default, tuple) else field.default)
+            assert row["default"] == (
+                list(field.default) if isinstance(field.default, tuple) else field.default
+            )
     assert listed == {}
     code, out, err = run_command("settings")
     assert (code, err) == (0, "")
@@ -327,14 +371,18 @@ def test_logits(answer, run_command, tiny, loaded):
     torch = pytest.importorskip("torch")
     ids = loaded.tokenizer.encode("over the lazy", add_bos=loaded.tokenizer.add_bos)
     with loaded.generator.cache.table.open(()) as lease:
-        expected = torch.log_softmax(torch.from_numpy(loaded.generator.cache.run(lease, ids)[-1].copy()).double(), dim=0)
+        expected = torch.log_softmax(
+            torch.from_numpy(loaded.generator.cache.run(lease, ids)[-1].copy()).double(), dim=0
+        )
     found = answer("logits", tiny, *REFERENCE, "--prompt", "over the lazy", "--top", 5)
     assert list(found) == ["prompt_ids", "top"]
     assert found["prompt_ids"] == ids
     best = torch.topk(expected, 5)
     assert [row["id"] for row in found["top"]] == best.indices.tolist()
     assert [row["logprob"] for row in found["top"]] == pytest.approx(best.values.tolist(), abs=1e-5)
-    assert [row["piece"] for row in found["top"]] == [loaded.tokenizer.piece(row["id"]) for row in found["top"]]
+    assert [row["piece"] for row in found["top"]] == [
+        loaded.tokenizer.piece(row["id"]) for row in found["top"]
+    ]
     assert run_command("logits", tiny, *REFERENCE, "--ids", "5", "--top", 3)[1].count("\n") == 4
 
 
@@ -351,7 +399,9 @@ def test_perplexity(answer, run_command, tiny, loaded, tmp_path, size):
         if tokenizer.add_bos:
             window[0] = tokenizer.bos_token_id
         with loaded.generator.cache.table.open(()) as lease:
-            rows = torch.from_numpy(loaded.generator.cache.run(lease, window, logit_rows=size).copy()).double()
+            rows = torch.from_numpy(
+                loaded.generator.cache.run(lease, window, logit_rows=size).copy()
+            ).double()
         nll = torch.nn.functional.cross_entropy(rows[:-1], torch.tensor(window[1:]), reduction="none")
         losses.append(nll[size // 2 :])
     found = answer("perplexity", tiny, *REFERENCE, "--file", tmp_path / "text.txt", "--context", size)
@@ -359,20 +409,36 @@ def test_perplexity(answer, run_command, tiny, loaded, tmp_path, size):
     assert list(found) == ["perplexity", "tokens", "windows"]
     assert (found["tokens"], found["windows"]) == (len(scored), len(losses))
     assert found["perplexity"] == pytest.approx(math.exp(float(scored.mean())), rel=1e-4)
-    assert "windows" in run_command("perplexity", tiny, *REFERENCE, "--file", tmp_path / "text.txt", "--context", size)[1]
+    assert (
+        "windows"
+        in run_command("perplexity", tiny, *REFERENCE, "--file", tmp_path / "text.txt", "--context", size)[1]
+    )
 
 
 # bench
 
 
 BENCH_KEYS = [
-    "device", "where", "threads", "prefill_tokens_per_second", "decode_tokens_per_second", "weight_bytes_per_token",
-    "read_bandwidth_bytes_per_second", "bandwidth_fraction", "peers",
+    "device", "where", "threads", "prefill_tokens_per_second", "decode_tokens_per_second",
+    "weight_bytes_per_token", "read_bandwidth_bytes_per_second", "bandwidth_fraction", "peers",
 ]  # fmt: skip
 
 
 def test_bench(answer, run_command, tiny):
-    sizes = ("--prompt-tokens", 40, "--new-tokens", 4, "--depth", 10, "--repeat", 1, "--threads", 1, "--device", "reference")
+    sizes = (
+        "--prompt-tokens",
+        40,
+        "--new-tokens",
+        4,
+        "--depth",
+        10,
+        "--repeat",
+        1,
+        "--threads",
+        1,
+        "--device",
+        "reference",
+    )
     found = answer("bench", tiny, *sizes)
     assert list(found) == BENCH_KEYS
     assert (found["device"], found["threads"], found["peers"]) == ("reference", 1, [])
@@ -403,7 +469,20 @@ class FakePeer:
 
 def test_bench_beside_a_peer(answer, run_command, tiny, monkeypatch):
     monkeypatch.setattr(bench, "LlamaCpp", FakePeer)
-    sizes = ("--prompt-tokens", 40, "--new-tokens", 8, "--depth", 10, "--repeat", 2, "--threads", 1, "--device", "reference")
+    sizes = (
+        "--prompt-tokens",
+        40,
+        "--new-tokens",
+        8,
+        "--depth",
+        10,
+        "--repeat",
+        2,
+        "--threads",
+        1,
+        "--device",
+        "reference",
+    )
     found = answer("bench", tiny, *sizes, "--vs", "llama.cpp")
     path, threads, context, peer = FakePeer.made[-1]
     assert (path, threads, context, peer.closed) == (tiny, 1, 40, True)
@@ -413,7 +492,9 @@ def test_bench_beside_a_peer(answer, run_command, tiny, monkeypatch):
     assert (row["prefill_tokens_per_second"], row["decode_tokens_per_second"]) == (40.0, 2.0)
     assert row["prefill_ratio"] == pytest.approx(found["prefill_tokens_per_second"] / 40.0)
     assert row["decode_ratio"] == pytest.approx(found["decode_tokens_per_second"] / 2.0)
-    assert "llama.cpp 9.9: prefill 40.0 tokens/s" in run_command("bench", tiny, *sizes, "--vs", "llama.cpp")[1]
+    assert (
+        "llama.cpp 9.9: prefill 40.0 tokens/s" in run_command("bench", tiny, *sizes, "--vs", "llama.cpp")[1]
+    )
 
 
 def test_the_peer_reads_gguf_only(run_command, tmp_path, monkeypatch):
@@ -430,7 +511,9 @@ def test_bench_without_the_peer(run_command, tiny, monkeypatch):
     assert "llama-cpp-python is not installed" in err
 
 
-@pytest.mark.parametrize("flags", [("--prompt-tokens", 0), ("--new-tokens", 0), ("--depth", -1), ("--repeat", 0)])
+@pytest.mark.parametrize(
+    "flags", [("--prompt-tokens", 0), ("--new-tokens", 0), ("--depth", -1), ("--repeat", 0)]
+)
 def test_bench_of_nothing(run_command, tiny, flags):
     code, _, err = run_command("bench", tiny, *flags)
     assert code == 1
@@ -446,9 +529,14 @@ def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 
 def test_chat(run_command, tiny, loaded, monkeypatch):
     typed(monkeypatch, "hello", "", "again")
-    code, out, err = run_command("chat", tiny, *REFERENCE, "--max-tokens", 5, "--system", "Be brief.", "--temperature", 0)
+    code, out, err = run_command(
+        "chat", tiny, *REFERENCE, "--max-tokens", 5, "--system", "Be brief.", "--temperature", 0
+    )
     assert (code, err) == (0, "")
-    wanted, messages = [f"{loaded.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n"], [Message("system", "Be brief.")]
+    wanted, messages = (
+        [f"{loaded.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n"],
+        [Message("system", "Be brief.")],
+    )
     for question in ("hello", "again"):
         messages.append(Message("user", question))
         request = ChatRequest(tuple(messages), SamplerSettings(temperature=0.0), StopSettings(max_tokens=5))
@@ -486,7 +574,9 @@ def test_ctrl_c_stops_the_reply_and_not_the_chat(run_command, tiny, monkeypatch,
 
 def test_a_question_that_does_not_fit_leaves_the_chat_usable(run_command, tiny, monkeypatch):
     typed(monkeypatch, "fox " * 500, "hello")
-    code, out, err = run_command("chat", tiny, *REFERENCE, "--context-length", 128, "--max-tokens", 3, "--seed", 1)
+    code, out, err = run_command(
+        "chat", tiny, *REFERENCE, "--context-length", 128, "--max-tokens", 3, "--seed", 1
+    )
     assert code == 0
     assert "too long" in err
     assert len(out.splitlines()) >= 2
@@ -532,8 +622,10 @@ def test_trouble_is_one_sentence(run_command, tiny, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("fly",), ("run",), ("run", "m"), ("run", "m", "--prompt", "a", "--ids", "1"), ("run", "m", "--ids", "a"), ("tokenize", "m"),
-     ("run", "m", "--prompt", "a", "--temperature", "warm"), ("run", "m", "--prompt", "a", "--when-full", "explode")],
+    [(), ("fly",), ("run",), ("run", "m"), ("run", "m", "--prompt", "a", "--ids", "1"),
+    ("run", "m", "--ids", "a"), ("tokenize", "m"),
+     ("run", "m", "--prompt", "a", "--temperature", "warm"), ("run", "m", "--prompt", "a", "--when-full",
+     "explode")],
 )  # fmt: skip
 def test_wrong_usage(run_command, arguments):
     code, out, err = run_command(*arguments)
@@ -557,7 +649,18 @@ def test_version(run_command):
 
 def test_every_door_explains_itself(run_command):
     names = [each.name for each in COMMANDS]
-    assert names == ["info", "run", "chat", "tokenize", "render", "logits", "perplexity", "bench", "selftest", "settings"]
+    assert names == [
+        "info",
+        "run",
+        "chat",
+        "tokenize",
+        "render",
+        "logits",
+        "perplexity",
+        "bench",
+        "selftest",
+        "settings",
+    ]
     for name in names:
         code, out, _ = run_command(name, "--help")
         assert code == 0
@@ -580,4 +683,6 @@ def test_output_is_utf_8_whatever_the_locale(tiny):
     command = [sys.executable, "-m", "engine", "tokenize", str(tiny), "--text", "漢字🦊", "--json"]
     environment = {"PYTHONIOENCODING": "ascii", "PATH": "", "PYTHONUTF8": "0"}
     found = subprocess.run(command, cwd=ROOT, capture_output=True, env=environment, check=True)
-    assert json.loads(found.stdout.decode("utf-8"))["ids"] == open_text(open_checkpoint(tiny))[0].encode("漢字🦊")
+    assert json.loads(found.stdout.decode("utf-8"))["ids"] == open_text(open_checkpoint(tiny))[0].encode(
+        "漢字🦊"
+    )

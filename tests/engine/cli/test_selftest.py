@@ -1,4 +1,7 @@
-"""Command `selftest`: what passes, what fails, and what it says. On a GPU that is none: the CUDA engine's kernels as NumPy tells them."""
+"""Command `selftest`: what passes, what fails, and what it says.
+
+On a GPU that is none: the CUDA engine's kernels as NumPy tells them.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ def test_the_processor(run: Run) -> None:
 
 
 def test_a_gpu_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
+    monkeypatch.setattr(
+        choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine.")
+    )
     code, out = run("--device", "cuda")
     assert code == 1
     assert "No NVIDIA driver was found" in out
@@ -102,7 +107,13 @@ def test_every_form_of_weights_has_a_case() -> None:
         assert np.isfinite(values).all()
         assert 1e-3 < values.std() < 1.0
     # The reference agrees with itself, so a case that fails elsewhere is not to blame on its numbers.
-    for name in ("linear, EXL2 mixed", "experts, MXFP4", "attention, q4 cache", "rope, halves, 24 of 32", "add_positions"):
+    for name in (
+        "linear, EXL2 mixed",
+        "experts, MXFP4",
+        "attention, q4 cache",
+        "rope, halves, 24 of 32",
+        "add_positions",
+    ):
         case = next(case for case in cases() if case.name == name)
         assert checked(case, ReferenceBackend(), ReferenceBackend())["difference"] == 0.0
 
@@ -116,8 +127,10 @@ def answers(margin: float, shift: float = 0.0, perplexity: float = 10.0) -> Answ
 
 @pytest.mark.parametrize(
     ("device", "passed"),
-    [(answers(0.05), [True, True, True]), (answers(-0.02), [True, True, True]), (answers(0.05, 0.03), [True, False, True]),
-     (answers(0.05, perplexity=10.06), [True, True, False]), (answers(0.05, perplexity=float("nan")), [True, True, False])],
+    [(answers(0.05), [True, True, True]), (answers(-0.02), [True, True, True]),
+    (answers(0.05, 0.03), [True, False, True]),
+     (answers(0.05, perplexity=10.06), [True, True, False]), (answers(0.05, perplexity=float("nan")),
+     [True, True, False])],
 )  # fmt: skip
 def test_the_rule_for_answers(device: Answers, passed: list[bool]) -> None:
     assert [row["passed"] for row in compared(device, answers(0.05))] == passed

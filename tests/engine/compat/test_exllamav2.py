@@ -1,4 +1,6 @@
-"""The seeds' usage examples, with another import line and nothing else changed; and what else such scripts lean on."""
+"""The seeds' usage examples, with another import line and nothing else changed; and what else such scripts
+lean on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from engine.compat.exllamav2 import (
     ExLlamaV2Lora,
     ExLlamaV2Tokenizer,
 )
-from engine.compat.exllamav2.generator import ExLlamaV2PrefixFilter, ExLlamaV2Sampler, ExLlamaV2SelectFilter, ExLlamaV2StreamingGenerator
+from engine.compat.exllamav2.generator import (
+    ExLlamaV2PrefixFilter,
+    ExLlamaV2Sampler,
+    ExLlamaV2SelectFilter,
+    ExLlamaV2StreamingGenerator,
+)
 from engine.compat.exllamav2.settings import BREAKERS
 from engine.errors import ModelNotFound, NotSupportedYet
 from tests.engine.models.test_lora import write_adapter
@@ -50,7 +57,10 @@ def parts(folder):
 
 def test_the_vocabulary_is_searched_only_for_dry_and_xtc(monkeypatch):
     searched = []
-    monkeypatch.setattr("engine.compat.exllamav2.settings.ids_containing", lambda _, texts: searched.append(tuple(texts)) or frozenset({7}))
+    monkeypatch.setattr(
+        "engine.compat.exllamav2.settings.ids_containing",
+        lambda _, texts: searched.append(tuple(texts)) or frozenset({7}),
+    )
     settings, asked = ExLlamaV2Sampler.Settings(), SimpleNamespace(vocab_size=10)
     tables = settings.tables(asked)
     assert (searched, tables.dry_breakers, tables.xtc_protected) == ([], frozenset(), frozenset())
@@ -175,7 +185,9 @@ def test_classifier_free_guidance(parts):
     model, cache, tokenizer = parts
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
     positive, negative = "Answer in one short word: the quick brown fox", "the dog"
-    input_ids, offsets = tokenizer.encode([positive, negative], encode_special_tokens=True, return_offsets=True)
+    input_ids, offsets = tokenizer.encode(
+        [positive, negative], encode_special_tokens=True, return_offsets=True
+    )
     mask = tokenizer.padding_mask(input_ids)
     texts = []
     for scale in (1.0, 4.0):
@@ -195,7 +207,9 @@ def test_everything_a_result_holds(parts):
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
     settings = ExLlamaV2Sampler.Settings(top_k=0, top_p=1.0, token_repetition_penalty=1.0)
     ids = tokenizer.encode("the cat")
-    generator.begin_stream_ex(ids, settings, return_probabilities=True, return_top_tokens=3, return_logits=True, seed=1)
+    generator.begin_stream_ex(
+        ids, settings, return_probabilities=True, return_top_tokens=3, return_logits=True, seed=1
+    )
     tokens, probabilities = ids.tolist()[0], []
     for _ in range(10):
         result = generator.stream_ex()
@@ -215,9 +229,14 @@ def test_settings_and_filters(parts):
     model, cache, tokenizer = parts
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
     select = ExLlamaV2SelectFilter(model, tokenizer, ["yes", "no"], case_insensitive=False)
-    assert generator.generate_simple("well, ", GREEDY, 30, completion_only=True, filters=[select]) in ("yes", "no")
+    assert generator.generate_simple("well, ", GREEDY, 30, completion_only=True, filters=[select]) in (
+        "yes",
+        "no",
+    )
     prefix = ExLlamaV2PrefixFilter(model, tokenizer, "Sure")
-    assert generator.generate_simple("well, ", GREEDY, 6, completion_only=True, filters=[prefix]).startswith("Sure")
+    assert generator.generate_simple("well, ", GREEDY, 6, completion_only=True, filters=[prefix]).startswith(
+        "Sure"
+    )
     settings = ExLlamaV2Sampler.Settings()
     settings.allow_tokens(tokenizer, [40, 41, 42])
     other = settings.clone()
@@ -232,9 +251,13 @@ def test_settings_and_filters(parts):
     assert set(ids) <= {40, 42}
     bias = torch.zeros(tokenizer.get_vocab_size())
     bias[77] = 1e4
-    generator.begin_stream_ex(tokenizer.encode("x"), ExLlamaV2Sampler.Settings(token_bias=bias), max_new_tokens=3)
+    generator.begin_stream_ex(
+        tokenizer.encode("x"), ExLlamaV2Sampler.Settings(token_bias=bias), max_new_tokens=3
+    )
     assert 77 in [i for _ in range(3) for i in generator.stream_ex()["chunk_token_ids"][0].tolist()]
-    last = ExLlamaV2Sampler.Settings(temperature_last=True, tfs=0.0, typical=0.0, top_p=0.0, min_p=1.0).frozen()
+    last = ExLlamaV2Sampler.Settings(
+        temperature_last=True, tfs=0.0, typical=0.0, top_p=0.0, min_p=1.0
+    ).frozen()
     assert last.order.index("temperature") > last.order.index("min_p")
     assert (last.tail_free, last.typical, last.top_p, last.min_p) == (1.0, 1.0, 1.0, 0.0)
     with pytest.raises(NotSupportedYet, match="post_sampling_hooks"):
@@ -256,7 +279,9 @@ def test_texts_and_ids(parts):
         tokenizer.single_id("one two three")
 
 
-@pytest.mark.parametrize("kind", [ExLlamaV2Cache, ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q4])
+@pytest.mark.parametrize(
+    "kind", [ExLlamaV2Cache, ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q4]
+)
 def test_every_kind_of_cache_writes(parts, kind):
     model, _, tokenizer = parts
     cache = kind(model, max_seq_len=128)
@@ -295,7 +320,8 @@ def test_loras(parts, tmp_path: Path):
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
     lora = ExLlamaV2Lora.from_directory(model, write_adapter(tmp_path / "a"), 2.0)
     plain, changed, twice, again = (
-        generator.generate_simple("the cat", GREEDY, 8, stop_token=None, loras=loras) for loras in (None, lora, [lora, lora], None)
+        generator.generate_simple("the cat", GREEDY, 8, stop_token=None, loras=loras)
+        for loras in (None, lora, [lora, lora], None)
     )
     assert plain == again
     assert len({plain, changed, twice}) == 3

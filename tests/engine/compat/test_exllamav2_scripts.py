@@ -1,12 +1,24 @@
-"""What scripts for ExLlamaV2's streaming generator do besides the usage examples: its older calls, its attributes, its habits."""
+"""What scripts for ExLlamaV2's streaming generator do besides the usage examples: its older calls, its
+attributes, its habits.
+"""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Config, ExLlamaV2Tokenizer
-from engine.compat.exllamav2.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
+from engine.compat.exllamav2 import (
+    ExLlamaV2,
+    ExLlamaV2Cache,
+    ExLlamaV2Cache_Q4,
+    ExLlamaV2Config,
+    ExLlamaV2Tokenizer,
+)
+from engine.compat.exllamav2.generator import (
+    ExLlamaV2BaseGenerator,
+    ExLlamaV2Sampler,
+    ExLlamaV2StreamingGenerator,
+)
 from tests.tiny import write_gguf
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
@@ -37,7 +49,12 @@ def written(generator, count):
 
 def test_a_cache_is_no_longer_than_the_model_can_address(parts):
     model, cache, _ = parts
-    assert cache.max_seq_len == cache.paged.context_length == model.config.info.context_length < model.config.max_seq_len
+    assert (
+        cache.max_seq_len
+        == cache.paged.context_length
+        == model.config.info.context_length
+        < model.config.max_seq_len
+    )
 
 
 def test_guidance_with_the_older_call(parts):
@@ -89,8 +106,11 @@ def test_generators_that_share_a_cache(parts):
     model, _, tokenizer = parts
     small = ExLlamaV2Cache_Q4(model, max_seq_len=64)
     normal = ExLlamaV2StreamingGenerator(model, small, tokenizer)
-    draft_cache = ExLlamaV2Cache_Q4(model, max_seq_len=64)  # as the model's own, so that it guesses what that writes
-    drafted = ExLlamaV2StreamingGenerator(model, small, tokenizer, model, draft_cache, num_speculative_tokens=10)
+    # as the model's own, so that it guesses what that writes
+    draft_cache = ExLlamaV2Cache_Q4(model, max_seq_len=64)
+    drafted = ExLlamaV2StreamingGenerator(
+        model, small, tokenizer, model, draft_cache, num_speculative_tokens=10
+    )
     drafted.speculative_prob_threshold = 0.0  # a model of random weights is sure of nothing
     ngram = ExLlamaV2StreamingGenerator(model, small, tokenizer)
     ngram.speculative_ngram = True
@@ -150,7 +170,9 @@ def test_stop_conditions_set_after_the_beginning(parts):
 def test_the_older_tuples(parts):
     model, cache, tokenizer = parts
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
-    generator.begin_stream_ex(tokenizer.encode("the cat"), GREEDY, return_probabilities=True, return_logits=True)
+    generator.begin_stream_ex(
+        tokenizer.encode("the cat"), GREEDY, return_probabilities=True, return_logits=True
+    )
     chunk, eos, ids, probabilities, logits = generator.stream()
     assert isinstance(chunk, str)
     assert (eos, ids.shape, probabilities.shape, logits.shape[:2]) == (False, (1, 1), (1, 1), (1, 1))
@@ -177,19 +199,29 @@ def test_tokens_by_name(parts):
         assert id is None or pieces[id] == text
     assert tokenizer.space_token_id is not None
     assert pieces[tokenizer.eos_token_id] == ""
-    assert tokenizer.get_id_to_piece_list(include_special_tokens=True)[tokenizer.eos_token_id] == tokenizer.eos_token
+    assert (
+        tokenizer.get_id_to_piece_list(include_special_tokens=True)[tokenizer.eos_token_id]
+        == tokenizer.eos_token
+    )
     ids = tokenizer.get_piece_to_id_dict()
     assert all(tokenizer.get_id_to_piece_list(True)[id] == piece for piece, id in ids.items())
     assert tokenizer.single_token(5).tolist() == [[5]]
     row = tokenizer.encode("the cat")
     assert tokenizer.decode([row[0], row[0]]) == ["the cat", "the cat"]
-    assert (tokenizer.decode(row[0]), tokenizer.decode(row), tokenizer.decode(row[0].tolist())) == ("the cat", ["the cat"], "the cat")
+    assert (tokenizer.decode(row[0]), tokenizer.decode(row), tokenizer.decode(row[0].tolist())) == (
+        "the cat",
+        ["the cat"],
+        "the cat",
+    )
 
 
 def test_a_draft_model_with_another_vocabulary_is_refused(parts, monkeypatch):
     model, cache, tokenizer = parts
-    generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)  # without a draft model nothing is compared
+    # without a draft model nothing is compared
+    generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
     generator.close()
-    monkeypatch.setattr("engine.compat.exllamav2.generator.draft_problem", lambda target, draft: "its vocabulary differs.")
+    monkeypatch.setattr(
+        "engine.compat.exllamav2.generator.draft_problem", lambda target, draft: "its vocabulary differs."
+    )
     with pytest.raises(ValueError, match=r"cannot draft: its vocabulary differs\."):
         ExLlamaV2StreamingGenerator(model, cache, tokenizer, model)

@@ -1,4 +1,6 @@
-"""TinyChat's contract: cumulated text, usage, finish reasons, times, and turns that go on behind `start_pos`."""
+"""TinyChat's contract: cumulated text, usage, finish reasons, times, and turns that go on behind
+`start_pos`.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,26 @@ def test_whole_texts_every_few_tokens():
     assert len(counts) > 3
     assert all(later - earlier >= 2 for earlier, later in pairwise(counts))
     assert all(last["text"].startswith(r["text"]) for r in results)
-    assert last["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": 9, "total_tokens": len(prompt) + 9}
-    assert (results[0]["finish_reason"], results[0]["timing"], last["finish_reason"]) == (None, None, "length")
+    assert last["usage"] == {
+        "prompt_tokens": len(prompt),
+        "completion_tokens": 9,
+        "total_tokens": len(prompt) + 9,
+    }
+    assert (results[0]["finish_reason"], results[0]["timing"], last["finish_reason"]) == (
+        None,
+        None,
+        "length",
+    )
     timing = last["timing"]
-    assert (timing["context_tokens"], timing["total_tokens"], len(timing["generation_time_list"])) == (len(prompt), 9, 8)
+    assert (timing["context_tokens"], timing["total_tokens"], len(timing["generation_time_list"])) == (
+        len(prompt),
+        9,
+        8,
+    )
     assert timing["context_time"] > 0
-    echoed = list(StreamGenerator(generator, tokenizer(), "the quick brown", 0, SimpleNamespace(**PARAMS), echo=True))
+    echoed = list(
+        StreamGenerator(generator, tokenizer(), "the quick brown", 0, SimpleNamespace(**PARAMS), echo=True)
+    )
     assert echoed[-1]["text"] == "the quick brown" + last["text"]
 
 
@@ -44,7 +60,9 @@ def test_turns_keep_the_end_of_turn_token():
     start += result["usage"]["total_tokens"]
     assert start == len(first) + len(answer) + 1, "the end-of-turn token counts"
     model.program.ran.clear()
-    (*_, result) = StreamGenerator(generator, tokenizer(), "<|im_start|>dog", start, PARAMS, chunk_prefilling=True)
+    (*_, result) = StreamGenerator(
+        generator, tokenizer(), "<|im_start|>dog", start, PARAMS, chunk_prefilling=True
+    )
     new = tokenizer().encode("<|im_start|>dog", special=True)
     assert result["usage"]["prompt_tokens"] == len(new)
     decoding = result["usage"]["completion_tokens"] - 1
@@ -58,21 +76,30 @@ def test_stop_ids_are_the_callers_own_and_do_not_add_up():
     for _ in range(2):
         generator, _ = make(Scripted(1, ids * 3))
         params = PARAMS | {"n_predict": 40}
-        (*_, result) = StreamGenerator(generator, tokenizer(), tokenizer().piece(60), 0, params, stop_token_ids=[ids[-1]])
+        (*_, result) = StreamGenerator(
+            generator, tokenizer(), tokenizer().piece(60), 0, params, stop_token_ids=[ids[-1]]
+        )
         assert (result["text"], result["finish_reason"]) == (tokenizer().decode(ids[:-1]), "stop")
     generator, _ = make(Scripted(1, ids * 3))
-    (*_, result) = StreamGenerator(generator, tokenizer(), tokenizer().piece(60), 0, PARAMS | {"n_predict": 4})
+    (*_, result) = StreamGenerator(
+        generator, tokenizer(), tokenizer().piece(60), 0, PARAMS | {"n_predict": 4}
+    )
     assert (result["finish_reason"], result["usage"]["completion_tokens"]) == ("length", 4)
 
 
 def test_parameters():
     generator, _ = make()
     warm = PARAMS | {"temp": 1.0, "seed": 7}
-    texts = [list(StreamGenerator(generator, tokenizer(), "the quick", 0, warm))[-1]["text"] for _ in range(2)]
+    texts = [
+        list(StreamGenerator(generator, tokenizer(), "the quick", 0, warm))[-1]["text"] for _ in range(2)
+    ]
     assert texts[0] == texts[1]
-    assert list(StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS | {"temp": 1.0, "top_p": 0.0}))[-1]["text"] == list(
-        StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS)
-    )[-1]["text"]
+    assert (
+        list(StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS | {"temp": 1.0, "top_p": 0.0}))[
+            -1
+        ]["text"]
+        == list(StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS))[-1]["text"]
+    )
     with pytest.raises(BadSetting, match="start_pos is 10000"):
         next(StreamGenerator(generator, tokenizer(), "the", 10000, PARAMS, chunk_prefilling=True))
 
@@ -88,7 +115,9 @@ def test_an_abandoned_turn_gives_its_pages_back():
 
 def test_an_abandoned_turn_can_be_gone_on_from():
     generator, _ = make()
-    turn = StreamGenerator(generator, tokenizer(), "the cat", 0, PARAMS | {"n_predict": 30}, chunk_prefilling=True)
+    turn = StreamGenerator(
+        generator, tokenizer(), "the cat", 0, PARAMS | {"n_predict": 30}, chunk_prefilling=True
+    )
     for state in turn:
         if state["usage"]["completion_tokens"] >= 4:
             break
@@ -98,7 +127,11 @@ def test_an_abandoned_turn_can_be_gone_on_from():
     written = state["usage"]["completion_tokens"]
     ids = [*cat, *fresh_reply(cat, written), *tokenizer().encode(" and")]
     assert start == len(cat) + written
-    *_, last = StreamGenerator(generator, tokenizer(), " and", start, PARAMS | {"n_predict": 6}, chunk_prefilling=True)
-    assert last["text"] == tokenizer().decode([*ids, *fresh_reply(ids, 6)]).removeprefix(tokenizer().decode(ids))
+    *_, last = StreamGenerator(
+        generator, tokenizer(), " and", start, PARAMS | {"n_predict": 6}, chunk_prefilling=True
+    )
+    assert last["text"] == tokenizer().decode([*ids, *fresh_reply(ids, 6)]).removeprefix(
+        tokenizer().decode(ids)
+    )
     with pytest.raises(BadSetting, match="stream_interval"):
         next(StreamGenerator(generator, tokenizer(), "x", 0, PARAMS, stream_interval=0))

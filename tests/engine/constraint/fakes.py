@@ -14,7 +14,9 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class Words:
-    """What filters use of a tokenizer: one stop token and one control token, then `words`, which may repeat or be empty."""
+    """What filters use of a tokenizer: one stop token and one control token, then `words`, which may
+    repeat or be empty.
+    """
 
     def __init__(self, words: Sequence[bytes]) -> None:
         self._texts = [b"<stop>", b"<control>", *words]
@@ -31,9 +33,13 @@ def tokenizer_of(words: Sequence[bytes]) -> Tokenizer:
 
 
 def some_words(text: str, count: int = 30) -> st.SearchStrategy[list[bytes]]:
-    """Vocabularies of pieces of a text's bytes, so of parts of characters too, in any order, with some bytes missing."""
+    """Vocabularies of pieces of a text's bytes, so of parts of characters too, in any order, with some
+    bytes missing.
+    """
     data = text.encode()
-    pieces = st.builds(lambda start, size: data[start : start + size], st.integers(0, len(data) - 1), st.integers(1, 4))
+    pieces = st.builds(
+        lambda start, size: data[start : start + size], st.integers(0, len(data) - 1), st.integers(1, 4)
+    )
     odd = st.sampled_from([b"", b"\xff", b"\xc3", b"\x80", b"<stop>", b"zz", b"z" * 1500])
     return st.lists(st.one_of(pieces, pieces, pieces, odd), max_size=count)
 

@@ -1,4 +1,6 @@
-"""Regular languages over bytes, by derivatives (Brzozowski 1964): which bytes can go on, without any automaton or library."""
+"""Regular languages over bytes, by derivatives (Brzozowski 1964): which bytes can go on, without any
+automaton or library.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def then(*parts: Node) -> Node:
 
 
 def either(*parts: Node) -> Node:
-    flat = dict.fromkeys(inner for part in parts for inner in (part.parts if part.kind == "or" else (part,)) if inner != NONE)
+    flat = dict.fromkeys(
+        inner for part in parts for inner in (part.parts if part.kind == "or" else (part,)) if inner != NONE
+    )
     return NONE if not flat else next(iter(flat)) if len(flat) == 1 else Node("or", tuple(flat))
 
 
@@ -76,10 +80,14 @@ def _between(low: int, high: int) -> Node:
 
 _TAIL = _between(0x80, 0xBF)
 ANY_CHARACTER = either(
-    Node("bytes", of=frozenset(range(0x80)) - {10}), then(_between(0xC2, 0xDF), _TAIL),
-    then(_between(0xE0, 0xE0), _between(0xA0, 0xBF), _TAIL), then(_between(0xE1, 0xEC), _TAIL, _TAIL),
-    then(_between(0xED, 0xED), _between(0x80, 0x9F), _TAIL), then(_between(0xEE, 0xEF), _TAIL, _TAIL),
-    then(_between(0xF0, 0xF0), _between(0x90, 0xBF), _TAIL, _TAIL), then(_between(0xF1, 0xF3), _TAIL, _TAIL, _TAIL),
+    Node("bytes", of=frozenset(range(0x80)) - {10}),
+    then(_between(0xC2, 0xDF), _TAIL),
+    then(_between(0xE0, 0xE0), _between(0xA0, 0xBF), _TAIL),
+    then(_between(0xE1, 0xEC), _TAIL, _TAIL),
+    then(_between(0xED, 0xED), _between(0x80, 0x9F), _TAIL),
+    then(_between(0xEE, 0xEF), _TAIL, _TAIL),
+    then(_between(0xF0, 0xF0), _between(0x90, 0xBF), _TAIL, _TAIL),
+    then(_between(0xF1, 0xF3), _TAIL, _TAIL, _TAIL),
     then(_between(0xF4, 0xF4), _between(0x80, 0x8F), _TAIL, _TAIL),
 )
 """What a dot matches: every character but the line feed, as UTF-8 has them (RFC 3629)."""
@@ -92,15 +100,21 @@ def expressions(characters: str) -> st.SearchStrategy[Expression]:
     one = st.sampled_from(characters).map(lambda char: (re.escape(char), literal(char.encode())))
     several = st.text(characters, min_size=1, max_size=3)
     word = several.map(lambda text: (re.escape(text), literal(text.encode())))
-    group = several.map(lambda text: (f"[{re.escape(text)}]", either(*(literal(char.encode()) for char in text))))
+    group = several.map(
+        lambda text: (f"[{re.escape(text)}]", either(*(literal(char.encode()) for char in text)))
+    )
     return st.recursive(st.one_of(one, word, group, st.just((".", ANY_CHARACTER))), _larger, max_leaves=6)
 
 
 def _larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
     row = st.lists(inner, min_size=2, max_size=3)
     return st.one_of(
-        row.map(lambda found: ("".join(f"(?:{text})" for text, _ in found), then(*(node for _, node in found)))),
-        row.map(lambda found: (f"(?:{'|'.join(text for text, _ in found)})", either(*(node for _, node in found)))),
+        row.map(
+            lambda found: ("".join(f"(?:{text})" for text, _ in found), then(*(node for _, node in found)))
+        ),
+        row.map(
+            lambda found: (f"(?:{'|'.join(text for text, _ in found)})", either(*(node for _, node in found)))
+        ),
         inner.map(lambda one: (f"(?:{one[0]})*", star(one[1]))),
         inner.map(lambda one: (f"(?:{one[0]})+", then(one[1], star(one[1])))),
         inner.map(lambda one: (f"(?:{one[0]})?", either(one[1], EMPTY))),

@@ -1,4 +1,6 @@
-"""A reply in a format ends within the tokens it has, or says beforehand that it cannot; jsonschema judges what was written."""
+"""A reply in a format ends within the tokens it has, or says beforehand that it cannot; jsonschema judges
+what was written.
+"""
 
 from __future__ import annotations
 
@@ -47,25 +49,34 @@ SCHEMAS: dict[str, dict[str, Any]] = {name: one_property(type="string", format=n
     "number": one_property(type="number"),
     "list": one_property(type="array", items={"type": "number"}, minItems=4),
     "dear option": {
-        "type": "object", "properties": {"long": {"type": "array", "items": {"type": "object", "required": ["name"]}, "minItems": 12}},
+        "type": "object", "properties": {"long": {"type": "array",
+        "items": {"type": "object", "required": ["name"]}, "minItems": 12}},
     },
-    "dear branch": {"anyOf": [one_property(const="a"), one_property(type="array", items=one_property(type="integer"), minItems=8)]},
+    "dear branch": {"anyOf": [one_property(const="a"), one_property(type="array",
+    items=one_property(type="integer"), minItems=8)]},
     "everything required": {
-        "type": "object", "properties": {f"field {i}": {} for i in range(8)}, "required": [f"field {i}" for i in range(8)],
+        "type": "object", "properties": {f"field {i}": {} for i in range(8)},
+        "required": [f"field {i}" for i in range(8)],
     },
 }  # fmt: skip
 
 
 def write(seed: int, count: int, constraint: ConstraintSettings, **more: Any) -> tuple[str, int, str]:
     generator, _ = make()
-    events = list(generator.stream(START, WARM, StopSettings(max_tokens=count), constraint=constraint, seed=seed, **more))
+    events = list(
+        generator.stream(
+            START, WARM, StopSettings(max_tokens=count), constraint=constraint, seed=seed, **more
+        )
+    )
     assert isinstance(events[-1], Done)
     text = "".join(event.text for event in events if isinstance(event, Text))
     return text, events[-1].stats.new_tokens, events[-1].reason
 
 
 def needed(constraint: ConstraintSettings) -> int:
-    with pytest.raises(BadSetting, match=r"The shortest reply in the format .* has \d+ tokens, but a reply may have 1;") as told:
+    with pytest.raises(
+        BadSetting, match=r"The shortest reply in the format .* has \d+ tokens, but a reply may have 1;"
+    ) as told:
         write(0, 1, constraint)
     return int(re.findall(r"\d+", str(told.value))[0])
 
@@ -78,12 +89,16 @@ def test_every_budget_is_kept(name: str) -> None:
     assert 1 <= least <= 120
     for seed, spare in enumerate((0, 0, 1, 2, 5, 13, 40)):
         method = ("none", "ngram")[seed % 2]
-        text, tokens, reason = write(seed, least + spare, constraint, speculation=SpeculationSettings(method=method, adaptive=False))
+        text, tokens, reason = write(
+            seed, least + spare, constraint, speculation=SpeculationSettings(method=method, adaptive=False)
+        )
         validator.validate(json.loads(text))
         assert tokens <= least + spare
         assert reason in ("end_filter", "stop_token")
     if least > 1:
-        with pytest.raises(BadSetting, match=f"has {least} tokens, but a reply may have {least - 1}; allow longer replies"):
+        with pytest.raises(
+            BadSetting, match=f"has {least} tokens, but a reply may have {least - 1}; allow longer replies"
+        ):
             write(0, least - 1, constraint)
 
 
@@ -120,7 +135,9 @@ def test_a_context_that_is_nearly_full() -> None:
         generator, _ = make(context=len(START) + room - 1)
         reply = generator.stream(START, WARM, StopSettings(max_tokens=0), constraint=constraint, seed=1)
         if room < least:
-            with pytest.raises(BadSetting, match=f"the context has room for {room}; shorten the conversation"):
+            with pytest.raises(
+                BadSetting, match=f"the context has room for {room}; shorten the conversation"
+            ):
                 list(reply)
         else:
             json.loads("".join(event.text for event in reply if isinstance(event, Text)))
@@ -128,23 +145,39 @@ def test_a_context_that_is_nearly_full() -> None:
 
 def test_a_continued_reply_counts_what_is_left() -> None:
     begun = tokenizer().encode('{"it": "12')
-    constraint = ConstraintSettings(format="json_schema", pattern=json.dumps(one_property(type="string", minLength=4)))
+    constraint = ConstraintSettings(
+        format="json_schema", pattern=json.dumps(one_property(type="string", minLength=4))
+    )
     generator, _ = make()
     ids_ = [*START, *begun]
     text = "".join(
         event.text
-        for event in generator.stream(ids_, WARM, StopSettings(max_tokens=4), constraint=constraint, given=len(begun), seed=3)
+        for event in generator.stream(
+            ids_, WARM, StopSettings(max_tokens=4), constraint=constraint, given=len(begun), seed=3
+        )
         if isinstance(event, Text)
     )
     assert len(json.loads('{"it": "12' + text)["it"]) >= 4
     with pytest.raises(BadSetting, match=r"has [234] tokens"):
-        list(generator.stream(ids_, WARM, StopSettings(max_tokens=1), constraint=constraint, given=len(begun), seed=3))
+        list(
+            generator.stream(
+                ids_, WARM, StopSettings(max_tokens=1), constraint=constraint, given=len(begun), seed=3
+            )
+        )
 
 
 def test_bans_hold_before_the_end() -> None:
-    """What must not be drawn is not drawn, even where the reply's end needs it: the way to the end goes around, or the limit cuts."""
-    closing = [i for i in range(tokenizer().vocab_size) if b"}" in tokenizer().token_bytes(i) and tokenizer().token_bytes(i) != b"}"]
-    constraint = ConstraintSettings(format="json_schema", pattern=json.dumps(SCHEMAS["list"]), banned_tokens=tuple(closing))
+    """What must not be drawn is not drawn, even where the reply's end needs it: the way to the end goes
+    around, or the limit cuts.
+    """
+    closing = [
+        i
+        for i in range(tokenizer().vocab_size)
+        if b"}" in tokenizer().token_bytes(i) and tokenizer().token_bytes(i) != b"}"
+    ]
+    constraint = ConstraintSettings(
+        format="json_schema", pattern=json.dumps(SCHEMAS["list"]), banned_tokens=tuple(closing)
+    )
     for seed in range(3):
         text, _, _ = write(seed, needed(constraint) + seed, constraint)
         assert len(json.loads(text)["it"]) >= 4
@@ -160,10 +193,22 @@ def test_a_seed_gives_one_reply_with_and_without_drafts() -> None:
     for seed in range(4):
         plain = write(seed, least + 3, constraint)
         assert plain == write(seed, least + 3, constraint)
-        assert plain == write(seed, least + 3, constraint, speculation=SpeculationSettings(method="ngram", adaptive=False))
+        assert plain == write(
+            seed, least + 3, constraint, speculation=SpeculationSettings(method="ngram", adaptive=False)
+        )
 
 
-WORDS = [*bytes_of('{}[]",:0123456789abit rueflsn.-'), b'":', b'"}', b"}]", b'","', b"12", b"ab", b"true", b"aaaa"]
+WORDS = [
+    *bytes_of('{}[]",:0123456789abit rueflsn.-'),
+    b'":',
+    b'"}',
+    b"}]",
+    b'","',
+    b"12",
+    b"ab",
+    b"true",
+    b"aaaa",
+]
 
 
 @settings(max_examples=40, deadline=None)
@@ -171,7 +216,9 @@ WORDS = [*bytes_of('{}[]",:0123456789abit rueflsn.-'), b'":', b'"}', b"}]", b'",
 def test_endings_follow_the_text_forwards_and_back(data: st.DataObject) -> None:
     """After any steps the known ending completes the text, and is that of a set that never went back."""
     words = tokenizer_of(WORDS)
-    schema = one_property(type="array", items={"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 6}]}, minItems=2)
+    schema = one_property(
+        type="array", items={"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 6}]}, minItems=2
+    )
     limit = data.draw(st.integers(20, 60))
     one = GrammarFilter.json_schema(words, schema)
     together, taken = FilterSet([one]), list[int]()
@@ -205,7 +252,11 @@ def test_the_fewest_tokens_among_those_that_can_be_drawn() -> None:
     vocabulary = vocabulary_of(words)
 
     def cut(drawable: list[bytes] | None = None) -> list[bytes] | None:
-        mask = None if drawable is None else vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in drawable)
+        mask = (
+            None
+            if drawable is None
+            else vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in drawable)
+        )
         ending = Budget([GrammarFilter.regex(words, "abcd")], mask).ending()
         return None if ending is None else [vocabulary.texts[token] for token in ending.tokens]
 
@@ -227,9 +278,11 @@ def test_filters_without_an_end_and_those_that_contradict_each_other_promise_not
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text("ab{}[]\":,1\\ ", max_size=30), st.integers(0, 30), st.integers(0, 30))
+@given(st.text('ab{}[]":,1\\ ', max_size=30), st.integers(0, 30), st.integers(0, 30))
 def test_the_completer_goes_anywhere(text: str, first: int, second: int) -> None:
-    """Asked about one continuation after another, with the text cut and lengthened between, it says what a new one says."""
+    """Asked about one continuation after another, with the text cut and lengthened between, it says what a
+    new one says.
+    """
     used = Completer(json_source())
     for cut in (first, second, 30):
         data = text[:cut].encode()
@@ -238,7 +291,9 @@ def test_the_completer_goes_anywhere(text: str, first: int, second: int) -> None
         assert used.shortest(data, place) == new.shortest(data, place)
 
 
-@pytest.mark.parametrize("cut", [b'{"', b'{"\\u', b'{"a": {"\\', b'["\\u00', '{"caf\u00e9'.encode()[:-1], b'[{"a":1,"'])
+@pytest.mark.parametrize(
+    "cut", [b'{"', b'{"\\u', b'{"a": {"\\', b'["\\u00', '{"caf\u00e9'.encode()[:-1], b'[{"a":1,"']
+)
 def test_a_search_looks_at_few_places(cut: bytes) -> None:
     """Free names, escapes and half characters offer very many ways that come to the same."""
     one = Completer(json_source())
@@ -331,11 +386,17 @@ def test_a_search_that_fails_is_not_repeated_for_every_token(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("limit", [205, 230, 300, 1000])
-def test_a_reply_whose_end_is_found_late_is_ended_in_time(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end is found when a few dozen bytes are left to it, whatever the limit: the nearer that is, the more often it is looked for."""
+def test_a_reply_whose_end_is_found_late_is_ended_in_time(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is found when a few dozen bytes are left to it, whatever the limit: the nearer that is, the
+    more often it is looked for.
+    """
     Counted(monkeypatch, 100)
     words = tokenizer_of(bytes_of("abc"))
-    assert re.fullmatch(b"[ab]{200,}c", written([GrammarFilter.regex(words, "[ab]{200,}c")], words, limit, limit))
+    assert re.fullmatch(
+        b"[ab]{200,}c", written([GrammarFilter.regex(words, "[ab]{200,}c")], words, limit, limit)
+    )
 
 
 def test_half_of_a_small_budget_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,11 +426,15 @@ def test_the_known_way_is_followed_without_a_search(monkeypatch: pytest.MonkeyPa
 
 
 def test_patience_with_what_is_too_large_wears_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A way to the end is known, and again and again something may begin that is too large to find its end."""
+    """A way to the end is known, and again and again something may begin that is too large to find its
+    end.
+    """
     counted, words = Counted(monkeypatch, 2000), tokenizer_of(bytes_of("abcx.,"))
     monkeypatch.setattr(completion, "LEAST_STEPS", 20)
     text = written([GrammarFilter.regex(words, "((a|b),|x[abc]{900},){60,}[.]")], words, 2000, 1)
     assert re.fullmatch(b"([ab],){60,}[.]", text)
     assert counted.searches > 30
     assert counted.places < 3 * 2000 + 100 * counted.searches
-    assert re.search(b"x[abc]{30},", written([GrammarFilter.regex(words, "((a|b),|x[abc]{30},){9,}[.]")], words, 400, 1))
+    assert re.search(
+        b"x[abc]{30},", written([GrammarFilter.regex(words, "((a|b),|x[abc]{30},){9,}[.]")], words, 400, 1)
+    )

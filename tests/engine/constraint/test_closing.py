@@ -12,7 +12,8 @@ from engine.constraint.vocabulary import allowed_ids, vocabulary_of
 from tests.engine.generator.fakes import tokenizer
 
 VALUES = st.recursive(
-    st.none() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner)
+    st.none() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
 )
 
 
@@ -33,7 +34,7 @@ def test_the_path_tells_where_a_value_stands():
     assert path(b'{"a": [1, {"b') == (b'a"', 1, ("", b""))
     assert path(b'{"a": [1, {"b": 2, ') == (b'a"', 1, ("", b'b"'))
     assert path(b'{"a": [1, {"b": 2}, 3], "c": ') == (b'c"',)
-    assert path(b'[",:[]{}\\\"", [') == (1, 0)
+    assert path(b'[",:[]{}\\"", [') == (1, 0)
     assert JsonPlace().after(b'["ab').key != JsonPlace().after(b'["a').key
     assert JsonPlace().after(b'["ab", 1').key == JsonPlace().after(b'["c", 2').key
     assert JsonPlace().after(b'{"ab').key != JsonPlace().after(b'{"cd').key

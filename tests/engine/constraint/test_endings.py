@@ -1,4 +1,6 @@
-"""The known end of a reply, alone: what it is after any steps, in how few tokens, and when it narrows what may be drawn."""
+"""The known end of a reply, alone: what it is after any steps, in how few tokens, and when it narrows what
+may be drawn.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def token_of(data: bytes) -> int:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_ending_is_that_of_the_text_after_any_steps(data: st.DataObject) -> None:
-    """Whatever was asked, taken, tried and not taken, and taken back: the known ending completes just this text, token by token."""
+    """Whatever was asked, taken, tried and not taken, and taken back: the known ending completes just this
+    text, token by token.
+    """
     pattern = data.draw(st.sampled_from(["(ab){3,}d", "a(bcd)*|d+c", "(a|b|cd){4,9}", "(ab|abcabc)+dd"]))
     one = GrammarFilter.regex(WORDS, pattern)
     budget, taken = Budget([one]), list[int]()
@@ -58,7 +62,11 @@ def test_the_ending_is_that_of_the_text_after_any_steps(data: st.DataObject) -> 
 
 
 @settings(max_examples=100, deadline=None)
-@given(words=some_words("abcabd", 12), text=st.text("abcd", min_size=1, max_size=12), banned=st.sets(st.integers(2, 13)))
+@given(
+    words=some_words("abcabd", 12),
+    text=st.text("abcd", min_size=1, max_size=12),
+    banned=st.sets(st.integers(2, 13)),
+)
 def test_no_other_tokens_are_fewer(words: list[bytes], text: str, banned: set[int]) -> None:
     tokenizer = tokenizer_of(list(dict.fromkeys([*bytes_of("abcd"), *words])))
     vocabulary = vocabulary_of(tokenizer)
@@ -100,7 +108,9 @@ def test_a_token_fits_where_the_rest_has_room(seed: int) -> None:
         for token in allowed:
             begun = written + text_of(LETTERS, [token]).decode()
             shortest = min(len(text) - len(written) for text in texts if text.startswith(begun))
-            assert [budget.fits(token, remaining) for remaining in range(shortest + 2)] == [False] * shortest + [True] * 2
+            assert [budget.fits(token, remaining) for remaining in range(shortest + 2)] == [
+                False
+            ] * shortest + [True] * 2
         if one.may_end:
             assert budget.fits(0, 0)  # it ends the text, and takes none of what remains
         token = draw.choice(allowed)
@@ -121,7 +131,14 @@ def test_a_mask_is_narrowed_only_where_little_is_left() -> None:
     assert len(ending.tokens) == 1
     hastened, forced = ids(one.hastened(mask)), list(ending.tokens)
     assert len(forced) < len(hastened) < len(ids(mask))
-    for remaining, expected in ((100, ids(mask)), (18, ids(mask)), (17, hastened), (3, hastened), (2, forced), (1, forced)):
+    for remaining, expected in (
+        (100, ids(mask)),
+        (18, ids(mask)),
+        (17, hastened),
+        (3, hastened),
+        (2, forced),
+        (1, forced),
+    ):
         assert ids(budget.narrowed(mask, remaining)) == expected
     assert ids(budget.forced(mask)) == list(ending.tokens)
     other = vocabulary_of(words).mask_of([vocabulary_of(words).texts.index(b"b")])

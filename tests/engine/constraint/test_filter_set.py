@@ -25,9 +25,12 @@ from tests.engine.constraint.fakes import bytes_of, ids, text_of, tokenizer_of
 
 TOKENIZER = tokenizer_of([*bytes_of("abcd"), b"ab", b"cd", b"bc", b"abc"])
 MAKERS: list[Callable[[], Filter]] = [
-    lambda: GrammarFilter.regex(TOKENIZER, "[abc]*d?"), lambda: GrammarFilter.regex(TOKENIZER, "(ab|c|d)*"),
-    lambda: PrefixFilter(TOKENIZER, ["ab", "ca"]), lambda: SelectFilter(TOKENIZER, ["abcd", "abab", "cab", "ab"]),
-    lambda: PrefixFilter(TOKENIZER, "a"), lambda: NoDoubles(TOKENIZER),
+    lambda: GrammarFilter.regex(TOKENIZER, "[abc]*d?"),
+    lambda: GrammarFilter.regex(TOKENIZER, "(ab|c|d)*"),
+    lambda: PrefixFilter(TOKENIZER, ["ab", "ca"]),
+    lambda: SelectFilter(TOKENIZER, ["abcd", "abab", "cab", "ab"]),
+    lambda: PrefixFilter(TOKENIZER, "a"),
+    lambda: NoDoubles(TOKENIZER),
 ]
 
 
@@ -44,7 +47,11 @@ class NoDoubles:
 
     def mask(self) -> Mask | None:
         self.threads.add(threading.get_ident())
-        return self._vocabulary.mask_of(i for i in range(self._vocabulary.size) if i != self._tokens[-1]) if self._tokens else None
+        return (
+            self._vocabulary.mask_of(i for i in range(self._vocabulary.size) if i != self._tokens[-1])
+            if self._tokens
+            else None
+        )
 
     def accept(self, token: int) -> None:
         if self._tokens[-1:] == [token]:
@@ -69,9 +76,15 @@ def masks_of(filters: list[Filter]) -> list[int]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(chosen=st.lists(st.integers(0, len(MAKERS) - 1), min_size=1, max_size=3), background=st.booleans(), seed=st.integers(0, 99))
+@given(
+    chosen=st.lists(st.integers(0, len(MAKERS) - 1), min_size=1, max_size=3),
+    background=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_all_at_once(chosen: list[int], background: bool, seed: int) -> None:
-    """The set and its filters one by one say the same after every step, forward and back, in the background or not."""
+    """The set and its filters one by one say the same after every step, forward and back, in the
+    background or not.
+    """
     apart = [MAKERS[i]() for i in chosen]
     with closing(FilterSet([MAKERS[i]() for i in chosen])) as together:
         compare(together, apart, background=background, draw=random.Random(seed))
@@ -120,7 +133,9 @@ def test_the_mask_is_computed_on_the_other_thread() -> None:
     both.prepare()
     assert ids(both.mask()) == [0, 2, 3]
     assert len(one.threads - {threading.get_ident()}) == len(one.threads) == 1
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("filters")] == ["filters_0"]
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("filters")] == [
+        "filters_0"
+    ]
     both.close()
     both.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("filters")]
@@ -149,7 +164,14 @@ def test_an_empty_set_allows_everything() -> None:
     none.prepare()
     none.accept(5)
     none.rollback(1)
-    assert (len(none), bool(none), none.mask(), none.may_end, none.ended, none.stuck) == (0, False, None, True, False, False)
+    assert (len(none), bool(none), none.mask(), none.may_end, none.ended, none.stuck) == (
+        0,
+        False,
+        None,
+        True,
+        False,
+        False,
+    )
     none.close()
     assert len(FilterSet([NoDoubles(TOKENIZER)])) == 1
 
@@ -219,7 +241,12 @@ def test_no_filter_is_touched_while_the_other_thread_uses_it() -> None:
     touched: list[bool] = []
     with closing(FilterSet([Slow(TOKENIZER)])) as slow:
         uses: list[Callable[[], object]] = [
-            slow.begin, lambda: slow.accept(2), lambda: slow.rollback(1), lambda: slow.may_end, lambda: slow.ended, slow.mask,
+            slow.begin,
+            lambda: slow.accept(2),
+            lambda: slow.rollback(1),
+            lambda: slow.may_end,
+            lambda: slow.ended,
+            slow.mask,
         ]
         for use in uses:
             slow.prepare()

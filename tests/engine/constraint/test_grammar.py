@@ -22,7 +22,17 @@ from engine.constraint.vocabulary import allowed_ids, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.constraint.fakes import bytes_of, ids, some_words, text_of, tokenizer_of, walk
-from tests.engine.constraint.languages import EMPTY, NONE, Expression, Node, after_all, complete, expressions, literal, then
+from tests.engine.constraint.languages import (
+    EMPTY,
+    NONE,
+    Expression,
+    Node,
+    after_all,
+    complete,
+    expressions,
+    literal,
+    then,
+)
 from tests.engine.text.tokenizer.vocabularies import byte_level_folder, sentencepiece_metadata
 
 ALPHABET = "abé漢"
@@ -30,12 +40,21 @@ ALPHABET = "abé漢"
 
 def expected(tokenizer: Tokenizer, language: Node) -> list[int]:
     words = ((i, tokenizer.token_bytes(i)) for i in range(2, tokenizer.vocab_size))
-    return [0] * complete(language) + [i for i, word in words if word and len(word) < 1000 and after_all(language, word) != NONE]
+    return [0] * complete(language) + [
+        i for i, word in words if word and len(word) < 1000 and after_all(language, word) != NONE
+    ]
 
 
 @settings(max_examples=60, deadline=None)
-@given(words=some_words("abé漢.ba\nbb", 20), expression=expressions(ALPHABET), prefix=st.binary(max_size=4), seed=st.integers(0, 99))
-def test_masks_are_those_of_the_language(words: list[bytes], expression: Expression, prefix: bytes, seed: int) -> None:
+@given(
+    words=some_words("abé漢.ba\nbb", 20),
+    expression=expressions(ALPHABET),
+    prefix=st.binary(max_size=4),
+    seed=st.integers(0, 99),
+)
+def test_masks_are_those_of_the_language(
+    words: list[bytes], expression: Expression, prefix: bytes, seed: int
+) -> None:
     pattern, language = expression
     tokenizer = tokenizer_of([*words, prefix[:2], prefix + b"a", prefix + "é".encode()])
     try:
@@ -64,9 +83,18 @@ def test_masks_are_those_of_the_language(words: list[bytes], expression: Express
 
 
 @settings(max_examples=100, deadline=None)
-@given(words=some_words("abé漢.ba\nbb"), expression=expressions(ALPHABET), prefix=st.binary(max_size=3), seed=st.integers(0, 99))
-def test_what_is_taken_back_never_happened(words: list[bytes], expression: Expression, prefix: bytes, seed: int) -> None:
-    tokenizer = tokenizer_of([*words, *bytes_of(ALPHABET), *(prefix[i : i + 1] for i in range(len(prefix))), prefix + b"a"])
+@given(
+    words=some_words("abé漢.ba\nbb"),
+    expression=expressions(ALPHABET),
+    prefix=st.binary(max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_what_is_taken_back_never_happened(
+    words: list[bytes], expression: Expression, prefix: bytes, seed: int
+) -> None:
+    tokenizer = tokenizer_of(
+        [*words, *bytes_of(ALPHABET), *(prefix[i : i + 1] for i in range(len(prefix))), prefix + b"a"]
+    )
     one = GrammarFilter.regex(tokenizer, expression[0])
     one.begin(prefix)
     draw = random.Random(seed)
@@ -79,7 +107,11 @@ def test_what_is_taken_back_never_happened(words: list[bytes], expression: Expre
             del states[len(states) - back :]
         else:
             one.accept(draw.choice(allowed))
-            states.append((one.mask().tolist(), one.may_end, one.ended) if draw.random() < 0.8 else (None, one.may_end, one.ended))
+            states.append(
+                (one.mask().tolist(), one.may_end, one.ended)
+                if draw.random() < 0.8
+                else (None, one.may_end, one.ended)
+            )
         mask, *rest = states[-1]
         assert (rest, True) == ([one.may_end, one.ended], mask is None or mask == one.mask().tolist())
     with pytest.raises(ValueError, match="cannot be taken back"):
@@ -101,7 +133,9 @@ def test_walks_end_in_matches(words: list[bytes], seed: int) -> None:
 
 def test_lark_grammar() -> None:
     tokenizer = tokenizer_of([*bytes_of("0123456789+-*() "), b"12", b" + ", b"((", b"))", b") *"])
-    sums = 'start: sum\nsum: part (/ ?[-+*] ?/ part)*\npart: NUMBER | "(" sum ")"\nNUMBER: /[1-9][0-9]{0,2}/\n'
+    sums = (
+        'start: sum\nsum: part (/ ?[-+*] ?/ part)*\npart: NUMBER | "(" sum ")"\nNUMBER: /[1-9][0-9]{0,2}/\n'
+    )
     one = GrammarFilter.lark(tokenizer, sums)
     ended = 0
     for seed in range(60):
@@ -165,7 +199,7 @@ def test_real_kinds_of_vocabularies(kind: str, tmp_path: Path) -> None:
         tokenizer = Tokenizer.from_gguf(sentencepiece_metadata())
     else:
         tokenizer = Tokenizer.from_folder(byte_level_folder(tmp_path))
-    texts = ["the quick größte über 漢字 12", "{\"a\": [1, 2]}", "😀 naïve\n\n"]
+    texts = ["the quick größte über 漢字 12", '{"a": [1, 2]}', "😀 naïve\n\n"]
     for text in texts:
         one = GrammarFilter.regex(tokenizer, re.escape(text).replace("\\\n", "\\n"))
         one.begin(b"")
@@ -176,7 +210,11 @@ def test_real_kinds_of_vocabularies(kind: str, tmp_path: Path) -> None:
     one = GrammarFilter.regex(tokenizer, "(?s:.)*")
     allowed = set(ids(one.mask()))
     assert allowed.isdisjoint(tokenizer.special_ids - set(tokenizer.stop_token_ids))
-    utf8 = [i for i in range(tokenizer.vocab_size) if i not in tokenizer.special_ids and _utf8(tokenizer.token_bytes(i))]
+    utf8 = [
+        i
+        for i in range(tokenizer.vocab_size)
+        if i not in tokenizer.special_ids and _utf8(tokenizer.token_bytes(i))
+    ]
     assert set(utf8) <= allowed
     assert set(tokenizer.stop_token_ids) <= allowed
 
@@ -206,7 +244,14 @@ def test_the_tokenizer_is_made_once_and_forgotten_with_its_own() -> None:
     assert gone() is None
 
 
-HARD = ["(.*a){50}", ".*a.{200}", "(a{1000}){1000}", "((a+)+)+b", r"(\p{L}{1,30} ){5,100}\.", "([ab]*a[ab]{20}|[ab]*b[ab]{21}c)+"]
+HARD = [
+    "(.*a){50}",
+    ".*a.{200}",
+    "(a{1000}){1000}",
+    "((a+)+)+b",
+    r"(\p{L}{1,30} ){5,100}\.",
+    "([ab]*a[ab]{20}|[ab]*b[ab]{21}c)+",
+]
 
 
 @pytest.mark.parametrize("pattern", HARD)
@@ -246,9 +291,10 @@ def test_too_complex_a_grammar_is_said_and_can_be_taken_back() -> None:
 
 
 def test_grammars_without_texts() -> None:
-    tokenizer = tokenizer_of(bytes_of("ab{}\":"))
+    tokenizer = tokenizer_of(bytes_of('ab{}":'))
     for make in (
-        lambda: GrammarFilter.lark(tokenizer, 'start: a\na: b a\nb: a "a"'), lambda: GrammarFilter.json_schema(tokenizer, {"$ref": "#"}),
+        lambda: GrammarFilter.lark(tokenizer, 'start: a\na: b a\nb: a "a"'),
+        lambda: GrammarFilter.json_schema(tokenizer, {"$ref": "#"}),
         lambda: GrammarFilter.regex(tokenizer, "x"),
     ):
         with pytest.raises(BadSetting, match="No text fulfils"):
@@ -258,11 +304,15 @@ def test_grammars_without_texts() -> None:
 def test_a_long_chain_of_rules_fits_on_the_stack() -> None:
     """Compiled by recursion in native code: on a usual stack of 1 MiB it would end the process."""
     tokenizer = tokenizer_of(bytes_of("xyz"))
-    chain = "start: a0\n" + "".join(f'a{i}: "x" a{i + 1} | a{i + 1} "y"\n' for i in range(1990)) + 'a1990: "z"\n'
+    chain = (
+        "start: a0\n" + "".join(f'a{i}: "x" a{i + 1} | a{i + 1} "y"\n' for i in range(1990)) + 'a1990: "z"\n'
+    )
     found: list[list[int]] = []
     before = threading.stack_size(1 << 20)
     try:
-        thread = threading.Thread(target=lambda: found.append(ids(GrammarFilter.lark(tokenizer, chain).mask())))
+        thread = threading.Thread(
+            target=lambda: found.append(ids(GrammarFilter.lark(tokenizer, chain).mask()))
+        )
         thread.start()
         thread.join()
     finally:
@@ -273,17 +323,28 @@ def test_a_long_chain_of_rules_fits_on_the_stack() -> None:
 def test_json_of_parsed_and_written_schemas() -> None:
     tokenizer = tokenizer_of(bytes_of('{}[]",:ab10'))
     properties = {"b": {"const": 1}, "a": {"enum": ["a", "b"]}}
-    schema = {"type": "object", "properties": properties, "required": ["b", "a"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["b", "a"],
+        "additionalProperties": False,
+    }
     options = {"x-guidance": {"whitespace_flexible": False}}
     for given_schema in ({**schema, **options}, json.dumps({**schema, **options})):
         one = GrammarFilter.json_schema(tokenizer, given_schema)
-        found = {text_of(tokenizer, walk(one, tokenizer, random.Random(seed))) for seed in range(20) if one.begin(b"") is None}
+        found = {
+            text_of(tokenizer, walk(one, tokenizer, random.Random(seed)))
+            for seed in range(20)
+            if one.begin(b"") is None
+        }
         assert found == {b'{"b":1,"a":"a"}', b'{"b":1,"a":"b"}'}
     assert "x-guidance" not in schema
 
 
 def test_the_prefix_of_a_healed_token() -> None:
-    tokenizer = tokenizer_of([b" ", b" {", b"{", b'"', b' {"', b"\xe6", b"\xe6\xbc", b"\xa2", b"\xe6\xbc{", b"\xff{", b"\xff"])
+    tokenizer = tokenizer_of(
+        [b" ", b" {", b"{", b'"', b' {"', b"\xe6", b"\xe6\xbc", b"\xa2", b"\xe6\xbc{", b"\xff{", b"\xff"]
+    )
     one = GrammarFilter.json(tokenizer)
     for prefix, allowed in ((b" ", [2, 3, 6]), (b"\xe6\xbc", [7, 8, 10]), (b"\xff", [11, 12]), (b"?", [])):
         one.begin(prefix)
@@ -302,4 +363,6 @@ def test_a_source_can_be_used_again() -> None:
     source = regex_source("a{2}")
     for words in ([b"a"], [b"b", b"a", b"aa"]):
         one = GrammarFilter(tokenizer_of(words), source)
-        assert [vocabulary_of(tokenizer_of(words)).texts[i] for i in allowed_ids(one.mask())] == [word for word in words if word != b"b"]
+        assert [vocabulary_of(tokenizer_of(words)).texts[i] for i in allowed_ids(one.mask())] == [
+            word for word in words if word != b"b"
+        ]

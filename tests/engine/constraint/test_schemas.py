@@ -1,4 +1,6 @@
-"""Random walks through many JSON schemas with the starter's vocabulary: every text is valid, as the jsonschema package says."""
+"""Random walks through many JSON schemas with the starter's vocabulary: every text is valid, as the
+jsonschema package says.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import open_checkpoint
 from tests.engine.constraint.fakes import ids, text_of
 
-SCHEMAS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "golden" / "schemas.json").read_text(encoding="utf-8"))
+SCHEMAS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "golden" / "schemas.json").read_text(encoding="utf-8")
+)
 pytestmark = pytest.mark.real_model
 FREE_TOKENS = 40
 """After so many tokens a walk takes what leads to the end."""
@@ -32,11 +36,17 @@ def tokenizer(starter_path: Path) -> Tokenizer:
 @cache
 def letters(vocabulary: Vocabulary) -> dict[bytes, int]:
     """The tokens of one byte."""
-    return {word: int(token) for word, token in zip(vocabulary.words, vocabulary.ids, strict=True) if len(word) == 1}
+    return {
+        word: int(token)
+        for word, token in zip(vocabulary.words, vocabulary.ids, strict=True)
+        if len(word) == 1
+    }
 
 
 def towards_the_end(vocabulary: Vocabulary, mask: Mask) -> list[int]:
-    """Of the allowed tokens the one character that closes something; if there is none, those that open nothing."""
+    """Of the allowed tokens the one character that closes something; if there is none, those that open
+    nothing.
+    """
     allowed = {word: token for word, token in letters(vocabulary).items() if allows(mask, token)}
     for closing in (b'"', b"}", b"]", b",", b":"):
         if closing in allowed:
@@ -77,13 +87,36 @@ def test_there_are_fifty_of_all_kinds() -> None:
     assert len(SCHEMAS) >= 50
     everything = json.dumps(SCHEMAS)
     keywords = (
-        "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "pattern", "format", "minLength", "maxLength", "minimum", "exclusiveMaximum",
-        "multipleOf", "additionalProperties", "patternProperties", "prefixItems", "minItems", "maxProperties", "definitions",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "pattern",
+        "format",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "additionalProperties",
+        "patternProperties",
+        "prefixItems",
+        "minItems",
+        "maxProperties",
+        "definitions",
     )
     assert [key for key in keywords if f'"{key}"' not in everything] == []
 
 
-ENDLESS = [{"type": "number"}, {"type": "array"}, {"type": "object"}, {}, {"type": "array", "items": {"type": "number", "minimum": -1.5}}]
+ENDLESS = [
+    {"type": "number"},
+    {"type": "array"},
+    {"type": "object"},
+    {},
+    {"type": "array", "items": {"type": "number", "minimum": -1.5}},
+]
 
 
 @pytest.mark.parametrize("schema", ENDLESS)
@@ -102,7 +135,12 @@ def test_any_json(tokenizer: Tokenizer) -> None:
 def test_blanks_are_never_endless(tokenizer: Tokenizer) -> None:
     """Always the token with the most blanks: a model that loops on them still comes to its next value."""
     vocabulary = vocabulary_of(tokenizer)
-    schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"const": 1}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
     one = GrammarFilter.json_schema(tokenizer, schema)
     tokens: list[int] = []
     while not one.ended:

@@ -30,7 +30,9 @@ def may_follow(tokenizer: Tokenizer, wanted: Sequence[bytes], so_far: bytes, *, 
     def possible(data: bytes) -> bool:
         if data in wanted or (free and any(data.startswith(text) for text in wanted)):
             return True
-        return any(text.startswith(data) for text in wanted) and any(possible(data + word) for word in words.values())
+        return any(text.startswith(data) for text in wanted) and any(
+            possible(data + word) for word in words.values()
+        )
 
     allowed = [i for i, word in words.items() if possible(so_far + word)]
     return sorted(allowed + ([0] if so_far in wanted else []))
@@ -91,7 +93,11 @@ def test_prefix() -> None:
 def test_case_insensitive() -> None:
     tokenizer = tokenizer_of(bytes_of("straßeSTRASSEäÄ"))
     one = SelectFilter(tokenizer, ["straße", "Ä"], case_insensitive=True)
-    found = {text_of(tokenizer, walk(one, tokenizer, random.Random(seed))).decode() for seed in range(300) if one.begin(b"") is None}
+    found = {
+        text_of(tokenizer, walk(one, tokenizer, random.Random(seed))).decode()
+        for seed in range(300)
+        if one.begin(b"") is None
+    }
     assert {text.casefold() for text in found} == {"strasse", "ä"}
     assert len(found) > 60
     assert {"ä", "Ä"} <= found
@@ -102,8 +108,16 @@ def test_case_insensitive() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(words=some_words("aabé漢😀bb"), wanted=texts, prefix=st.binary(max_size=3), free=st.booleans(), seed=st.integers(0, 9))
-def test_masks_are_those_of_a_search(words: list[bytes], wanted: list[str], prefix: bytes, free: bool, seed: int) -> None:
+@given(
+    words=some_words("aabé漢😀bb"),
+    wanted=texts,
+    prefix=st.binary(max_size=3),
+    free=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_masks_are_those_of_a_search(
+    words: list[bytes], wanted: list[str], prefix: bytes, free: bool, seed: int
+) -> None:
     tokenizer = tokenizer_of(words + bytes_of("ab") * (seed % 2))
     try:
         one: TextFilter = PrefixFilter(tokenizer, wanted) if free else SelectFilter(tokenizer, wanted)
@@ -139,7 +153,9 @@ def test_masks_are_those_of_a_search(words: list[bytes], wanted: list[str], pref
 
 @settings(max_examples=100, deadline=None)
 @given(words=some_words("aabé漢😀bb"), wanted=texts, free=st.booleans(), seed=st.integers(0, 99))
-def test_what_is_taken_back_never_happened(words: list[bytes], wanted: list[str], free: bool, seed: int) -> None:
+def test_what_is_taken_back_never_happened(
+    words: list[bytes], wanted: list[str], free: bool, seed: int
+) -> None:
     tokenizer = tokenizer_of(words + bytes_of(ALPHABET))
     one: TextFilter = PrefixFilter(tokenizer, wanted) if free else SelectFilter(tokenizer, wanted)
     draw = random.Random(seed)
@@ -167,7 +183,10 @@ def test_texts_that_cannot_be_written() -> None:
     for make in (lambda: SelectFilter(tokenizer, ["ab", "c"]), lambda: PrefixFilter(tokenizer, "acd")):
         with pytest.raises(BadSetting, match="no tokens for the characters"):
             make()
-    assert text_of(tokenizer, walk(SelectFilter(tokenizer, ["ab", "abc"]), tokenizer, random.Random(0))) == b"abc"
+    assert (
+        text_of(tokenizer, walk(SelectFilter(tokenizer, ["ab", "abc"]), tokenizer, random.Random(0)))
+        == b"abc"
+    )
     assert ids(PrefixFilter(tokenizer, "ab").mask()) == [2]  # "bc" then goes beyond
     for empty in ([], ()):
         with pytest.raises(BadSetting, match="at least one"):
@@ -179,7 +198,11 @@ def test_texts_that_cannot_be_written() -> None:
 def test_half_a_surrogate_pair_is_a_replacement_character() -> None:
     tokenizer = tokenizer_of(bytes_of("\ufffd😀"))
     one = SelectFilter(tokenizer, ["\ud83d", "\ud83d\ude00"])
-    found = {text_of(tokenizer, walk(one, tokenizer, random.Random(seed))).decode() for seed in range(20) if one.begin(b"") is None}
+    found = {
+        text_of(tokenizer, walk(one, tokenizer, random.Random(seed))).decode()
+        for seed in range(20)
+        if one.begin(b"") is None
+    }
     assert found == {"\ufffd", "😀"}
 
 
@@ -189,20 +212,32 @@ def test_long_texts_and_many_choices() -> None:
     one = PrefixFilter(tokenizer, text)
     assert text_of(tokenizer, walk(one, tokenizer, random.Random(0), 8000)).decode().startswith(text[:8000])
     without_c = tokenizer_of([b"a", b"b", b"bc", b"ab"])
-    assert text_of(without_c, walk(SelectFilter(without_c, [text]), without_c, random.Random(1), 10_000)).decode() == text
+    assert (
+        text_of(
+            without_c, walk(SelectFilter(without_c, [text]), without_c, random.Random(1), 10_000)
+        ).decode()
+        == text
+    )
     choices = [f"a{i}" for i in range(5000)]
     found = text_of(tokenizer, walk(SelectFilter(tokenizer, choices), tokenizer, random.Random(2))).decode()
     assert found in choices
 
 
 @settings(max_examples=200, deadline=None)
-@given(words=st.lists(st.lists(st.sampled_from([0, 97, 0xFE, 0xFF]), max_size=4).map(bytes)), beginning=st.binary(min_size=1, max_size=2))
+@given(
+    words=st.lists(st.lists(st.sampled_from([0, 97, 0xFE, 0xFF]), max_size=4).map(bytes)),
+    beginning=st.binary(min_size=1, max_size=2),
+)
 def test_where_words_with_a_beginning_are(words: list[bytes], beginning: bytes) -> None:
     beginning = bytes([0, 97, 0xFE, 0xFF][byte % 4] for byte in beginning)
     vocabulary = vocabulary_of(tokenizer_of(words))
     low, high = vocabulary.range_of(beginning)
     assert vocabulary.words[low:high] == sorted(word for word in words if word.startswith(beginning))
-    assert [vocabulary.texts[i] for i in vocabulary.ids] == vocabulary.words == sorted(word for word in words if word)
+    assert (
+        [vocabulary.texts[i] for i in vocabulary.ids]
+        == vocabulary.words
+        == sorted(word for word in words if word)
+    )
 
 
 def test_vocabularies_are_forgotten_with_their_tokenizer() -> None:

@@ -1,4 +1,6 @@
-"""A model whose answers depend on every token in its cache, so that any mistake with pages changes what it says."""
+"""A model whose answers depend on every token in its cache, so that any mistake with pages changes what it
+says.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ class FakeProgram:
         sequence = self.store.slots[step.pages[everywhere // PAGE_TOKENS], everywhere % PAGE_TOKENS].tolist()
         assert -1 not in sequence, "the model would read keys that were never written"
         self._latest.fill(np.nan)
-        self._latest = np.stack([self.model.answering(sequence[: length - back]) for back in reversed(range(step.logit_rows))])
+        self._latest = np.stack(
+            [self.model.answering(sequence[: length - back]) for back in reversed(range(step.logit_rows))]
+        )
         return self._latest
 
     def close(self) -> None:
@@ -109,7 +113,10 @@ class FakeModel:
         self.answering = answering
         shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
         self.config = SimpleNamespace(
-            vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape
+            vocab_size=tokenizer().vocab_size,
+            context_length=context_length,
+            advised_context=context_length,
+            **shape,
         )
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)
         self.weight_bytes_per_token = 1000
@@ -130,7 +137,9 @@ class FakeModel:
         self.closed = True
 
 
-def make(answering: Answering = random_logits, context: int = 1024, rows: int | None = None) -> tuple[StreamingGenerator, FakeModel]:
+def make(
+    answering: Answering = random_logits, context: int = 1024, rows: int | None = None
+) -> tuple[StreamingGenerator, FakeModel]:
     """A generator over a fresh fake; `rows` makes prefill chunks small."""
     model: Any = FakeModel(answering)
     cache = PagedCache(model, CacheSettings(context_length=context))

@@ -17,7 +17,9 @@ WARM = SamplerSettings(temperature=1.2, top_k=0, top_p=1.0, min_p=0.0)
 
 
 class Insisting:
-    """Wants to write a text, and after each detour goes on with it where it can; every other token is a bit likely, too."""
+    """Wants to write a text, and after each detour goes on with it where it can; every other token is a
+    bit likely, too.
+    """
 
     def __init__(self, text: str) -> None:
         self.ids = tokenizer().encode(text)
@@ -33,7 +35,9 @@ class Insisting:
 def run(answering, banned, *, sampler=GREEDY, count=40, **more):
     generator, model = make(answering)
     constraint = ConstraintSettings(banned_strings=banned, **more.pop("constraint", {}))
-    events = list(generator.stream([9], sampler, StopSettings(max_tokens=count), constraint=constraint, **more))
+    events = list(
+        generator.stream([9], sampler, StopSettings(max_tokens=count), constraint=constraint, **more)
+    )
     generator.cache.table.check()
     return events, model
 
@@ -57,7 +61,9 @@ def test_a_banned_string_over_several_tokens():
 
 
 def test_going_back_needs_no_pass_of_its_own():
-    """The logits at the offending token are kept: a run follows each token that stays, and those that were taken back."""
+    """The logits at the offending token are kept: a run follows each token that stays, and those that were
+    taken back.
+    """
     events, model = run(Insisting("one two lazy dog"), ("lazy dog",), count=8)
     taken_back = len(tokenizer().encode(suppressed(events)[0]))
     assert len(suppressed(events)) == 1
@@ -70,12 +76,20 @@ def letter(text):
 
 
 def test_a_draft_is_void_after_going_back():
-    """The token that takes the place of a banned beginning may be the one that was guessed for the next place: its row is another's."""
+    """The token that takes the place of a banned beginning may be the one that was guessed for the next
+    place: its row is another's.
+    """
     a, b, c, d, x = map(letter, "abcdx")
 
     def answering(sequence):
         logits = random_logits(sequence).copy()
-        wanted = {x: {a: 20.0, b: 15.0}, a: {b: 20.0}, b: {c if sequence[-2] == a else d: 20.0}, c: {x: 20.0}, d: {x: 20.0}}
+        wanted = {
+            x: {a: 20.0, b: 15.0},
+            a: {b: 20.0},
+            b: {c if sequence[-2] == a else d: 20.0},
+            c: {x: 20.0},
+            d: {x: 20.0},
+        }
         for token, score in wanted.get(sequence[-1], {x: 20.0}).items():
             logits[token] += score
         return logits
@@ -83,8 +97,15 @@ def test_a_draft_is_void_after_going_back():
     prompt, replies = [x, a, b, c] * 6 + [x], []
     for method in ("none", "ngram"):
         generator, _ = make(answering)
-        constraint, speculation = ConstraintSettings(banned_strings=("ab",)), SpeculationSettings(method=method, adaptive=False)
-        events = list(generator.stream(prompt, GREEDY, StopSettings(max_tokens=12), constraint=constraint, speculation=speculation))
+        constraint, speculation = (
+            ConstraintSettings(banned_strings=("ab",)),
+            SpeculationSettings(method=method, adaptive=False),
+        )
+        events = list(
+            generator.stream(
+                prompt, GREEDY, StopSettings(max_tokens=12), constraint=constraint, speculation=speculation
+            )
+        )
         generator.cache.table.check()
         assert suppressed(events)
         replies.append(text_of(events))
@@ -101,7 +122,8 @@ def test_no_more_is_taken_back_than_the_token_the_banned_text_begins_in():
         logits[d] += 5.0
         return logits
 
-    events, _ = run(answering, ("abz", "bc"), count=4)  # "a" is held for the first when the second is complete
+    # "a" is held for the first when the second is complete
+    events, _ = run(answering, ("abz", "bc"), count=4)
     assert suppressed(events)[0] == "bc"
     assert text_of(events).startswith("ad")
 
@@ -120,7 +142,8 @@ def test_no_leak_in_200_replies(drafting):
     generator, _ = make()
     for seed in range(200):
         stream = generator.stream(
-            [9, seed + 20], WARM, StopSettings(max_tokens=25), seed=seed, constraint=ConstraintSettings(banned_strings=banned),
+            [9, seed + 20], WARM, StopSettings(max_tokens=25), seed=seed,
+            constraint=ConstraintSettings(banned_strings=banned),
             speculation=SpeculationSettings(method=drafting, adaptive=False),
         )  # fmt: skip
         text = text_of(stream).lower()
@@ -129,21 +152,31 @@ def test_no_leak_in_200_replies(drafting):
 
 def test_the_rest_is_as_if_the_offending_token_had_been_blocked():
     """With mirostat, whose level moves with each token, and a filter: both go back with the text."""
-    sampler = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, mirostat=True, repetition_penalty=1.2)
+    sampler = SamplerSettings(
+        temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, mirostat=True, repetition_penalty=1.2
+    )
     script = tokenizer().encode("one two lazy dog")
     generator, _ = make(Insisting("one two lazy dog"))
     prefix = PrefixFilter(tokenizer(), ["one two "])
     stream = generator.stream(
-        [9], sampler, StopSettings(max_tokens=12), seed=4, filters=[prefix], constraint=ConstraintSettings(banned_strings=("lazy dog",))
+        [9],
+        sampler,
+        StopSettings(max_tokens=12),
+        seed=4,
+        filters=[prefix],
+        constraint=ConstraintSettings(banned_strings=("lazy dog",)),
     )
     tokens = [token for event in stream if isinstance(event, Text) for token in event.tokens]
     blocked = len(tokenizer().encode("one two"))
     assert tokenizer().decode(token.id for token in tokens).startswith("one two ")
     assert tokens[blocked].id != script[blocked]
-    # The same from the beginning, with the token blocked at its place instead: only the number of tries differs there.
+    # The same from the beginning, with the token blocked at its place instead: only the number of tries
+    # differs there.
     other, _ = make(Insisting("one two lazy dog"))
     prefix = PrefixFilter(tokenizer(), ["one two "])
-    other.begin_stream_ex([9], sampler, filters=[prefix], seed=4, max_new_tokens=12, return_probabilities=True)
+    other.begin_stream_ex(
+        [9], sampler, filters=[prefix], seed=4, max_new_tokens=12, return_probabilities=True
+    )
     probabilities = []
     for place, token in enumerate(tokens):
         allowed = [i for i in range(tokenizer().vocab_size) if i != token.id] if place == blocked else []
@@ -160,7 +193,9 @@ def test_bans_and_stops_overlap():
     assert "stopper" not in text_of(events).lower()
     generator, _ = make(Insisting("one two STOPPER three"))
     stops = StopSettings(max_tokens=30, stop_strings=("STOP",))
-    events = list(generator.stream([9], GREEDY, stops, constraint=ConstraintSettings(banned_strings=("stop sign",))))
+    events = list(
+        generator.stream([9], GREEDY, stops, constraint=ConstraintSettings(banned_strings=("stop sign",)))
+    )
     assert text_of(events) == "one two "
     assert (events[-1].reason, events[-1].trigger) == ("stop_string", "STOP")
 
@@ -183,7 +218,9 @@ def test_when_every_way_is_closed():
     # Further back there is another way: after "a" nothing may follow, after "b" something may.
     c = tokenizer().encode("c")[0]
     generator, _ = make(Insisting("a"))
-    constraint = ConstraintSettings(banned_strings=("aa", "ab", "ac", "ba", "bb"), allowed_tokens=(*letters, c))
+    constraint = ConstraintSettings(
+        banned_strings=("aa", "ab", "ac", "ba", "bb"), allowed_tokens=(*letters, c)
+    )
     text = text_of(generator.stream([9], GREEDY, StopSettings(max_tokens=12), constraint=constraint))
     assert len(text) == 12
     assert not any(string in text[:-1] for string in constraint.banned_strings)
@@ -200,7 +237,10 @@ def test_step_by_step_tells_what_was_suppressed():
 
 
 def test_where_nothing_can_follow_only_the_last_token_is_taken_back():
-    """After "ab" one filter is at its end and the other is not; both know "acd". The text is held for bans meanwhile."""
+    """After "ab" one filter is at its end and the other is not; both know "acd".
+
+    The text is held for bans meanwhile.
+    """
     letters = tuple(map(letter, "abcd"))
     filters = [GrammarFilter.regex(tokenizer(), "ab|acd"), GrammarFilter.regex(tokenizer(), "abc|acd")]
     constraint = {"allowed_tokens": letters}

@@ -1,4 +1,6 @@
-"""Which token stands at a place: what can be drawn at all, and drawing again where the reply could not end in time."""
+"""Which token stands at a place: what can be drawn at all, and drawing again where the reply could not end
+in time.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Late:
         return self.whole
 
 
-def chosen(filters: Late | None, mask: Mask | None, guess: int | None = None, **more: Any) -> tuple[Sampled, bool]:
+def chosen(
+    filters: Late | None, mask: Mask | None, guess: int | None = None, **more: Any
+) -> tuple[Sampled, bool]:
     sampler = Sampler(SamplerSettings(temperature=0.0), 1)
     proposal = None if guess is None else Proposal(guess)
     where = Where(LOGITS, [1, 2], more.get("only"), more.get("blocked", frozenset()), 0)
@@ -73,7 +77,13 @@ def chosen(filters: Late | None, mask: Mask | None, guess: int | None = None, **
 
 @pytest.mark.parametrize(
     ("fitting", "token", "tried"),
-    [([63], 63, [63]), ([32], 32, [63, 32]), ([95], 95, [63, 32, 95]), ([5], 7, [63, 32, 95]), ([], 7, [63, 32, 95])],
+    [
+        ([63], 63, [63]),
+        ([32], 32, [63, 32]),
+        ([95], 95, [63, 32, 95]),
+        ([5], 7, [63, 32, 95]),
+        ([], 7, [63, 32, 95]),
+    ],
 )
 @pytest.mark.parametrize("guess", [None, 63, 5])
 def test_another_token_is_drawn_where_the_reply_could_not_end_then_the_way_is_forced(
@@ -93,7 +103,9 @@ def test_a_mask_counts_for_a_guess_as_for_a_draw() -> None:
 
 
 def test_the_end_is_missed_rather_than_a_ban_broken() -> None:
-    """The mask that leaves time for the end has banned tokens alone: the whole one counts then, where that has others."""
+    """The mask that leaves time for the end has banned tokens alone: the whole one counts then, where that
+    has others.
+    """
     filters = Late([63], [63, 32])
     assert chosen(filters, mask_of([63]), 63, blocked={63})[0].id == 32
     with pytest.raises(NothingAllowed):

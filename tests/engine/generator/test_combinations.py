@@ -1,4 +1,6 @@
-"""Everything at once, drawn at random: no combination of settings may break what each of them promises alone."""
+"""Everything at once, drawn at random: no combination of settings may break what each of them promises
+alone.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,25 @@ from engine.errors import BadSetting, ContextTooLong, NothingAllowed
 from engine.generator.runner import Guidance
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
-from engine.settings import CacheSettings, ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from tests.engine.generator.fakes import FakeModel, random_logits, tokenizer
 
 CONTEXT = 512
 WORDS = (
-    "the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "and", "it's", "12", "345", "years", "since", "def", "f(x):",
-    "return", "x", "+",
+    "the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "and", "it's", "12", "345", "years",
+    "since", "def", "f(x):", "return", "x", "+",
 )  # fmt: skip
 CHOICES = ("the dog", "the dog and the fox", "brown", "12 years", "näive 😀")
 REGEXES = ("[a-z ]{5,30}", "(the |fox |dog )+", r"\d+( and \d+)*", "(brown|quick)?.{0,8}", "ab|abc+")
-DRAFTINGS = tuple(SpeculationSettings(method=method, adaptive=adaptive, draft_tokens=3) for method, adaptive in
+DRAFTINGS = tuple(SpeculationSettings(method=method, adaptive=adaptive, draft_tokens=3) for method,
+    adaptive in
                   (("ngram", False), ("ngram", True), ("model", False), ("model", True)))  # fmt: skip
 
 
@@ -50,7 +60,11 @@ class Speaker:
                 break
         logits[list(tokenizer().stop_token_ids)] = logits[sequence[-1]] + self.ending
         if self.noise:
-            logits += np.random.default_rng(len(sequence)).normal(scale=self.noise, size=len(logits)).astype(np.float32)
+            logits += (
+                np.random.default_rng(len(sequence))
+                .normal(scale=self.noise, size=len(logits))
+                .astype(np.float32)
+            )
         return logits
 
 
@@ -87,11 +101,16 @@ class Case:
 
 def draw_sampler(draw: random.Random) -> SamplerSettings:
     """Greedy half of the time; each step with a chance of its own."""
-    some: dict[str, Any] = {"temperature": 0.0 if draw.random() < 0.5 else draw.choice((0.3, 1.0, 1.5)), "min_p": 0.0, "top_k": 0}
+    some: dict[str, Any] = {
+        "temperature": 0.0 if draw.random() < 0.5 else draw.choice((0.3, 1.0, 1.5)),
+        "min_p": 0.0,
+        "top_k": 0,
+    }
     choices: dict[str, Any] = {
-        "top_k": 20, "top_p": 0.8, "min_p": 0.1, "repetition_penalty": 1.2, "repetition_range": 20, "frequency_penalty": 0.5,
-        "dry_multiplier": 1.0, "mirostat": True, "adaptive_target": 0.4, "xtc_probability": 0.5, "skew": 0.5, "typical": 0.9,
-        "smoothing_factor": 0.3, "max_temperature": 1.5, "top_n_sigma": 3.0, "tail_free": 0.95, "top_a": 0.1,
+        "top_k": 20, "top_p": 0.8, "min_p": 0.1, "repetition_penalty": 1.2, "repetition_range": 20,
+        "frequency_penalty": 0.5, "dry_multiplier": 1.0, "mirostat": True, "adaptive_target": 0.4,
+        "xtc_probability": 0.5, "skew": 0.5, "typical": 0.9, "smoothing_factor": 0.3, "max_temperature": 1.5,
+        "top_n_sigma": 3.0, "tail_free": 0.95, "top_a": 0.1,
     }  # fmt: skip
     return SamplerSettings(**some | {name: value for name, value in choices.items() if draw.random() < 0.15})
 
@@ -105,39 +124,60 @@ def draw_case(number: int) -> Case:
         prompt = (prompt * CONTEXT)[: CONTEXT - draw.randrange(0, 12)]
     elif draw.random() < 0.15:
         prompt = (prompt * CONTEXT)[: draw.choice((255, 256, 257, 300))]
-    stops: dict[str, Any] = {"max_tokens": draw.choice((0, 1, 7, 20) if len(prompt) > 450 else (1, 2, 7, 20, 40, 40, 70))}
+    stops: dict[str, Any] = {
+        "max_tokens": draw.choice((0, 1, 7, 20) if len(prompt) > 450 else (1, 2, 7, 20, 40, 40, 70))
+    }
     offers: dict[str, Any] = {
-        "min_tokens": draw.choice((3, 12)), "stop_strings": tuple(draw.choices(("the", "fox j", " ", "12", "e d", "\n"), k=2)),
-        "stop_regex": draw.choice((r"\w+ \w+ \w+\.?", "[xyz]{2}", "(fox|dog) [a-z]+")), "stop_token_ids": (draw.randrange(60, 90),),
-        "keep_stop": True, "loop_window": draw.choice((4, 8)), "loop_repeats": 2,
+        "min_tokens": draw.choice((3, 12)),
+        "stop_strings": tuple(draw.choices(("the", "fox j", " ", "12", "e d", "\n"), k=2)),
+        "stop_regex": draw.choice((r"\w+ \w+ \w+\.?", "[xyz]{2}", "(fox|dog) [a-z]+")),
+        "stop_token_ids": (draw.randrange(60, 90),), "keep_stop": True, "loop_window": draw.choice((4, 8)),
+        "loop_repeats": 2,
     }  # fmt: skip
     stops |= {name: value for name, value in offers.items() if draw.random() < 0.25}
     constraint: dict[str, Any] = {
-        "banned_strings": tuple(draw.choices(("the", "e", "OG", "fox j", "an", " ", "1", "er la", "x"), k=draw.randrange(1, 4))),
+        "banned_strings": tuple(draw.choices(("the", "e", "OG", "fox j", "an", " ", "1", "er la", "x"),
+        k=draw.randrange(1, 4))),
         "ban_ignore_case": False, "logit_bias": ("' fox' = 3", "70 = -4"),
-        "allowed_tokens": tuple(sorted({*draw.sample(range(6, tokenizer().vocab_size), 80), *tokenizer().stop_token_ids})),
+        "allowed_tokens": tuple(sorted({*draw.sample(range(6, tokenizer().vocab_size), 80),
+        *tokenizer().stop_token_ids})),
         "banned_tokens": tuple(draw.sample(range(6, tokenizer().vocab_size), 30)),
     }  # fmt: skip
     constraint = {name: value for name, value in constraint.items() if draw.random() < 0.25}
     kinds: list[tuple[str, str]] = []
     if draw.random() < 0.35:
-        kinds.append(draw.choice((("regex", draw.choice(REGEXES)), ("json", ""), ("select", ""), ("prefix", draw.choice(CHOICES)))))
+        kinds.append(
+            draw.choice(
+                (
+                    ("regex", draw.choice(REGEXES)),
+                    ("json", ""),
+                    ("select", ""),
+                    ("prefix", draw.choice(CHOICES)),
+                )
+            )
+        )
         if draw.random() < 0.2:
             kinds.append(draw.choice((("regex", draw.choice(REGEXES)), ("prefix", draw.choice(CHOICES)))))
     heal = draw.random() < 0.25
     given = 0
     if draw.random() < 0.3 and len(prompt) < 450:
-        beginnings = {"json": '{"the', "prefix": kinds[0][1][:5], "regex": "the ", "select": "the dog"} if kinds else {}
+        beginnings = (
+            {"json": '{"the', "prefix": kinds[0][1][:5], "regex": "the ", "select": "the dog"}
+            if kinds
+            else {}
+        )
         state = tokenizer().encode(beginnings[kinds[0][0]] if kinds else "the")
         prompt, given = prompt + state, len(state)
     other = tokenizer().encode(" ".join(draw.choices(WORDS, k=3)))
-    negative = tuple((other * draw.choice((1, 1, CONTEXT)))[: CONTEXT - draw.randrange(2, 70)]) + tuple(prompt[-1:])
+    negative = tuple((other * draw.choice((1, 1, CONTEXT)))[: CONTEXT - draw.randrange(2, 70)]) + tuple(
+        prompt[-1:]
+    )
     return Case(
-        number, tuple(prompt), draw.randrange(1 << 32), Speaker(number, draw.choice((-20.0, -6.0, -1.0))), draw_sampler(draw),
-        StopSettings(**stops), ConstraintSettings(**constraint),
+        number, tuple(prompt), draw.randrange(1 << 32), Speaker(number, draw.choice((-20.0, -6.0, -1.0))),
+        draw_sampler(draw), StopSettings(**stops), ConstraintSettings(**constraint),
         OutputSettings(draw.choice((0, 3)), draw.choice((1, 1, 4)), draw.random() < 0.2),
-        Guidance(negative, draw.choice((1.5, 0.5))) if draw.random() < 0.15 else None,
-        heal, given, tuple(kinds),
+        Guidance(negative, draw.choice((1.5, 0.5))) if draw.random() < 0.15 else None, heal, given,
+        tuple(kinds),
     )  # fmt: skip
 
 
@@ -147,7 +187,9 @@ def generator_of(case: Case) -> StreamingGenerator:
     draft: Any = FakeModel(Speaker(case.speaker.seed, case.speaker.ending, noise=0.7))
     cache = PagedCache(model, CacheSettings(context_length=CONTEXT))
     cache.rows = 64
-    return StreamingGenerator(model, cache, tokenizer(), draft, PagedCache(draft, CacheSettings(context_length=CONTEXT)))
+    return StreamingGenerator(
+        model, cache, tokenizer(), draft, PagedCache(draft, CacheSettings(context_length=CONTEXT))
+    )
 
 
 @dataclass
@@ -166,15 +208,27 @@ class Reply:
     def told(self) -> tuple[Any, ...]:
         """Everything but times and the words of drafting."""
         tokens = [dataclasses.replace(token, seconds=0.0, drafted=False) for token in self.tokens]
-        return self.text, tokens, "".join(self.suppressed), self.reason, self.trigger, self.error, self.stats.new_tokens
+        return (
+            self.text,
+            tokens,
+            "".join(self.suppressed),
+            self.reason,
+            self.trigger,
+            self.error,
+            self.stats.new_tokens,
+        )
 
 
 class Broken(Exception):
     """What a pass raises when it is to fail."""
 
 
-def run(generator: StreamingGenerator, case: Case, speculation: SpeculationSettings, how: str = "", after: int = 0) -> Reply:
-    """One reply; `how` it is to be cut short, if at all: "stop", "fail" or "close", after so many passes or events."""
+def run(
+    generator: StreamingGenerator, case: Case, speculation: SpeculationSettings, how: str = "", after: int = 0
+) -> Reply:
+    """One reply; `how` it is to be cut short, if at all: "stop", "fail" or "close", after so many passes
+    or events.
+    """
     reply, event, program = Reply(), threading.Event(), generator.model.program  # type: ignore[attr-defined]
     passes = len(program.ran)
 
@@ -188,8 +242,9 @@ def run(generator: StreamingGenerator, case: Case, speculation: SpeculationSetti
     threads = threading.active_count()
     try:
         events = generator.stream(
-            case.prompt, case.sampler, case.stops, speculation=speculation, constraint=case.constraint, guidance=case.guidance,
-            output=case.output, filters=case.filters(), given=case.given, heal=case.heal, seed=case.seed, stop_event=event,
+            case.prompt, case.sampler, case.stops, speculation=speculation, constraint=case.constraint,
+            guidance=case.guidance, output=case.output, filters=case.filters(), given=case.given,
+            heal=case.heal, seed=case.seed, stop_event=event,
         )  # fmt: skip
         for count, one in enumerate(events):
             assert not reply.reason, "nothing comes after Done"
@@ -224,7 +279,8 @@ def check_alone(case: Case, reply: Reply) -> None:
     """What must hold of one reply, whatever came before."""
     text, stats = reply.text, reply.stats
     joined = "".join(token.text for token in reply.tokens)
-    assert joined == text or (reply.error and text.startswith(joined))  # an error may come between a text and the end of its token
+    # an error may come between a text and the end of its token
+    assert joined == text or (reply.error and text.startswith(joined))
     ids = [token.id for token in reply.tokens]
     fold = str.lower if case.constraint.ban_ignore_case else str
     stopped = reply.reason == "stop_token"
@@ -246,7 +302,9 @@ def check_alone(case: Case, reply: Reply) -> None:
     assert stats.new_tokens <= (case.stops.max_tokens or CONTEXT)
     assert stats.context_tokens <= CONTEXT + 1
     assert stats.prompt_tokens == len(case.prompt)
-    assert stats.prefill_tokens + stats.cached_tokens <= len(case.prompt) + (len(case.guidance.negative_ids) if case.guidance else 0)
+    assert stats.prefill_tokens + stats.cached_tokens <= len(case.prompt) + (
+        len(case.guidance.negative_ids) if case.guidance else 0
+    )
     if not case.constraint.banned_strings:
         assert stats.passes + stats.accepted_tokens + 1 >= stats.new_tokens >= 0
     if reply.reason == "max_tokens":
@@ -266,12 +324,17 @@ def check_ids(case: Case, reply: Reply, ids: list[int]) -> None:
     assert reply.stats.new_tokens == len(ids) + (reply.reason == "stop_token" and not case.stops.keep_stop)
     kept = reply.reason == "stop_token" and case.stops.keep_stop
     skip = not case.output.show_special
-    whole, start = (tokenizer().decode(part, skip_special=skip) for part in (before + (ids[:-1] if kept else ids), list(case.prompt)))
+    whole, start = (
+        tokenizer().decode(part, skip_special=skip)
+        for part in (before + (ids[:-1] if kept else ids), list(case.prompt))
+    )
     assert whole == start + (reply.text.removesuffix(reply.trigger) if kept else reply.text)
 
 
 def check_language(case: Case, reply: Reply) -> None:
-    """The whole reply, what was given of it included, is in the filters' languages, or begins a text of them."""
+    """The whole reply, what was given of it included, is in the filters' languages, or begins a text of
+    them.
+    """
     data = reply.text
     if reply.reason == "stop_token" and case.stops.keep_stop:
         data = data.removesuffix(reply.trigger)
@@ -311,7 +374,13 @@ def check(number: int) -> None:
         if same:
             assert_same(drafted, plain)
         # Cut short at any point, and written again: from a warm cache it is the same reply.
-        cut = run(generator, case, speculation, draw.choice(("stop", "stop", "fail", "close")), draw.randrange(0, 14))
+        cut = run(
+            generator,
+            case,
+            speculation,
+            draw.choice(("stop", "stop", "fail", "close")),
+            draw.randrange(0, 14),
+        )
         held = case.constraint.banned_strings or case.stops.stop_strings or case.stops.stop_regex
         if same and not held and not cut.text.endswith("\ufffd"):
             assert plain.text.startswith(cut.text)

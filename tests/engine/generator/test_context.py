@@ -20,7 +20,9 @@ def encode(messages):
 def talk(*sizes, system=9):
     """A system message, then user and assistant in turn."""
     roles = ["user", "assistant"] * len(sizes)
-    return [Message("system", str(system))] + [Message(role, str(size)) for role, size in zip(roles, sizes, strict=False)]
+    return [Message("system", str(system))] + [
+        Message(role, str(size)) for role, size in zip(roles, sizes, strict=False)
+    ]
 
 
 def test_reply_room():
@@ -55,13 +57,17 @@ def test_the_cut_stays_for_several_turns():
     changes = sum(a != b for a, b in itertools.pairwise(cuts))
     assert changes < len(cuts) / 2 + 1
     assert window.fit(talk(1, 1, 1), encode, 100)[0] == 0
-    assert window.fit(talk(*[98] * 41), encode, 100)[0] == min(cut for cut in range(0, 42, 2) if 10 + (41 - cut) * 99 + 300 <= 1600)
+    assert window.fit(talk(*[98] * 41), encode, 100)[0] == min(
+        cut for cut in range(0, 42, 2) if 10 + (41 - cut) * 99 + 300 <= 1600
+    )
 
 
 def test_the_last_message_may_take_the_replys_room_but_not_more():
     assert OldestFirst(400).fit(talk(50, 50, 380), encode, 100) == (2, [0] * 391)
     assert OldestFirst(391).fit(talk(50, 50, 380), encode, 100) == (2, [0] * 391)
-    words = r"takes 431 tokens, but the context holds 400 and 100 of them are for the reply; shorten it by 131 "
+    words = (
+        r"takes 431 tokens, but the context holds 400 and 100 of them are for the reply; shorten it by 131 "
+    )
     with pytest.raises(ContextTooLong, match=words):
         OldestFirst(400).fit(talk(50, 50, 420), encode, 100)
     with pytest.raises(ContextTooLong):
@@ -80,7 +86,10 @@ def ids(text):
     return tokenizer().encode(text, special=True)
 
 
-START, END = "<|im_start|>assistant\n", "<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"
+START, END = (
+    "<|im_start|>assistant\n",
+    "<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n",
+)
 
 
 def odd(text):
@@ -108,7 +117,9 @@ def test_several_replies_and_a_continued_one():
     opened = written.restore(ids(START + "the" + END + "quick"))
     assert opened == second + odd("quick")
     written.remember(opened, odd(" brown"))
-    assert written.restore(ids(START + "the" + END + "quick brown" + END)) == second + odd("quick brown") + ids(END)
+    assert written.restore(ids(START + "the" + END + "quick brown" + END)) == second + odd(
+        "quick brown"
+    ) + ids(END)
 
 
 def test_replies_with_control_tokens_are_not_remembered():
@@ -121,5 +132,7 @@ def test_the_memory_is_bounded():
     written = WrittenReplies(tokenizer(), keep=3)
     for turn in "abcde":
         written.remember(ids(turn + START), odd("the"))
-    kept = [turn for turn in "abcde" if written.restore(ids(turn + START + "the")) != ids(turn + START + "the")]
+    kept = [
+        turn for turn in "abcde" if written.restore(ids(turn + START + "the")) != ids(turn + START + "the")
+    ]
     assert kept == list("cde")

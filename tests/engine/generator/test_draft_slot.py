@@ -25,7 +25,10 @@ def wanting(path: Path | str) -> SpeculationSettings:
 def test_a_model_of_another_vocabulary_and_none_at_all_are_refused(tmp_path: Path) -> None:
     generator, _ = make()
     slot = DraftSlot(generator.drafters, tokenizer(), LoadSettings(backend="reference"))
-    refused = {str(write_gguf(tmp_path / "tiny.gguf")): r"^tiny\.gguf cannot draft for this model: \w", "": "no draft model is named"}
+    refused = {
+        str(write_gguf(tmp_path / "tiny.gguf")): r"^tiny\.gguf cannot draft for this model: \w",
+        "": "no draft model is named",
+    }
     for wanted, words in refused.items():
         with pytest.raises(BadSetting, match=words):
             list(slot.fit(wanting(wanted), threading.Event()))

@@ -1,4 +1,6 @@
-"""Drafting changes the number of passes and nothing else: ids, probabilities, logits and statistics stay what they are."""
+"""Drafting changes the number of passes and nothing else: ids, probabilities, logits and statistics stay
+what they are.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from engine.errors import BadSetting
 from engine.generator.params import GenerationParams
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
-from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from engine.speculation.draft_length import DraftLengthController
 from engine.text.stops.conditions import StopRules
 from tests.engine.generator.fakes import FakeModel, Scripted, make, random_logits, tokenizer
@@ -55,7 +63,9 @@ def reply(generator, sampler=GREEDY, count=60, **more):
     return tokens, events[-1].stats
 
 
-@pytest.mark.parametrize("speculation", [NGRAM, MODEL, SpeculationSettings(method="ngram"), SpeculationSettings(method="model")])
+@pytest.mark.parametrize(
+    "speculation", [NGRAM, MODEL, SpeculationSettings(method="ngram"), SpeculationSettings(method="model")]
+)
 @pytest.mark.parametrize(
     "constraint",
     [
@@ -72,7 +82,11 @@ def test_greedy_ids_and_probabilities_are_those_without_drafting(speculation, co
     assert [token.id for token in drafted] == [token.id for token in plain]
     assert "".join(token.text for token in drafted) == "".join(token.text for token in plain)
     for one, other in zip(drafted, plain, strict=True):
-        assert (one.raw_probability, one.probability, one.alternatives) == (other.raw_probability, other.probability, other.alternatives)
+        assert (one.raw_probability, one.probability, one.alternatives) == (
+            other.raw_probability,
+            other.probability,
+            other.alternatives,
+        )
     assert sum(token.drafted for token in drafted) <= stats.accepted_tokens <= stats.drafted_tokens
 
 
@@ -83,13 +97,16 @@ def test_fewer_passes_and_right_counts(speculation):
     assert stats.new_tokens == 60
     assert stats.passes < 55
     assert sum(token.drafted for token in tokens) == stats.accepted_tokens > 5
-    assert stats.passes == len(model.program.ran) - 2  # the prompt's two runs: all but its last token, and that one
+    # the prompt's two runs: all but its last token, and that one
+    assert stats.passes == len(model.program.ran) - 2
     assert stats.tokens_per_pass == pytest.approx(59 / stats.passes)
     assert stats.acceptance_rate == pytest.approx(stats.accepted_tokens / stats.drafted_tokens)
     assert max(model.program.ran[2:]) <= 6
 
 
-@pytest.mark.parametrize("constraint", [ConstraintSettings(), ConstraintSettings(format="regex", pattern="[a-z ]{90,}")])
+@pytest.mark.parametrize(
+    "constraint", [ConstraintSettings(), ConstraintSettings(format="regex", pattern="[a-z ]{90,}")]
+)
 def test_ngram_drafts_keep_a_sampled_reply_too(constraint):
     cool, accepted = SamplerSettings(temperature=0.5, top_k=0, top_p=1.0, min_p=0.0), 0
     for seed in range(5):
@@ -116,11 +133,14 @@ def test_the_first_pass_of_a_seeded_reply_drafts():
 def test_the_pace_is_told_of_every_token(monkeypatch):
     told = []
     record = DraftLengthController.record
-    monkeypatch.setattr(DraftLengthController, "record", lambda self, *what: told.append(what) or record(self, *what))
+    monkeypatch.setattr(
+        DraftLengthController, "record", lambda self, *what: told.append(what) or record(self, *what)
+    )
     _, stats = reply(with_drafts()[0], speculation=NGRAM)
     assert sum(drafted for drafted, *_ in told) <= stats.drafted_tokens
     assert all(new == accepted + 1 for _, accepted, new, _ in told)
-    assert stats.new_tokens - 8 <= 1 + sum(new for _, _, new, _ in told) <= stats.new_tokens  # but for the last pass
+    # but for the last pass
+    assert stats.new_tokens - 8 <= 1 + sum(new for _, _, new, _ in told) <= stats.new_tokens
 
 
 def test_a_guess_is_supposed_to_cost_what_the_draft_model_reads():
@@ -136,7 +156,9 @@ def test_a_guess_is_supposed_to_cost_what_the_draft_model_reads():
 
 @pytest.mark.parametrize("speculation", [NGRAM, MODEL])
 def test_the_sampled_distribution_is_the_targets(speculation):
-    """Chi-squared over pairs of tokens of a vocabulary narrowed to three: the second one comes from a draft's row."""
+    """Chi-squared over pairs of tokens of a vocabulary narrowed to three: the second one comes from a
+    draft's row.
+    """
     narrow = ConstraintSettings(allowed_tokens=(60, 61, 62))
     seen: Counter[tuple[int, int]] = Counter()
     generator, _ = with_drafts()
@@ -165,8 +187,12 @@ def test_drafts_near_the_end_of_the_context():
     for speculation in (NGRAM, MODEL):
         generator, _ = with_drafts(context=len(PROMPT) + 20)
         events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=0), speculation=speculation))
-        plain = list(with_drafts(context=len(PROMPT) + 20)[0].stream(PROMPT, GREEDY, StopSettings(max_tokens=0)))
-        ids, wanted = ([t.id for e in run if isinstance(e, Text) for t in e.tokens] for run in (events, plain))
+        plain = list(
+            with_drafts(context=len(PROMPT) + 20)[0].stream(PROMPT, GREEDY, StopSettings(max_tokens=0))
+        )
+        ids, wanted = (
+            [t.id for e in run if isinstance(e, Text) for t in e.tokens] for run in (events, plain)
+        )
         assert ids == wanted
         assert events[-1].reason == "context_full"
         generator.cache.table.check()
@@ -212,7 +238,9 @@ def test_step_by_step_with_a_draft_model_and_its_statistics():
 
 
 def test_a_preloaded_text_is_guessed_from():
-    lines = tokenizer().encode("completely other words that no prompt has, one after the other, and then some more of them")
+    lines = tokenizer().encode(
+        "completely other words that no prompt has, one after the other, and then some more of them"
+    )
     drafted = []
     for preload in (False, True):
         generator, _ = make(Scripted(12, lines[12:] * 2))
@@ -242,7 +270,9 @@ def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repe
 
     def paces(method, adaptive=True, fixed=False, **more):
         settings = SpeculationSettings(method=method, adaptive=adaptive, **more)
-        return [generator.drafters.drafting(settings, params, None, fixed=fixed)._draft_length for _ in range(2)]
+        return [
+            generator.drafters.drafting(settings, params, None, fixed=fixed)._draft_length for _ in range(2)
+        ]
 
     for method in ("ngram", "model"):
         one, other = paces(method)
@@ -267,5 +297,9 @@ def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repe
 
 def test_the_speedup_is_told_once_there_were_passes(monkeypatch):
     monkeypatch.setattr(DraftLengthController, "speedup", 1.5)
-    assert [reply(with_drafts()[0], count=count, speculation=NGRAM)[1].speedup for count in (1, 2, 9)] == [0.0, 1.5, 1.5]
+    assert [reply(with_drafts()[0], count=count, speculation=NGRAM)[1].speedup for count in (1, 2, 9)] == [
+        0.0,
+        1.5,
+        1.5,
+    ]
     assert reply(with_drafts()[0], count=9)[1].speedup == 0.0

@@ -20,7 +20,10 @@ def token(number: int, text: str) -> WrittenToken:
 
 def emissions(texts: str, reason: str = "stop_string") -> list[StepOutput]:
     """An output for each letter; a dot is one that makes nothing certain. The last one carries the reason."""
-    found = [StepOutput("", ()) if text == "." else StepOutput(text, (token(number, text),)) for number, text in enumerate(texts)]
+    found = [
+        StepOutput("", ()) if text == "." else StepOutput(text, (token(number, text),))
+        for number, text in enumerate(texts)
+    ]
     return [*found[:-1], found[-1]._replace(reason=reason, trigger="STOP")]
 
 
@@ -81,22 +84,32 @@ def test_text_is_handed_on_every_few_tokens_and_at_the_end(
 
 @pytest.mark.parametrize(
     ("gather", "handed"),
-    [(0.0, ["a", "b", "c", "d", "e", "f", "g"]), (0.25, ["a", "b", "c", "d", "e", "f", "g"]), (0.5, ["a", "bc", "de", "fg"]),
+    [(0.0, ["a", "b", "c", "d", "e", "f", "g"]), (0.25, ["a", "b", "c", "d", "e", "f", "g"]),
+    (0.5, ["a", "bc", "de", "fg"]),
      (0.6, ["a", "bcd", "efg"]), (99.0, ["a", "bcdefg"])],
 )  # fmt: skip
-def test_text_that_comes_soon_after_the_last_waits(monkeypatch: pytest.MonkeyPatch, gather: float, handed: list[str]) -> None:
+def test_text_that_comes_soon_after_the_last_waits(
+    monkeypatch: pytest.MonkeyPatch, gather: float, handed: list[str]
+) -> None:
     assert texts(Played(monkeypatch, emissions("abcdefg"), 0.25).told(1, gather)) == handed
 
 
 def test_figures_come_every_half_second_and_last_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seconds, times in ((0.125, [0.5, 1.0]), (0.25, [0.5, 1.0, 1.5, 2.0]), (0.375, [0.75, 1.5, 2.25, 3.0]), (0.05, [])):
+    for seconds, times in (
+        (0.125, [0.5, 1.0]),
+        (0.25, [0.5, 1.0, 1.5, 2.0]),
+        (0.375, [0.75, 1.5, 2.25, 3.0]),
+        (0.05, []),
+    ):
         told = Played(monkeypatch, emissions("abcdefghi"), seconds).told(3)
         assert [when for when, event in told if isinstance(event, Running)] == times
         figures = [event.stats for _, event in told if isinstance(event, Running | Done)]
         assert figures == [Stats(seed=7, new_tokens=number) for number in range(1, len(times) + 2)]
 
 
-def test_progress_is_handed_on_at_once_and_what_was_taken_back_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_handed_on_at_once_and_what_was_taken_back_with_the_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     progress = [Prefill(0, 5, 0), Prefill(5, 5, 0)]
     back = [StepOutput("", (), suppressed="bad"), StepOutput("", (), suppressed=" worse"), *emissions("ab")]
     told = [event for _, event in Played(monkeypatch, [*progress, *back]).told(3)]

@@ -25,7 +25,9 @@ def guided(prompt, negative, scale, count):
     """Greedy ids by the formula, without a cache."""
     ids = []
     for _ in range(count):
-        mixed = scale * log_softmax(random_logits([*prompt, *ids])) + (1 - scale) * log_softmax(random_logits([*negative, *ids]))
+        mixed = scale * log_softmax(random_logits([*prompt, *ids])) + (1 - scale) * log_softmax(
+            random_logits([*negative, *ids])
+        )
         ids.append(int(mixed.argmax()))
     return ids
 
@@ -33,11 +35,15 @@ def guided(prompt, negative, scale, count):
 def write(generator, prompt, guidance, count=15, **more):
     events = list(generator.stream(prompt, GREEDY, StopSettings(max_tokens=count), guidance=guidance, **more))
     assert isinstance(events[-1], Done)
-    return [token.id for event in events if isinstance(event, Text) for token in event.tokens], events[-1].stats
+    return [token.id for event in events if isinstance(event, Text) for token in event.tokens], events[
+        -1
+    ].stats
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.5, 3.0])
-@pytest.mark.parametrize("speculation", [SpeculationSettings(), SpeculationSettings(method="ngram", adaptive=False)])
+@pytest.mark.parametrize(
+    "speculation", [SpeculationSettings(), SpeculationSettings(method="ngram", adaptive=False)]
+)
 def test_the_formula(scale, speculation):
     generator, _ = make()
     ids, stats = write(generator, PROMPT, Guidance(NEGATIVE, scale), speculation=speculation)
@@ -64,7 +70,11 @@ def test_both_rows_stay_cached_over_turns():
 
 def test_a_longer_negative_row_fills_the_context_first():
     generator, _ = make(context=320)
-    events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=0), guidance=Guidance((*NEGATIVE, *range(20, 50)), 2.0)))
+    events = list(
+        generator.stream(
+            PROMPT, GREEDY, StopSettings(max_tokens=0), guidance=Guidance((*NEGATIVE, *range(20, 50)), 2.0)
+        )
+    )
     assert events[-1].reason == "context_full"
     assert events[-1].stats.new_tokens == 320 - 310 + 1
     with pytest.raises(ContextTooLong):
@@ -77,7 +87,9 @@ def test_two_rows_step_by_step():
     generator, _ = make()
     rows = np.array([PROMPT, [0] * 20 + list(NEGATIVE)])
     mask = np.array([[True] * 300, [False] * 20 + [True] * 280])
-    generator.begin_stream_ex(rows, GREEDY, input_mask=mask, position_offsets=[[0], [-20]], cfg_scale=1.5, max_new_tokens=10)
+    generator.begin_stream_ex(
+        rows, GREEDY, input_mask=mask, position_offsets=[[0], [-20]], cfg_scale=1.5, max_new_tokens=10
+    )
     ids = []
     while True:
         result = generator.stream_ex()
@@ -106,13 +118,16 @@ def test_healing_heals_both_rows():
 
 
 def test_two_rows_share_what_the_cache_holds():
-    """The fake holds one context and two pages: long rows end the reply early, and are refused where they do not fit at all."""
+    """The fake holds one context and two pages: long rows end the reply early, and are refused where they
+    do not fit at all.
+    """
     generator, _ = make(context=768)  # 5 pages
     other = tuple(range(20, 120)) * 7
     rows = list(PROMPT), Guidance(other[:500], 1.5)
     events = list(generator.stream(rows[0], GREEDY, StopSettings(max_tokens=0), guidance=rows[1]))
     assert events[-1].reason == "context_full"
-    assert events[-1].stats.new_tokens == 512 - 300 + 1  # the negative row may have a third page, the positive one not
+    # the negative row may have a third page, the positive one not
+    assert events[-1].stats.new_tokens == 512 - 300 + 1
     table = generator.cache.table
     assert table.free + table.idle == table.page_count
     with pytest.raises(ContextTooLong, match="more than the cache holds of both"):
@@ -120,7 +135,9 @@ def test_two_rows_share_what_the_cache_holds():
 
 
 def test_two_rows_that_fill_the_cache_are_found_again():
-    """The negative row begins with a copied page; while its source is kept for that, the positive one lacks a page."""
+    """The negative row begins with a copied page; while its source is kept for that, the positive one
+    lacks a page.
+    """
     generator, _ = make(context=512)  # 4 pages
     prompt, other = (PROMPT * 2)[:257], tuple(range(20, 120)) * 3
     replies = []

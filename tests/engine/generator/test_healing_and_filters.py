@@ -86,7 +86,14 @@ def test_the_healed_id_is_reported_step_by_step():
 @pytest.mark.parametrize("method", ["none", "ngram"])
 def test_filters_force_their_form(seed, method):
     def forced(one, count=200):
-        return write(START, WARM, count, seed=seed, filters=[one], speculation=SpeculationSettings(method=method, adaptive=False))
+        return write(
+            START,
+            WARM,
+            count,
+            seed=seed,
+            filters=[one],
+            speculation=SpeculationSettings(method=method, adaptive=False),
+        )
 
     text, _, done = forced(GrammarFilter.regex(tokenizer(), "[a-c]{2,9}-[0-9]{3}"))
     assert re.fullmatch("[a-c]{2,9}-[0-9]{3}", text)
@@ -96,7 +103,10 @@ def test_filters_force_their_form(seed, method):
     assert done.reason in ("end_filter", "stop_token")
     text, _, _ = forced(PrefixFilter(tokenizer(), ["Sure:", "No:"]), 12)
     assert text.startswith(("Sure:", "No:"))
-    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "n": {"type": "integer", "maximum": 99, "minimum": 0}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "y"]}, "n": {"type": "integer", "maximum": 99, "minimum": 0}},
+    }
     schema |= {"required": ["a", "n"], "additionalProperties": False}
     text, _, done = forced(GrammarFilter.json_schema(tokenizer(), schema))
     assert json.loads(text)["a"] in "xy"
@@ -114,10 +124,14 @@ def test_healing_with_a_filter():
     """The filter is about the reply: the bytes that the healed token repeats stand before it."""
     cut = tokenizer().encode("the quick bro")
     for seed in range(6):
-        text, tokens, _ = write(cut, WARM, 60, seed=seed, heal=True, filters=[GrammarFilter.regex(tokenizer(), "[a-z]{3,8}!")])
+        text, tokens, _ = write(
+            cut, WARM, 60, seed=seed, heal=True, filters=[GrammarFilter.regex(tokenizer(), "[a-z]{3,8}!")]
+        )
         assert re.fullmatch("[a-z]{3,8}!", text)
         assert tokens[0].healed
-        text, _, _ = write(cut, WARM, 60, seed=seed, heal=True, filters=[SelectFilter(tokenizer(), ["wn dog", "nze age"])])
+        text, _, _ = write(
+            cut, WARM, 60, seed=seed, heal=True, filters=[SelectFilter(tokenizer(), ["wn dog", "nze age"])]
+        )
         assert text in ("wn dog", "nze age")
 
 
@@ -128,20 +142,35 @@ def test_a_reply_that_is_continued_goes_on_in_its_form():
     assert re.fullmatch("c[0-9]{2}", text)
     generator, _ = make()
     with pytest.raises(BadSetting, match="does not fit the format"):
-        list(generator.stream([*START, *tokenizer().encode("xyz")], constraint=constraint, given=len(tokenizer().encode("xyz"))))
+        list(
+            generator.stream(
+                [*START, *tokenizer().encode("xyz")],
+                constraint=constraint,
+                given=len(tokenizer().encode("xyz")),
+            )
+        )
     table = generator.cache.table
     assert table.free + table.idle == table.page_count
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_json_comes_to_its_end_before_the_limit_of_tokens(seed):
-    tree = {"$defs": {"t": {"type": "object", "properties": {"label": {"type": "string"}, "children": {"type": "array", "items": {}}}}}}
+    tree = {
+        "$defs": {
+            "t": {
+                "type": "object",
+                "properties": {"label": {"type": "string"}, "children": {"type": "array", "items": {}}},
+            }
+        }
+    }
     tree["$defs"]["t"]["properties"]["children"]["items"] = {"$ref": "#/$defs/t"}
     tree["$defs"]["t"] |= {"required": ["label", "children"], "additionalProperties": False}
     for constraint in (
         ConstraintSettings(format="json"),
         ConstraintSettings(format="json_schema", pattern=json.dumps(tree | {"$ref": "#/$defs/t"})),
-        ConstraintSettings(format="json_schema", pattern='{"type": "array", "items": {"type": "number"}, "minItems": 3}'),
+        ConstraintSettings(
+            format="json_schema", pattern='{"type": "array", "items": {"type": "number"}, "minItems": 3}'
+        ),
     ):
         text, tokens, done = write(START, WARM, 160, seed=seed, constraint=constraint)
         json.loads(text)
@@ -151,7 +180,9 @@ def test_json_comes_to_its_end_before_the_limit_of_tokens(seed):
 
 def test_prefer_the_end():
     generator, _ = make()
-    generator.begin_stream_ex(START, WARM, filters=[GrammarFilter.regex(tokenizer(), "[a-z]+")], filter_prefer_eos=True, seed=3)
+    generator.begin_stream_ex(
+        START, WARM, filters=[GrammarFilter.regex(tokenizer(), "[a-z]+")], filter_prefer_eos=True, seed=3
+    )
     results = []
     while not results or not results[-1]["eos"]:
         results.append(generator.stream_ex())
@@ -167,7 +198,9 @@ def test_bias_and_token_lists():
     assert tokens[0].id != best
     _, tokens, _ = write(START, count=1, constraint=ConstraintSettings(logit_bias=("333 = 100",)))
     assert tokens[0].id == 333
-    _, tokens, _ = write(START, WARM, count=20, seed=1, constraint=ConstraintSettings(allowed_tokens=(40, 41)))
+    _, tokens, _ = write(
+        START, WARM, count=20, seed=1, constraint=ConstraintSettings(allowed_tokens=(40, 41))
+    )
     assert {token.id for token in tokens} <= {40, 41}
     with pytest.raises(BadSetting, match="ids go from 0"):
         write(START, constraint=ConstraintSettings(allowed_tokens=(10**6,)))
@@ -186,14 +219,18 @@ def test_probabilities_and_alternatives():
         share /= share.sum()
         assert token.raw_probability == pytest.approx(share[token.id], rel=1e-4)
         assert [other.id for other in token.alternatives] == np.argsort(-share, kind="stable")[:4].tolist()
-        assert [other.raw_probability for other in token.alternatives] == pytest.approx(np.sort(share)[::-1][:4], rel=1e-4)
+        assert [other.raw_probability for other in token.alternatives] == pytest.approx(
+            np.sort(share)[::-1][:4], rel=1e-4
+        )
         assert token.entropy == pytest.approx(-(share * np.log(share)).sum(), rel=1e-4)
         assert token.seconds > 0
         sequence.append(token.id)
 
 
 def test_limits_of_time_and_of_loops_and_the_kept_stop():
-    generator, _ = make(lambda sequence: np.eye(tokenizer().vocab_size, dtype=np.float32)[60 + len(sequence) % 3] * 30)
+    generator, _ = make(
+        lambda sequence: np.eye(tokenizer().vocab_size, dtype=np.float32)[60 + len(sequence) % 3] * 30
+    )
     stops = StopSettings(max_tokens=0, loop_window=24, loop_repeats=4)
     done = list(generator.stream(START, GREEDY, stops))[-1]
     assert done.reason == "loop"
@@ -202,7 +239,9 @@ def test_limits_of_time_and_of_loops_and_the_kept_stop():
     events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=0, time_limit=0.05)))
     assert events[-1].reason == "time_limit"
     piece = tokenizer().piece(60)
-    events = list(generator.stream(START, GREEDY, StopSettings(stop_regex=f"{re.escape(piece)}", keep_stop=True)))
+    events = list(
+        generator.stream(START, GREEDY, StopSettings(stop_regex=f"{re.escape(piece)}", keep_stop=True))
+    )
     text = "".join(event.text for event in events if isinstance(event, Text))
     assert (events[-1].reason, events[-1].trigger) == ("stop_regex", piece)
     assert text.endswith(piece)
@@ -222,7 +261,14 @@ def test_min_tokens_and_stream_interval():
     done = list(generator.stream(START, GREEDY, StopSettings(min_tokens=7)))[-1]
     assert (done.reason, done.stats.new_tokens) == ("stop_token", 8)
     generator, _ = make()
-    events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=10), output=OutputSettings(alternatives=0, stream_interval=4)))
+    events = list(
+        generator.stream(
+            START,
+            GREEDY,
+            StopSettings(max_tokens=10),
+            output=OutputSettings(alternatives=0, stream_interval=4),
+        )
+    )
     assert [len(event.tokens) for event in events if isinstance(event, Text)] == [4, 4, 2]
 
 

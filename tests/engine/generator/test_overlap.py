@@ -21,7 +21,14 @@ from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampled
 from engine.sampling.tables import TokenTables
-from engine.settings import CacheSettings, ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from tests.engine.generator.fakes import FakeModel, FakeProgram, FakeStore, Scripted, random_logits, tokenizer
 from tests.engine.generator.test_bans import Insisting
 from tests.simt.toy import Toy
@@ -31,7 +38,9 @@ WARM = SamplerSettings(temperature=1.1, top_k=50, top_p=0.9, min_p=0.01)
 
 
 class Walking(FakeProgram):
-    """A fake whose device is a fake one: each step puts its token where keys would lie, through the block table it was given."""
+    """A fake whose device is a fake one: each step puts its token where keys would lie, through the block
+    table it was given.
+    """
 
     def __init__(self, model: Any, store: FakeStore, max_rows: int) -> None:
         super().__init__(model, store, max_rows)
@@ -87,7 +96,9 @@ def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingG
     out = []
     for kind in (FakeModel, WalkingModel):
         model: Any = kind(answering)
-        out.append(StreamingGenerator(model, PagedCache(model, CacheSettings(context_length=context)), tokenizer()))
+        out.append(
+            StreamingGenerator(model, PagedCache(model, CacheSettings(context_length=context)), tokenizer())
+        )
     return out
 
 
@@ -103,8 +114,17 @@ def told(events: Sequence[Any]) -> Any:
     )
 
 
-def both(ids: Sequence[int], *, answering: Any = random_logits, context: int = 1024, decode_loops: bool = True, **more: Any) -> Any:
-    """The events of host and device, after checking that they are the same and that the device walked or not."""
+def both(
+    ids: Sequence[int],
+    *,
+    answering: Any = random_logits,
+    context: int = 1024,
+    decode_loops: bool = True,
+    **more: Any,
+) -> Any:
+    """The events of host and device, after checking that they are the same and that the device walked or
+    not.
+    """
     results = []
     for generator in pair(answering, context):
         events = list(generator.stream(list(ids), **more))
@@ -133,15 +153,25 @@ def tokens_of(events: Sequence[Any]) -> list[Any]:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "sampler",
-    [GREEDY, WARM, SamplerSettings(), replace(WARM, repetition_penalty=1.2, repetition_range=9, repetition_decay=4, presence_penalty=0.3)],
+    [
+        GREEDY,
+        WARM,
+        SamplerSettings(),
+        replace(WARM, repetition_penalty=1.2, repetition_range=9, repetition_decay=4, presence_penalty=0.3),
+    ],
 )
 def test_the_same_reply(sampler: SamplerSettings, seed: int) -> None:
     output = OutputSettings(alternatives=4)
-    events, program = both([9, 20 + seed], sampler=sampler, stops=StopSettings(max_tokens=40), seed=seed, output=output)
+    events, program = both(
+        [9, 20 + seed], sampler=sampler, stops=StopSettings(max_tokens=40), seed=seed, output=output
+    )
     assert program.ran == [1, 1]  # the prompt; everything else was walked
     assert program.starts == [3]
-    assert len(program.toy.seen) == 39  # the first token is the prompt's, and nothing was begun behind the last
-    host = list(pair()[0].stream([9, 20 + seed], sampler, StopSettings(max_tokens=40), seed=seed, output=output))
+    # the first token is the prompt's, and nothing was begun behind the last
+    assert len(program.toy.seen) == 39
+    host = list(
+        pair()[0].stream([9, 20 + seed], sampler, StopSettings(max_tokens=40), seed=seed, output=output)
+    )
     for one, other in zip(tokens_of(events), tokens_of(host), strict=True):
         assert (one.probability, one.raw_probability, one.entropy) == pytest.approx(
             (other.probability, other.raw_probability, other.entropy), rel=1e-5
@@ -150,7 +180,9 @@ def test_the_same_reply(sampler: SamplerSettings, seed: int) -> None:
 
 
 def test_a_late_stop_leaves_nothing_behind() -> None:
-    """The step after a stop token was begun already; what it wrote is no content, and the next turn is as if it had not been."""
+    """The step after a stop token was begun already; what it wrote is no content, and the next turn is as
+    if it had not been.
+    """
     ids = [*tokenizer().encode("hello there"), tokenizer().eos_token_id, *tokenizer().encode(" never")]
     _, program = both([9, 8], answering=Scripted(2, ids), sampler=GREEDY)
     program.toy.device.synchronize()
@@ -160,7 +192,11 @@ def test_a_late_stop_leaves_nothing_behind() -> None:
     for generator in generators:
         text, log = [9, 8, 7], []
         for turn in range(6):
-            events = list(generator.stream(text, WARM, StopSettings(max_tokens=9 + turn, stop_strings=("e",)), seed=turn))
+            events = list(
+                generator.stream(
+                    text, WARM, StopSettings(max_tokens=9 + turn, stop_strings=("e",)), seed=turn
+                )
+            )
             generator.cache.table.check()
             log.append((told(events), events[-1].stats.cached_tokens, events[-1].stats.prefill_tokens))
             text = [*text, *(token.id for token in tokens_of(events)), 30 + turn]
@@ -169,7 +205,9 @@ def test_a_late_stop_leaves_nothing_behind() -> None:
 
 
 def test_pages_grow_under_way() -> None:
-    events, program = both(list(range(20, 30)) * 25, sampler=WARM, stops=StopSettings(max_tokens=700), seed=3, context=1100)
+    events, program = both(
+        list(range(20, 30)) * 25, sampler=WARM, stops=StopSettings(max_tokens=700), seed=3, context=1100
+    )
     assert len(tokens_of(events)) == 700
     assert program.starts == [251]
     assert len({page for _, _, page in program.toy.seen}) == 4
@@ -184,12 +222,20 @@ def test_the_context_ends() -> None:
 def test_bans_go_back() -> None:
     banned = ConstraintSettings(banned_strings=("LAZY dog", "very long banned string of many tokens"))
     insisting = Insisting("one two lazy dog days are over")
-    _, program = both([9], answering=insisting, sampler=GREEDY, stops=StopSettings(max_tokens=40), constraint=banned)
+    _, program = both(
+        [9], answering=insisting, sampler=GREEDY, stops=StopSettings(max_tokens=40), constraint=banned
+    )
     assert len(program.starts) >= 2
     for seed in range(10):
         constraint = ConstraintSettings(banned_strings=("the", "an", "o d", "e", "xy", " "))
         sampler = replace(WARM, top_k=0, repetition_penalty=1.0 + seed % 2 / 4, repetition_range=12)
-        both([9, seed + 20], sampler=sampler, stops=StopSettings(max_tokens=25), seed=seed, constraint=constraint)
+        both(
+            [9, seed + 20],
+            sampler=sampler,
+            stops=StopSettings(max_tokens=25),
+            seed=seed,
+            constraint=constraint,
+        )
 
 
 def test_text_is_held_longer_than_logits_are_kept() -> None:
@@ -197,7 +243,9 @@ def test_text_is_held_longer_than_logits_are_kept() -> None:
     insisting = Insisting(words + " and more and more and more")
     assert len(tokenizer().encode(words)) > 2 * KEPT_LOGITS
     constraint = ConstraintSettings(banned_strings=(words,))
-    events, program = both([9], answering=insisting, sampler=GREEDY, stops=StopSettings(max_tokens=90), constraint=constraint)
+    events, program = both(
+        [9], answering=insisting, sampler=GREEDY, stops=StopSettings(max_tokens=90), constraint=constraint
+    )
     assert any(event.suppressed == words for event in events if isinstance(event, Text))
     assert len(program.starts) >= 2
 
@@ -210,7 +258,9 @@ def test_at_least_so_many_tokens_then_ahead() -> None:
         logits[ids[0]] = 3.0
         return logits
 
-    _, program = both([9], answering=wants_to_stop, sampler=WARM, stops=StopSettings(min_tokens=6, max_tokens=30), seed=2)
+    _, program = both(
+        [9], answering=wants_to_stop, sampler=WARM, stops=StopSettings(min_tokens=6, max_tokens=30), seed=2
+    )
     assert program.starts[0] == 7
 
 
@@ -256,7 +306,13 @@ def test_bias_and_bans_of_ids() -> None:
     constraint = ConstraintSettings(banned_tokens=tuple(best[3:]))
     both([9, 12], sampler=WARM, constraint=constraint, stops=StopSettings(max_tokens=30), seed=4)
     letters = tuple(tokenizer().encode(c)[0] for c in "ab")
-    events, _ = both([9], sampler=WARM, constraint=ConstraintSettings(allowed_tokens=letters), stops=StopSettings(max_tokens=12), seed=4)
+    events, _ = both(
+        [9],
+        sampler=WARM,
+        constraint=ConstraintSettings(allowed_tokens=letters),
+        stops=StopSettings(max_tokens=12),
+        seed=4,
+    )
     assert {token.id for token in tokens_of(events)} <= set(letters)
     assert token_tables(tokenizer(), WARM, constraint).banned
 
@@ -283,7 +339,14 @@ def test_nothing_allowed_and_not_finite_are_the_hosts_errors() -> None:
     best = [4, 5, 6]
     for generator in pair(closing):
         with pytest.raises(NothingAllowed):
-            list(generator.stream([9], GREEDY, StopSettings(max_tokens=20), constraint=ConstraintSettings(allowed_tokens=tuple(best))))
+            list(
+                generator.stream(
+                    [9],
+                    GREEDY,
+                    StopSettings(max_tokens=20),
+                    constraint=ConstraintSettings(allowed_tokens=tuple(best)),
+                )
+            )
         generator.cache.table.check()
 
 
@@ -307,7 +370,9 @@ def test_a_stop_event_and_closing() -> None:
 
 
 def test_step_by_step_with_changing_bans_and_rules() -> None:
-    """What the caller changes between two tokens counts for the next one, although the device drew it already."""
+    """What the caller changes between two tokens counts for the next one, although the device drew it
+    already.
+    """
     results = []
     for generator in pair():
         generator.begin_stream_ex([9, 8], WARM, seed=6, return_probabilities=True, return_top_tokens=3)
@@ -331,9 +396,13 @@ def test_step_by_step_with_changing_bans_and_rules() -> None:
 
 def test_plans() -> None:
     assert sampling_plan(WARM, TokenTables(), 100) is not None
-    params = sampling_plan(replace(WARM, order=("temperature", "repetition"), repetition_penalty=1.1), TokenTables(), 100)
+    params = sampling_plan(
+        replace(WARM, order=("temperature", "repetition"), repetition_penalty=1.1), TokenTables(), 100
+    )
     assert params is None
-    params = sampling_plan(GREEDY, TokenTables(90, ((3, 1.0), (100, 1.0)), frozenset({3, 4, 5, 100}), frozenset({5, 100})), 100)
+    params = sampling_plan(
+        GREEDY, TokenTables(90, ((3, 1.0), (100, 1.0)), frozenset({3, 4, 5, 100}), frozenset({5, 100})), 100
+    )
     assert params is not None
     assert (params.vocabulary, params.greedy, params.steps) == (90, True, ())
     assert params.bias is not None

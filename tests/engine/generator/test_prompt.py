@@ -1,4 +1,6 @@
-"""From a request to ids: what is told of each message, negative prompts, replies that go on, and what is refused."""
+"""From a request to ids: what is told of each message, negative prompts, replies that go on, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from tests.engine.generator.fakes import tokenizer
 from tests.engine.text.template.chat_templates import CHATML
 from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 
-TALK = (Message("system", "Be kind."), Message("user", "the quick"), Message("assistant", "brown fox"), Message("user", "now?"))
+TALK = (
+    Message("system", "Be kind."),
+    Message("user", "the quick"),
+    Message("assistant", "brown fox"),
+    Message("user", "now?"),
+)
 
 
 def prompts(template: str = CHATML, context: int = 1000, reader: Tokenizer | None = None) -> Prompts:
@@ -32,7 +39,9 @@ def request(*messages: Message, when_full: str = "stop", **more: Any) -> ChatReq
 
 @given(st.lists(st.text(alphabet="ab the", max_size=40), min_size=1, max_size=6), st.integers(0, 400))
 def test_the_shares_of_messages_add_up(texts: list[str], total: int) -> None:
-    """Each has its own tokens and as much of the rest as others, but for rounding; where the prompt leaves something out, less."""
+    """Each has its own tokens and as much of the rest as others, but for rounding; where the prompt leaves
+    something out, less.
+    """
     messages = [Message("user", text) for text in texts]
     shares, own = prompts().shares(messages, total), [len(tokenizer().encode(text)) for text in texts]
     assert sum(shares) == total
@@ -51,7 +60,9 @@ def test_a_negative_prompt_of_a_completion_begins_as_a_text_does() -> None:
         guidance = prompts(reader=reader).build(asked).guidance
         assert guidance == Guidance(tuple(reader.encode(words, add_bos=True)), 2.0)
     asked = request(Message("document", "a text"), plain=True, guidance=GuidanceSettings("", 2.0))
-    assert prompts().build(asked).guidance == Guidance(tuple(tokenizer().encode("a text")[-1:]), 2.0), "the last token where there is none"
+    assert prompts().build(asked).guidance == Guidance(tuple(tokenizer().encode("a text")[-1:]), 2.0), (
+        "the last token where there is none"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +82,9 @@ def test_nothing_to_go_on_from(asked: ChatRequest, words: str) -> None:
 def test_what_does_not_fit_names_what_is_too_long() -> None:
     size = len(prompts().build(request(*TALK)).ids)
     assert len(prompts(context=size).build(request(*TALK)).ids) == size
-    with pytest.raises(ContextTooLong, match=f"The conversation has {size} tokens, but the context holds {size - 1}"):
+    with pytest.raises(
+        ContextTooLong, match=f"The conversation has {size} tokens, but the context holds {size - 1}"
+    ):
         prompts(context=size - 1).build(request(*TALK))
     wordy = request(*TALK, guidance=GuidanceSettings("be rude " * 9, 2.0))
     guidance = prompts().build(wordy).guidance
@@ -79,7 +92,9 @@ def test_what_does_not_fit_names_what_is_too_long() -> None:
     longer = len(guidance.negative_ids)
     assert longer > size
     assert prompts(context=longer).build(wordy).guidance == guidance
-    with pytest.raises(ContextTooLong, match=f"With the negative prompt the conversation has {longer} tokens"):
+    with pytest.raises(
+        ContextTooLong, match=f"With the negative prompt the conversation has {longer} tokens"
+    ):
         prompts(context=longer - 1).build(wordy)
 
 

@@ -20,7 +20,9 @@ from tests.engine.text.tokenizer.vocabularies import random_text
 EOS = 2  # <|im_end|>
 
 
-def sequence(strings: Sequence[str] = (), *, limit: int = 0, context: int = 10_000, special: bool = False) -> TokenSequence:
+def sequence(
+    strings: Sequence[str] = (), *, limit: int = 0, context: int = 10_000, special: bool = False
+) -> TokenSequence:
     rules = StopRules(frozenset({EOS}), tuple(strings), max_tokens=limit)
     params = GenerationParams(SamplerSettings(), 0, rules, ReturnOptions(special=special))
     return TokenSequence(tokenizer(), [50], params, context_length=context)
@@ -163,7 +165,9 @@ def test_special_tokens_are_hidden_unless_asked_for():
     st.integers(0, 40),
 )
 def test_against_plain_search(text, strings, limit):
-    """Over bytes as tokens: the text before the first stop string, the token texts the same, ids a beginning of those fed."""
+    """Over bytes as tokens: the text before the first stop string, the token texts the same, ids a
+    beginning of those fed.
+    """
     ids = byte_ids(text)
     emissions = feed(sequence(strings, limit=limit), [*ids, EOS])
     seen = tokenizer().decode(ids[:limit] if limit else ids)

@@ -1,4 +1,6 @@
-"""Banned strings in a whole sequence: what is shown, which ids it has, and that nothing banned appears, over random token boundaries."""
+"""Banned strings in a whole sequence: what is shown, which ids it has, and that nothing banned appears,
+over random token boundaries.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def test_text_and_ids_agree_and_nothing_banned_is_shown(seed: int) -> None:
     stops = tuple("".join(draw.choices("abcx", k=3)) for _ in range(2))
     sampler = SamplerSettings(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
     sequence = TokenSequence(
-        tokenizer(), [50], GenerationParams(sampler, seed, StopRules(frozenset(), stops, max_tokens=14), banned=banned), context_length=1000
+        tokenizer(),
+        [50],
+        GenerationParams(sampler, seed, StopRules(frozenset(), stops, max_tokens=14), banned=banned),
+        context_length=1000,
     )
     words = (b"a", b"b", b"c", b"x", b"ab", b"ba", b"aa", b"bb")
     usable = [i for i in range(tokenizer().vocab_size) if tokenizer().token_bytes(i) in words]

@@ -29,11 +29,18 @@ def test_events_in_order_and_counts():
     generator, model = make(rows=256)
     events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=20), seed=5))
     progress = [event for event in events if isinstance(event, Prefill)]
-    assert [(p.done, p.total, p.cached) for p in progress] == [(done, 600, 0) for done in (0, 256, 512, 599, 600)]
+    assert [(p.done, p.total, p.cached) for p in progress] == [
+        (done, 600, 0) for done in (0, 256, 512, 599, 600)
+    ]
     assert events[: len(progress)] == progress
     assert model.program.ran == [256, 256, 87] + [1] * 20
     stats = events[-1].stats
-    assert (stats.prompt_tokens, stats.prefill_tokens, stats.cached_tokens, stats.new_tokens) == (600, 600, 0, 20)
+    assert (stats.prompt_tokens, stats.prefill_tokens, stats.cached_tokens, stats.new_tokens) == (
+        600,
+        600,
+        0,
+        20,
+    )
     assert (stats.context_tokens, stats.context_length, stats.seed) == (620, 1024, 5)
     assert 0 < stats.prefill_seconds <= stats.first_token_seconds
     assert stats.decode_seconds > 0
@@ -92,7 +99,9 @@ def test_a_full_context_forks_without_losing_its_way():
 
 @pytest.mark.parametrize("runs", range(1, 9))
 def test_stopping_anywhere_and_going_on_equals_fresh(runs):
-    """`stop` set during the n-th run: chunks of 128 for 600 tokens are five runs, the rest are decode steps."""
+    """`stop` set during the n-th run: chunks of 128 for 600 tokens are five runs, the rest are decode
+    steps.
+    """
     generator, model = make(rows=128)
     stop, seen = threading.Event(), [0]
 
@@ -150,13 +159,21 @@ def test_same_seed_same_reply():
 
     def reply(**more):
         generator, _ = make()
-        return [t.id for e in generator.stream(PROMPT, warm, StopSettings(max_tokens=40), **more) if isinstance(e, Text) for t in e.tokens]
+        return [
+            t.id
+            for e in generator.stream(PROMPT, warm, StopSettings(max_tokens=40), **more)
+            if isinstance(e, Text)
+            for t in e.tokens
+        ]
 
     assert reply(seed=0) == reply(seed=0) != reply(seed=1)
     done = list(make()[0].stream(PROMPT, warm, StopSettings(max_tokens=1)))[-1]
     other = list(make()[0].stream(PROMPT, warm, StopSettings(max_tokens=1)))[-1]
     assert done.stats.seed != other.stats.seed
-    assert list(make()[0].stream(PROMPT, SamplerSettings(seed=77), StopSettings(max_tokens=1)))[-1].stats.seed == 77
+    assert (
+        list(make()[0].stream(PROMPT, SamplerSettings(seed=77), StopSettings(max_tokens=1)))[-1].stats.seed
+        == 77
+    )
 
 
 def test_prompts_that_cannot_be_run():
@@ -191,12 +208,28 @@ def test_begin_and_step(form):
     assert "".join(r["chunk"] for r in results) == tokenizer().decode(reply)
     assert set(results[0]) == {"chunk", "eos", "chunk_token_ids"}
     last = results[-1]
-    assert (last["reason"], last["trigger"], last["stats"].seed, last["stats"].new_tokens) == ("max_tokens", "", 3, 15)
+    assert (last["reason"], last["trigger"], last["stats"].seed, last["stats"].new_tokens) == (
+        "max_tokens",
+        "",
+        3,
+        15,
+    )
     after = generator.stream_ex()
-    assert (after["chunk"], after["eos"], after["reason"], after["chunk_token_ids"].shape) == ("", True, "max_tokens", (1, 0))
+    assert (after["chunk"], after["eos"], after["reason"], after["chunk_token_ids"].shape) == (
+        "",
+        True,
+        "max_tokens",
+        (1, 0),
+    )
 
 
-KINDS = {"chunk_token_ids": "int64", "probs": "float32", "top_tokens": "int64", "top_probs": "float32", "logits": "float32"}
+KINDS = {
+    "chunk_token_ids": "int64",
+    "probs": "float32",
+    "top_tokens": "int64",
+    "top_probs": "float32",
+    "logits": "float32",
+}
 
 
 def test_probabilities_top_tokens_and_logits():
@@ -204,7 +237,13 @@ def test_probabilities_top_tokens_and_logits():
     generator, _ = make()
     sampler = SamplerSettings(temperature=0.8, top_k=0, top_p=1.0, min_p=0.0)
     generator.begin_stream_ex(
-        torch.tensor([PROMPT]), sampler, return_probabilities=True, return_top_tokens=4, return_logits=True, max_new_tokens=25, seed=1
+        torch.tensor([PROMPT]),
+        sampler,
+        return_probabilities=True,
+        return_top_tokens=4,
+        return_logits=True,
+        max_new_tokens=25,
+        seed=1,
     )
     sequence = list(PROMPT)
     for result in steps(generator):
@@ -231,7 +270,9 @@ def test_probabilities_top_tokens_and_logits():
 
 def test_fewer_candidates_than_top_tokens():
     generator, _ = make()
-    generator.begin_stream_ex(PROMPT, SamplerSettings(top_k=2, top_p=1.0, min_p=0.0), return_top_tokens=5, max_new_tokens=1)
+    generator.begin_stream_ex(
+        PROMPT, SamplerSettings(top_k=2, top_p=1.0, min_p=0.0), return_top_tokens=5, max_new_tokens=1
+    )
     (result,) = steps(generator)
     assert np.count_nonzero(result["top_probs"]) == 2
     assert result["top_probs"].sum() == pytest.approx(1.0)
@@ -289,7 +330,12 @@ def test_abort_event():
     model.program.before_run = abort.set
     generator.begin_stream_ex(PROMPT, GREEDY, abort_event=abort)
     result = generator.stream_ex()
-    assert (result["eos"], result["reason"], result["chunk"], model.program.ran) == (True, "cancelled", "", [128])
+    assert (result["eos"], result["reason"], result["chunk"], model.program.ran) == (
+        True,
+        "cancelled",
+        "",
+        [128],
+    )
     abort.clear()
     model.program.before_run = lambda: None
     generator.begin_stream_ex(PROMPT, GREEDY, abort_event=abort)
@@ -319,7 +365,9 @@ def test_the_constructors_arguments():
 
 
 def test_what_fails_closes_the_sequence():
-    """An error in the middle is told once, gives the pages back, and the next sequence is as if nothing had been."""
+    """An error in the middle is told once, gives the pages back, and the next sequence is as if nothing
+    had been.
+    """
     generator, model = make(rows=128)
 
     def fail():

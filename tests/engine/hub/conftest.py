@@ -1,4 +1,6 @@
-"""Fixtures of the hub's tests: a hub on this machine, and an environment without settings of this machine's user."""
+"""Fixtures of the hub's tests: a hub on this machine, and an environment without settings of this
+machine's user.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,18 @@ from engine.hub.download import transfer as transfer_module
 from tests.engine.hub.hub_server import Hub, serving_hub
 
 VARIABLES = (
-    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE",
-    "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
+    "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+    "NO_PROXY",
 )  # fmt: skip
 
 
 @pytest.fixture
 def hub_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """No token, cache or proxy of this machine reaches the tests; the system has no keyring; retries do not wait."""
+    """No token, cache or proxy of this machine reaches the tests; the system has no keyring; retries do
+    not wait.
+    """
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))

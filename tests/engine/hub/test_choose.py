@@ -21,11 +21,16 @@ GIB = 1 << 30
 
 
 def listing(names: Iterable[str | tuple[str, int]], **facts: object) -> HubFiles:
-    files = [HubFile(name, 1000, "ab" * 32) if isinstance(name, str) else HubFile(name[0], name[1], "ab" * 32) for name in names]
+    files = [
+        HubFile(name, 1000, "ab" * 32) if isinstance(name, str) else HubFile(name[0], name[1], "ab" * 32)
+        for name in names
+    ]
     return HubFiles(HubModel("author/model", "author", **facts), "a" * 40, tuple(files))  # type: ignore[arg-type]
 
 
-def choices(names: Iterable[str | tuple[str, int]], memory: int = 64 * GIB, disk: int = 640 * GIB, **facts: object) -> list[HubChoice]:
+def choices(
+    names: Iterable[str | tuple[str, int]], memory: int = 64 * GIB, disk: int = 640 * GIB, **facts: object
+) -> list[HubChoice]:
     return choices_of(listing(names, **facts), [memory], disk)
 
 
@@ -36,11 +41,16 @@ def titles(found: list[HubChoice]) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("SmolLM2-135M-Instruct-Q4_K_M.gguf", "Q4_K_M"), ("llama-2-7b.Q5_0.gguf", "Q5_0"), ("Phi-3-mini-4k-instruct-q4.gguf", "Q4"),
-        ("Phi-3-mini-4k-instruct-fp16.gguf", "F16"), ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"), ("m-UD-IQ1_S.gguf", "UD-IQ1_S"),
-        ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "Q6_K_L"), ("gpt-oss-20b-mxfp4.gguf", "MXFP4"), ("model.i1-IQ3_XXS.gguf", "IQ3_XXS"),
-        ("qwen2.5-0.5b-instruct-q5_k_m.gguf", "Q5_K_M"), ("m-TQ1_0.gguf", "TQ1_0"), ("m-IQ4_NL.gguf", "IQ4_NL"), ("m-bf16.gguf", "BF16"),
-        ("Q2_K/thing-Q8_0.gguf", "Q8_0"), ("m-F32.gguf", "F32"), ("m_q8_0.gguf", "Q8_0"), ("m-Q4_K.gguf", "Q4_K"),
+        ("SmolLM2-135M-Instruct-Q4_K_M.gguf", "Q4_K_M"), ("llama-2-7b.Q5_0.gguf", "Q5_0"),
+        ("Phi-3-mini-4k-instruct-q4.gguf", "Q4"),
+        ("Phi-3-mini-4k-instruct-fp16.gguf", "F16"), ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
+        ("m-UD-IQ1_S.gguf", "UD-IQ1_S"),
+        ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "Q6_K_L"), ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
+        ("model.i1-IQ3_XXS.gguf", "IQ3_XXS"),
+        ("qwen2.5-0.5b-instruct-q5_k_m.gguf", "Q5_K_M"), ("m-TQ1_0.gguf", "TQ1_0"),
+        ("m-IQ4_NL.gguf", "IQ4_NL"), ("m-bf16.gguf", "BF16"),
+        ("Q2_K/thing-Q8_0.gguf", "Q8_0"), ("m-F32.gguf", "F32"), ("m_q8_0.gguf", "Q8_0"),
+        ("m-Q4_K.gguf", "Q4_K"),
         ("m-Q3_K_XL.gguf", "Q3_K_XL"), ("tinyllama.gguf", "tinyllama"),
         ("Qwen2.5-Coder-0.5B-DRAFT-Q4_0.gguf", "Q4_0"), ("a-LoRA-merged-Q4_1.gguf", "Q4_1"),
     ],
@@ -52,8 +62,10 @@ def test_titles_of_gguf_files(name: str, title: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "mmproj-model-f16.gguf", "model-mmproj-Q8_0.gguf", "imatrix.gguf", "imatrix_unsloth.gguf", "x.imatrix", "model-Q4_0_4_8.gguf",
-        "pytorch_model.bin", "model.pt", "my-lora-f16.gguf", "adapter.gguf", "ggml-vocab-llama.gguf", "model.gguf.part1of2", "README.md",
+        "mmproj-model-f16.gguf", "model-mmproj-Q8_0.gguf", "imatrix.gguf", "imatrix_unsloth.gguf",
+        "x.imatrix", "model-Q4_0_4_8.gguf",
+        "pytorch_model.bin", "model.pt", "my-lora-f16.gguf", "adapter.gguf", "ggml-vocab-llama.gguf",
+        "model.gguf.part1of2", "README.md",
         "model-00001-of-00002.gguf", "weights.ckpt", "model.safetensors",
     ],
 )  # fmt: skip
@@ -67,7 +79,12 @@ def test_never_chosen(name: str) -> None:
 
 def test_all_parts_of_a_quantisation_together() -> None:
     parts = [f"BF16/big-BF16-0000{number}-of-00003.gguf" for number in (3, 1, 2)]
-    others = ["big-Q8_0-00001-of-00002.gguf", "big-Q8_0-00002-of-00002.gguf", "big-Q2_K-00002-of-00002.gguf", "big-Q4_0.gguf"]
+    others = [
+        "big-Q8_0-00001-of-00002.gguf",
+        "big-Q8_0-00002-of-00002.gguf",
+        "big-Q2_K-00002-of-00002.gguf",
+        "big-Q4_0.gguf",
+    ]
     found = choices([*parts, *others])
     assert {choice.title: [local_name(file) for file in choice.files] for choice in found} == {
         "BF16": [f"big-BF16-0000{number}-of-00003.gguf" for number in (1, 2, 3)],
@@ -83,13 +100,21 @@ def test_whole_rather_than_in_parts() -> None:
 
 
 def test_several_models_in_one_repository() -> None:
-    assert titles(choices(["small-Q4_0.gguf", "large-Q4_0.gguf", "large-Q8_0.gguf"])) == {"small-Q4_0", "large-Q4_0", "Q8_0"}
+    assert titles(choices(["small-Q4_0.gguf", "large-Q4_0.gguf", "large-Q8_0.gguf"])) == {
+        "small-Q4_0",
+        "large-Q4_0",
+        "Q8_0",
+    }
 
 
-SMALL = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "merges.txt",
-         "vocab.json", "tokenizer.model", "chat_template.jinja", "additional_chat_templates/rag.jinja", "README.md", "LICENSE"]  # fmt: skip
-OTHERS = ["pytorch_model.bin", "modeling_own.py", "flax_model.msgpack", "tf_model.h5", "onnx/model.onnx", "original/consolidated.00.pth",
-          "original/params.json", ".gitattributes", "optimizer.pt", "runs/events.out", "adapter_model.safetensors"]  # fmt: skip
+SMALL = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "merges.txt",
+         "vocab.json", "tokenizer.model", "chat_template.jinja", "additional_chat_templates/rag.jinja",
+         "README.md", "LICENSE"]  # fmt: skip
+OTHERS = ["pytorch_model.bin", "modeling_own.py", "flax_model.msgpack", "tf_model.h5", "onnx/model.onnx",
+    "original/consolidated.00.pth",
+          "original/params.json", ".gitattributes", "optimizer.pt", "runs/events.out",
+          "adapter_model.safetensors"]  # fmt: skip
 
 
 def test_safetensors_with_config_and_tokenizer() -> None:
@@ -116,7 +141,11 @@ def test_the_same_weights_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [["gptq_model-4bit-128g.safetensors"], ["output-00001-of-00002.safetensors", "output-00002-of-00002.safetensors"]]
+    "names",
+    [
+        ["gptq_model-4bit-128g.safetensors"],
+        ["output-00001-of-00002.safetensors", "output-00002-of-00002.safetensors"],
+    ],
 )
 def test_weights_with_names_of_quantisers(names: list[str]) -> None:
     (choice,) = choices(["config.json", *names])
@@ -130,10 +159,12 @@ def test_both_formats_in_one_repository() -> None:
 @pytest.mark.parametrize(
     ("names", "facts", "found"),
     [
-        (["config.json", "pytorch_model.bin"], {}, "only pickled weights"), (["README.md"], {}, "has no weights"),
+        (["config.json", "pytorch_model.bin"], {}, "only pickled weights"),
+        (["README.md"], {}, "has no weights"),
         (["adapter_config.json", "adapter_model.safetensors"], {}, "only an adapter"),
         (["unet/model.safetensors", "model_index.json"], {}, "no whole language model"),
-        (["config.json", "model.safetensors"], {"quantisation": "bitsandbytes"}, "quantised for bitsandbytes"),
+        (["config.json", "model.safetensors"], {"quantisation": "bitsandbytes"},
+        "quantised for bitsandbytes"),
         (["config.json", "model.safetensors"], {"tags": ("mlx", "4-bit")}, "quantised for MLX"),
     ],
 )  # fmt: skip
@@ -143,14 +174,22 @@ def test_nothing_to_choose(names: list[str], facts: dict[str, object], found: st
 
 
 SIZES = [
-    ("m-Q2_K.gguf", 3 * GIB), ("m-Q4_K_M.gguf", 5 * GIB), ("m-IQ3_M.gguf", 4 * GIB), ("m-Q8_0.gguf", 17 * GIB // 2),
-    ("m-BF16.gguf", 16 * GIB),
+    ("m-Q2_K.gguf", 3 * GIB), ("m-Q4_K_M.gguf", 5 * GIB), ("m-IQ3_M.gguf", 4 * GIB),
+    ("m-Q8_0.gguf", 17 * GIB // 2), ("m-BF16.gguf", 16 * GIB),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("memory", "disk", "best"),
-    [(64, 640, "Q8_0"), (8, 640, "Q4_K_M"), (5.5, 640, "Q2_K"), (2, 640, None), (64, 6, "Q4_K_M"), (10, 9, "Q8_0"), (64, 1, None)],
+    [
+        (64, 640, "Q8_0"),
+        (8, 640, "Q4_K_M"),
+        (5.5, 640, "Q2_K"),
+        (2, 640, None),
+        (64, 6, "Q4_K_M"),
+        (10, 9, "Q8_0"),
+        (64, 1, None),
+    ],
 )
 @pytest.mark.parametrize("parameters", [0, 8 * GIB])
 def test_the_best_that_fits(memory: float, disk: float, best: str | None, parameters: int) -> None:
@@ -166,10 +205,20 @@ def test_the_best_that_fits(memory: float, disk: float, best: str | None, parame
 
 @pytest.mark.parametrize(
     ("rooms", "best"),
-    [((8, 64), "Q4_K_M"), ((24, 8), "Q8_0"), ((4, 64), "Q8_0"), ((2, 64), "Q8_0"), ((4, 5), "Q2_K"), ((4, 6.1), "Q4_K_M"), ((2, 3), None)],
+    [
+        ((8, 64), "Q4_K_M"),
+        ((24, 8), "Q8_0"),
+        ((4, 64), "Q8_0"),
+        ((2, 64), "Q8_0"),
+        ((4, 5), "Q2_K"),
+        ((4, 6.1), "Q4_K_M"),
+        ((2, 3), None),
+    ],
 )
 @pytest.mark.parametrize("parameters", [0, 8 * GIB])
-def test_the_best_device_that_has_room_for_a_good_one(rooms: tuple[float, ...], best: str | None, parameters: int) -> None:
+def test_the_best_device_that_has_room_for_a_good_one(
+    rooms: tuple[float, ...], best: str | None, parameters: int
+) -> None:
     found = choices_of(listing(SIZES, parameters=parameters), [int(room * GIB) for room in rooms], 640 * GIB)
     assert [choice.title for choice in found if choice.recommended] == ([best] if best else [])
     for choice in found:
@@ -196,7 +245,11 @@ def test_memory_of_types_that_are_unpacked(parameters: int, least: int, most: in
 
 
 def test_only_sixteen_bits_are_better_than_nothing() -> None:
-    assert [choice.title for choice in choices([("m-F16.gguf", GIB), ("m-F32.gguf", 2 * GIB)]) if choice.recommended] == ["F16"]
+    assert [
+        choice.title
+        for choice in choices([("m-F16.gguf", GIB), ("m-F32.gguf", 2 * GIB)])
+        if choice.recommended
+    ] == ["F16"]
 
 
 def test_a_missing_size_is_told() -> None:
@@ -206,8 +259,10 @@ def test_a_missing_size_is_told() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../m-Q4_0.gguf", "/etc/m-Q4_0.gguf", "a/../../m.gguf", "a\\..\\m.gguf", "C:m.gguf", "a//m.gguf", ".ssh/m.gguf", "./m.gguf",
-     "con.gguf", "m\n.gguf", "a/..", "x" * 300 + ".gguf", "a. /m.gguf", "m\x00.gguf", "NUL/m.gguf", "~/../m.gguf"],
+    ["../m-Q4_0.gguf", "/etc/m-Q4_0.gguf", "a/../../m.gguf", "a\\..\\m.gguf", "C:m.gguf", "a//m.gguf",
+    ".ssh/m.gguf", "./m.gguf",
+     "con.gguf", "m\n.gguf", "a/..", "x" * 300 + ".gguf", "a. /m.gguf", "m\x00.gguf", "NUL/m.gguf",
+     "~/../m.gguf"],
 )  # fmt: skip
 def test_names_that_lead_elsewhere(name: str) -> None:
     with pytest.raises(DownloadError, match=r"is no safe file name; nothing of this model is fetched\.$"):
@@ -236,12 +291,21 @@ def test_every_accepted_name_stays_in_its_folder(first: str, second: str) -> Non
     assert inside != Path("/top/folder")
 
 
-@given(st.sets(st.tuples(st.text("abAB./ -_é", min_size=1, max_size=12), st.text("abAB./ -_é", max_size=170)), min_size=2, max_size=6))
+@given(
+    st.sets(
+        st.tuples(st.text("abAB./ -_é", min_size=1, max_size=12), st.text("abAB./ -_é", max_size=170)),
+        min_size=2,
+        max_size=6,
+    )
+)
 def test_folders_of_different_choices_differ(kinds: set[tuple[str, str]]) -> None:
     made = [HubChoice(model, "a" * 40, title, "gguf", (), 0) for model, title in kinds]
     names = {f"{choice.model_id}--{choice.title}".replace("/", "--"): folder_name(choice) for choice in made}
     assert len(set(names.values())) == len(names)
-    assert all(name and not name.startswith(".") and len(name.encode()) <= 200 and "/" not in name for name in names.values())
+    assert all(
+        name and not name.startswith(".") and len(name.encode()) <= 200 and "/" not in name
+        for name in names.values()
+    )
 
 
 def test_free_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:

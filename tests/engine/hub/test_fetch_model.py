@@ -24,7 +24,15 @@ import pytest
 
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
-from engine.hub import HubChoice, discard_download, download_model, model_choices, set_hub_token, set_offline, unfinished_downloads
+from engine.hub import (
+    HubChoice,
+    discard_download,
+    download_model,
+    model_choices,
+    set_hub_token,
+    set_offline,
+    unfinished_downloads,
+)
 from engine.hub.download import download
 from engine.hub.download import transfer as transfer_module
 from engine.hub.download.partial_dir import NOTE, final_folder, part_folder
@@ -57,7 +65,9 @@ def chosen(model: str = "a/gguf") -> HubChoice:
     return model_choices(model)[0]
 
 
-def fetch(choice: HubChoice, folder: Path, stop: threading.Event | None = None) -> list[Downloading | Downloaded]:
+def fetch(
+    choice: HubChoice, folder: Path, stop: threading.Event | None = None
+) -> list[Downloading | Downloaded]:
     return list(download_model(choice, folder, stop=stop))
 
 
@@ -102,12 +112,18 @@ def refusal(choice: HubChoice, folder: Path) -> str:
 
 
 def visible(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    return (
+        [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    )
 
 
 def content(folder: Path) -> dict[str, bytes]:
     """Every file of a finished model besides the note."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != NOTE}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != NOTE
+    }
 
 
 def expected(choice: HubChoice) -> dict[str, bytes]:
@@ -135,12 +151,16 @@ def test_fresh(hub: Hub, tmp_path: Path, model: str, opened: str) -> None:
 
 def test_bit_widths_on_branches(hub: Hub, tmp_path: Path) -> None:
     """Repositories of EXL2 keep each width on a branch of its own; the branch is what people choose."""
-    widths = {f"{bits}.0bpw": {"config.json": b"{}", "output.safetensors": drawn(bits * 1000)} for bits in (4, 8, 6)}
+    widths = {
+        f"{bits}.0bpw": {"config.json": b"{}", "output.safetensors": drawn(bits * 1000)} for bits in (4, 8, 6)
+    }
     heads = {
         name: Repo(files, commit=f"{number}" * 40, facts={"safetensors": {"parameters": {}, "total": 9}})
         for number, (name, files) in enumerate(widths.items())
     }
-    hub.repos["a/exl2"] = Repo({"README.md": b"see the branches"}, branches={"empty": Repo({}, commit="e" * 40), **heads})
+    hub.repos["a/exl2"] = Repo(
+        {"README.md": b"see the branches"}, branches={"empty": Repo({}, commit="e" * 40), **heads}
+    )
     found = model_choices("a/exl2")
     assert [choice.title for choice in found] == ["4.0bpw", "6.0bpw", "8.0bpw"]
     assert [choice.title for choice in found if choice.recommended] == ["8.0bpw"]
@@ -168,7 +188,9 @@ def test_a_finished_model_is_checked_and_not_asked_for_again(hub: Hub, tmp_path:
     assert len(hub.asked) == before
 
 
-@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b"\1" * path.stat().st_size), lambda path: path.unlink()])
+@pytest.mark.parametrize(
+    "harm", [lambda path: path.write_bytes(b"\1" * path.stat().st_size), lambda path: path.unlink()]
+)
 def test_a_damaged_model_is_fetched_again(hub: Hub, tmp_path: Path, harm: Any) -> None:
     choice = chosen()
     fetch(choice, tmp_path)
@@ -192,7 +214,9 @@ def test_a_folder_of_somebody_else_is_left_alone(hub: Hub, tmp_path: Path) -> No
 @pytest.mark.parametrize("model", ["a/gguf", "a/folder"])
 @pytest.mark.parametrize("ranges", [True, False])
 def test_pauses_at_any_byte_give_the_same_files(hub: Hub, tmp_path: Path, model: str, ranges: bool) -> None:
-    """Broken connections, a closed generator and a set stop in random order, at random places, until it is done."""
+    """Broken connections, a closed generator and a set stop in random order, at random places, until it is
+    done.
+    """
     seed = random.Random(f"{model}{ranges}")
     choice, hub.ranges, hub.chunk = chosen(model), ranges, 10_000
     for _ in range(15):
@@ -245,7 +269,9 @@ def test_a_killed_program_goes_on_at_the_next_start(hub: Hub, tmp_path: Path) ->
     root = Path(__file__).resolve().parents[3]
     choice, kills = chosen(), 0
     for wait in (0.1, 0.2):
-        run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
+        run = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True
+        )
         assert run.stdout is not None
         run.stdout.readline()
         time.sleep(wait)
@@ -255,7 +281,10 @@ def test_a_killed_program_goes_on_at_the_next_start(hub: Hub, tmp_path: Path) ->
         run.stdout.close()
     assert kills == 2
     (waiting,) = unfinished_downloads(tmp_path)
-    assert dataclasses.replace(waiting.choice, recommended=choice.recommended, fits_memory=choice.fits_memory) == choice
+    assert (
+        dataclasses.replace(waiting.choice, recommended=choice.recommended, fits_memory=choice.fits_memory)
+        == choice
+    )
     assert 0 < waiting.done < choice.bytes
     assert visible(tmp_path) == []
     hub.chunk_pause = 0.0
@@ -265,7 +294,9 @@ def test_a_killed_program_goes_on_at_the_next_start(hub: Hub, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("stall_at", [0, 50_000])
-def test_stop_ends_a_stalled_download(hub: Hub, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_a_stalled_download(
+    hub: Hub, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.hub.client.api.TIMEOUT_SECONDS", 10_000.0)
     choice, stop = chosen(), threading.Event()
     hub.stalling(stall_at)
@@ -335,11 +366,16 @@ def test_discarding_keeps_a_finished_model(hub: Hub, tmp_path: Path) -> None:
 
 def test_one_at_a_time(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
-    with running(hub, choice, tmp_path, 10_000), pytest.raises(DownloadError, match="another download of it is under way"):
+    with (
+        running(hub, choice, tmp_path, 10_000),
+        pytest.raises(DownloadError, match="another download of it is under way"),
+    ):
         fetch(choice, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["m-Q4_0-00002-of-00002.gguf", "config.json", "model-00001-of-00002.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["m-Q4_0-00002-of-00002.gguf", "config.json", "model-00001-of-00002.safetensors"]
+)
 def test_wrong_content(hub: Hub, tmp_path: Path, name: str) -> None:
     """A byte differs, in large and in small files: never published, and what is wrong is not kept."""
     choice = chosen("a/gguf" if "gguf" in name else "a/folder")
@@ -367,7 +403,9 @@ def test_a_spoiled_beginning_is_fetched_anew(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_the_commit_is_pinned(hub: Hub, tmp_path: Path) -> None:
-    """The branch moves on during a pause: the old commit's files are asked for, and a hub without them says so."""
+    """The branch moves on during a pause: the old commit's files are asked for, and a hub without them
+    says so.
+    """
     choice = chosen()
     paused(hub, choice, tmp_path)
     hub.repos["a/gguf"] = Repo({name: drawn(len(data)) for name, data in GGUF.items()}, commit="c" * 40)
@@ -403,8 +441,10 @@ def test_a_newer_commit_takes_the_place_of_a_finished_model(hub: Hub, tmp_path: 
 @pytest.mark.parametrize(
     ("status", "headers", "sentence"),
     [
-        (401, {"X-Error-Code": "GatedRepo"}, ": it is gated"), (403, {}, "may not be read at"), (404, {}, "was not found at"),
-        (404, {"X-Error-Code": "EntryNotFound"}, "no longer has that file"), (429, {"Retry-After": "3600"}, "try again in 3600 seconds"),
+        (401, {"X-Error-Code": "GatedRepo"}, ": it is gated"), (403, {}, "may not be read at"),
+        (404, {}, "was not found at"),
+        (404, {"X-Error-Code": "EntryNotFound"}, "no longer has that file"),
+        (429, {"Retry-After": "3600"}, "try again in 3600 seconds"),
         (401, {}, "or it is private"),
     ],
 )  # fmt: skip
@@ -446,7 +486,9 @@ def test_redirects_do_not_carry_the_token(hub: Hub, tmp_path: Path) -> None:
     assert content(final_folder(tmp_path, choice)) == expected(choice)
 
 
-@pytest.mark.parametrize("name", ["../m-Q4_0.gguf", "/tmp/m-Q4_0.gguf", "..\\m-Q4_0.gguf", ".ssh/m-Q4_0.gguf"])
+@pytest.mark.parametrize(
+    "name", ["../m-Q4_0.gguf", "/tmp/m-Q4_0.gguf", "..\\m-Q4_0.gguf", ".ssh/m-Q4_0.gguf"]
+)
 def test_names_that_lead_out(hub: Hub, tmp_path: Path, name: str) -> None:
     hub.repos["a/gguf"] = Repo({name: b"x" * 100})
     with pytest.raises(DownloadError, match="no safe file name"):
@@ -497,7 +539,9 @@ def test_room_for_the_rest_is_enough(hub: Hub, tmp_path: Path, monkeypatch: pyte
     paused(hub, choice, tmp_path)
     (waiting,) = unfinished_downloads(tmp_path)
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=(32 << 20) + choice.bytes - waiting.done))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: usage._replace(free=(32 << 20) + choice.bytes - waiting.done)
+    )
     fetch(choice, tmp_path)
 
 
@@ -514,7 +558,9 @@ def test_a_disk_that_fills_up(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monk
     assert content(final_folder(tmp_path, choice)) == expected(choice)
 
 
-def test_the_cache_of_the_hubs_own_tools_is_used(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_the_hubs_own_tools_is_used(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What `hf download` fetched at this commit need not be fetched again; a damaged copy is no help."""
     choice = chosen("a/folder")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -548,7 +594,9 @@ def test_notes_that_cannot_be_trusted(hub: Hub, tmp_path: Path) -> None:
 
 def test_files_without_a_stated_hash_are_held_to_their_size(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
-    bare = dataclasses.replace(choice, files=tuple(dataclasses.replace(file, sha256="") for file in choice.files))
+    bare = dataclasses.replace(
+        choice, files=tuple(dataclasses.replace(file, sha256="") for file in choice.files)
+    )
     fetch(bare, tmp_path)
     assert content(final_folder(tmp_path, bare)) == expected(bare)
 

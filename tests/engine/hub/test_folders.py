@@ -1,4 +1,6 @@
-"""What is found in the folders of other programs and in any folder, and what is left out; links, bounds, broken stores."""
+"""What is found in the folders of other programs and in any folder, and what is left out; links, bounds,
+broken stores.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,16 @@ def titles(*places: Place) -> list[str]:
 
 def test_model_paths(tmp_path: Path) -> None:
     make(
-        tmp_path, "b.gguf", "A.GGUF", "notes.txt", "split-00001-of-00003.gguf", "split-00002-of-00003.gguf", "split-00003-of-00003.gguf",
-        "pub/model/x.gguf", "hf/config.json", "hf/model.safetensors", "half/config.json", ".cache/hidden.gguf", "1/2/3/4/5/deep.gguf",
-        "1/2/3/4/5/6/deeper.gguf", "index/config.json", "index/model.safetensors.index.json", "mmproj-F16.gguf", "b-mmproj-f16.gguf",
+        tmp_path, "b.gguf", "A.GGUF", "notes.txt", "split-00001-of-00003.gguf", "split-00002-of-00003.gguf",
+        "split-00003-of-00003.gguf", "pub/model/x.gguf", "hf/config.json", "hf/model.safetensors",
+        "half/config.json", ".cache/hidden.gguf", "1/2/3/4/5/deep.gguf", "1/2/3/4/5/6/deeper.gguf",
+        "index/config.json", "index/model.safetensors.index.json", "mmproj-F16.gguf", "b-mmproj-f16.gguf",
         "imatrix.gguf", "b.imatrix.gguf", "immaterial.gguf",
     )  # fmt: skip
     (tmp_path / "folder.gguf").mkdir()
     assert [str(path.relative_to(tmp_path)) for path in model_paths(tmp_path, NEVER)] == [
-        "A.GGUF", "b.gguf", "immaterial.gguf", "split-00001-of-00003.gguf", "hf", "index", "pub/model/x.gguf", "1/2/3/4/5/deep.gguf",
+        "A.GGUF", "b.gguf", "immaterial.gguf", "split-00001-of-00003.gguf", "hf", "index", "pub/model/x.gguf",
+        "1/2/3/4/5/deep.gguf",
     ]  # fmt: skip
     assert list(model_paths(tmp_path / "nowhere", NEVER)) == []
     stopped = threading.Event()
@@ -85,7 +89,9 @@ def test_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
     assert "is not there or cannot be read" in model.trouble
 
 
-def test_a_folder_that_cannot_be_read_hides_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_read_hides_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tmp_path, "closed/m.gguf", "open/m.gguf")
     scandir = os.scandir
 
@@ -126,7 +132,8 @@ def test_hugging_face_cache(tmp_path: Path) -> None:
     cached(tmp_path, "org/OnlyCard", "ddd", "README.md")
     make(tmp_path, "datasets--org--data/snapshots/e/x.gguf", "version.txt", "models--org--empty/refs/main")
     expected = [
-        FoundModel(files / "f-Q4_K_M.gguf", "f-Q4_K_M", "Cache"), FoundModel(files / "deep" / "f-Q8_0.gguf", "f-Q8_0", "Cache"),
+        FoundModel(files / "f-Q4_K_M.gguf", "f-Q4_K_M", "Cache"),
+        FoundModel(files / "deep" / "f-Q8_0.gguf", "f-Q8_0", "Cache"),
         FoundModel(newest / "x.gguf", "x", "Cache"), FoundModel(plain, "Plain-1B", "Cache"),
     ]  # fmt: skip
     assert found(Place("Cache", tmp_path, "hugging face")) == expected
@@ -136,15 +143,23 @@ def test_hugging_face_cache(tmp_path: Path) -> None:
 
 def test_a_half_download_in_the_cache_says_so(tmp_path: Path) -> None:
     snapshot = cached(tmp_path, "org/half", "aaa", "config.json", main="aaa")
-    os.symlink(tmp_path / "models--org--half" / "blobs" / "gone", snapshot / "model-00002-of-00002.safetensors")
+    os.symlink(
+        tmp_path / "models--org--half" / "blobs" / "gone", snapshot / "model-00002-of-00002.safetensors"
+    )
     (model,) = found(Place("Cache", tmp_path, "hugging face"))
-    assert model.trouble == "The download of org/half is not complete (model-00002-of-00002.safetensors is missing); download it again."
+    assert (
+        model.trouble
+        == "The download of org/half is not complete (model-00002-of-00002.safetensors is missing); "
+        "download it again."
+    )
 
 
 def test_refs_main_cannot_lead_elsewhere(tmp_path: Path) -> None:
     make(tmp_path, "secret/x.gguf")
     inside = cached(tmp_path / "hub", "org/sly", "aaa", "y.gguf", main="../../../secret")
-    assert [model.path for model in found(Place("Cache", tmp_path / "hub", "hugging face"))] == [inside / "y.gguf"]
+    assert [model.path for model in found(Place("Cache", tmp_path / "hub", "hugging face"))] == [
+        inside / "y.gguf"
+    ]
 
 
 # -- Ollama
@@ -156,7 +171,9 @@ def pulled(folder: Path, name: str, layers: object, digest: str = DIGEST) -> Non
     manifest.write_text(json.dumps({"layers": layers}))
 
 
-def layer(digest: str = f"sha256:{DIGEST}", kind: str = "application/vnd.ollama.image.model") -> dict[str, object]:
+def layer(
+    digest: str = f"sha256:{DIGEST}", kind: str = "application/vnd.ollama.image.model"
+) -> dict[str, object]:
     return {"mediaType": kind, "digest": digest, "size": 1}
 
 
@@ -181,13 +198,16 @@ def test_ollama(tmp_path: Path) -> None:
     "text",
     [
         "", "{", "[]", '{"layers": 3}', "[" * 100_000, "\ud800".encode("utf-8", "surrogatepass"),
-        json.dumps({"layers": [layer("sha256:../../../etc/passwd")]}), json.dumps({"layers": [layer("sha256:" + "A" * 64)]}),
+        json.dumps({"layers": [layer("sha256:../../../etc/passwd")]}),
+        json.dumps({"layers": [layer("sha256:" + "A" * 64)]}),
     ],
 )  # fmt: skip
 def test_a_broken_manifest_is_told_and_hides_no_others(tmp_path: Path, text: str | bytes) -> None:
     pulled(tmp_path, "registry.ollama.ai/library/good/latest", [layer()])
     make(tmp_path, "manifests/registry.ollama.ai/library/bad/latest")
-    (tmp_path / "manifests/registry.ollama.ai/library/bad/latest").write_bytes(text.encode() if isinstance(text, str) else text)
+    (tmp_path / "manifests/registry.ollama.ai/library/bad/latest").write_bytes(
+        text.encode() if isinstance(text, str) else text
+    )
     bad, good = found(Place("Ollama", tmp_path, "ollama"))
     assert good.trouble == ""
     assert bad.title == "bad:latest"
@@ -205,8 +225,8 @@ def test_a_missing_blob_is_told(tmp_path: Path) -> None:
 # -- known places
 
 LINUX = (
-    ".cache/huggingface/hub", ".lmstudio/models", ".cache/lm-studio/models", ".ollama/models", ".local/share/nomic.ai/GPT4All",
-    ".cache/llama.cpp", ".local/share/Jan/data",
+    ".cache/huggingface/hub", ".lmstudio/models", ".cache/lm-studio/models", ".ollama/models",
+    ".local/share/nomic.ai/GPT4All", ".cache/llama.cpp", ".local/share/Jan/data",
 )  # fmt: skip
 
 
@@ -214,8 +234,15 @@ def test_known_places(tmp_path: Path) -> None:
     for name in LINUX:
         (tmp_path / name).mkdir(parents=True)
     places = known_places({}, tmp_path, "linux")
-    assert [str(place.path.relative_to(tmp_path)) for place in places if place.path.is_relative_to(tmp_path)] == list(LINUX)
-    assert [place.source for place in places[:4]] == ["Hugging Face cache", "LM Studio", "LM Studio", "Ollama"]
+    assert [
+        str(place.path.relative_to(tmp_path)) for place in places if place.path.is_relative_to(tmp_path)
+    ] == list(LINUX)
+    assert [place.source for place in places[:4]] == [
+        "Hugging Face cache",
+        "LM Studio",
+        "LM Studio",
+        "Ollama",
+    ]
     assert known_places({}, tmp_path / "nobody", "darwin") == ()
 
 
@@ -238,6 +265,11 @@ def test_variables_move_them(tmp_path: Path) -> None:
         return [(place.layout, place.path) for place in known_places(variables, home, "darwin")]
 
     assert of(HF_HOME=str(tmp_path / "a")) == [("hugging face", tmp_path / "a" / "hub")]
-    assert of(HF_HOME=str(tmp_path / "a"), HF_HUB_CACHE=str(tmp_path / "b")) == [("hugging face", tmp_path / "b")]
-    assert of(OLLAMA_MODELS=str(tmp_path / "c"), LLAMA_CACHE=str(tmp_path / "d")) == [("ollama", tmp_path / "c"), ("plain", tmp_path / "d")]
+    assert of(HF_HOME=str(tmp_path / "a"), HF_HUB_CACHE=str(tmp_path / "b")) == [
+        ("hugging face", tmp_path / "b")
+    ]
+    assert of(OLLAMA_MODELS=str(tmp_path / "c"), LLAMA_CACHE=str(tmp_path / "d")) == [
+        ("ollama", tmp_path / "c"),
+        ("plain", tmp_path / "d"),
+    ]
     assert of(OLLAMA_MODELS="relative/folder") == []

@@ -20,7 +20,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose pip files alone count."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     etc = tmp_path / "etc"
-    monkeypatch.setattr("engine.hub.download.pip_settings.Path", lambda *parts: etc if parts == ("/etc/pip.conf",) else Path(*parts))
+    monkeypatch.setattr(
+        "engine.hub.download.pip_settings.Path",
+        lambda *parts: etc if parts == ("/etc/pip.conf",) else Path(*parts),
+    )
     return tmp_path
 
 
@@ -40,18 +43,30 @@ def test_nothing_set(home: Path) -> None:
 
 
 def test_later_files_replace_earlier_ones_and_sections_add_up(home: Path) -> None:
-    write(home / "xdg/pip/pip.conf", "[global]\nindex-url = http://global\ncert = /global.pem\ntimeout = 60\n")
-    write(home / ".config/pip/pip.conf", "[global]\nindex_url = http://user\n[install]\nfind-links =\n    a\n    b\n[freeze]\nproxy = x\n")
+    write(
+        home / "xdg/pip/pip.conf", "[global]\nindex-url = http://global\ncert = /global.pem\ntimeout = 60\n"
+    )
+    write(
+        home / ".config/pip/pip.conf",
+        "[global]\nindex_url = http://user\n[install]\nfind-links =\n    a\n    b\n[freeze]\nproxy = x\n",
+    )
     write(home / "venv/pip.conf", "[global]\nextra-index-url = http://one http://two\ntrusted-host = one\n")
     found = read_pip_settings(environ(home))
     assert found == PipSettings(
-        indexes=("http://user", "http://one", "http://two"), find_links=("a", "b"), cert="/global.pem", trusted_hosts=("one",), timeout=60.0
+        indexes=("http://user", "http://one", "http://two"),
+        find_links=("a", "b"),
+        cert="/global.pem",
+        trusted_hosts=("one",),
+        timeout=60.0,
     )
 
 
 def test_environment_replaces_files(home: Path) -> None:
     write(home / ".config/pip/pip.conf", "[global]\nextra-index-url = http://one\nno-index = false\n")
-    assert read_pip_settings(environ(home, PIP_EXTRA_INDEX_URL="http://two")).indexes == (DEFAULT_INDEX, "http://two")
+    assert read_pip_settings(environ(home, PIP_EXTRA_INDEX_URL="http://two")).indexes == (
+        DEFAULT_INDEX,
+        "http://two",
+    )
     assert read_pip_settings(environ(home, PIP_NO_INDEX="true")).indexes == ()
     assert read_pip_settings(environ(home, PIP_DEFAULT_TIMEOUT="99")).timeout == 99.0
 
@@ -64,23 +79,36 @@ def test_config_file_variable(home: Path) -> None:
     assert read_pip_settings(environ(home, PIP_CONFIG_FILE=str(home / "none"))).indexes == ("http://user",)
 
 
-@pytest.mark.parametrize("text", ["index-url = no section", "[global\n", "[global]\nindex-url\n", "[global]\ntimeout = soon\n"])
+@pytest.mark.parametrize(
+    "text", ["index-url = no section", "[global\n", "[global]\nindex-url\n", "[global]\ntimeout = soon\n"]
+)
 def test_broken_file_counts_as_empty(home: Path, text: str) -> None:
     write(home / ".config/pip/pip.conf", text)
     assert read_pip_settings(environ(home)) == PipSettings()
 
 
 def test_certificates_that_requests_would_use(home: Path) -> None:
-    assert read_pip_settings(environ(home, REQUESTS_CA_BUNDLE="/r.pem", CURL_CA_BUNDLE="/c.pem")).cert == "/r.pem"
+    assert (
+        read_pip_settings(environ(home, REQUESTS_CA_BUNDLE="/r.pem", CURL_CA_BUNDLE="/c.pem")).cert
+        == "/r.pem"
+    )
     assert read_pip_settings(environ(home, PIP_CERT="/p.pem", REQUESTS_CA_BUNDLE="/r.pem")).cert == "/p.pem"
 
 
 def test_same_answer_as_pip(tmp_path: Path) -> None:
     """pip itself as the oracle, on files of a user and a chosen one."""
-    write(tmp_path / ".config/pip/pip.conf", "[global]\nindex-url = http://user/simple\n[install]\ncert = /u\n")
-    variables = environ(tmp_path, PATH=os.environ["PATH"], PIP_FIND_LINKS="x y", XDG_CONFIG_HOME=str(tmp_path / ".config"))
+    write(
+        tmp_path / ".config/pip/pip.conf", "[global]\nindex-url = http://user/simple\n[install]\ncert = /u\n"
+    )
+    variables = environ(
+        tmp_path, PATH=os.environ["PATH"], PIP_FIND_LINKS="x y", XDG_CONFIG_HOME=str(tmp_path / ".config")
+    )
     listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], env=variables, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "pip", "config", "list"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     found = read_pip_settings(variables)
     assert "global.index-url='http://user/simple'" in listed

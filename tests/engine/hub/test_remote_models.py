@@ -26,8 +26,15 @@ def repo(tags: str = "gguf", **facts: Any) -> Repo:
 
 
 def test_models_of_both_formats_in_one_order(hub: Hub) -> None:
-    """The hub is asked once for each format; the lists are merged by downloads, a model with both tags stands once."""
-    kinds = (("a/one", "gguf", 5), ("b/two", "safetensors", 9), ("c/both", "gguf safetensors", 7), ("d/none", "onnx", 99))
+    """The hub is asked once for each format; the lists are merged by downloads, a model with both tags
+    stands once.
+    """
+    kinds = (
+        ("a/one", "gguf", 5),
+        ("b/two", "safetensors", 9),
+        ("c/both", "gguf safetensors", 7),
+        ("d/none", "onnx", 99),
+    )
     for name, tags, downloads in kinds:
         hub.repos[name] = repo(tags, downloads=downloads, pipeline_tag="text-generation")
     assert [model.id for model in search_models("")] == ["b/two", "c/both", "a/one"]
@@ -40,12 +47,15 @@ PLAIN = {"downloads": 1, "likes": 1, "lastModified": OLD, "createdAt": OLD, "tre
 
 
 @pytest.mark.parametrize(
-    ("sort", "first"), [("downloads", "a/x"), ("likes", "b/x"), ("updated", "c/x"), ("created", "d/x"), ("trending", "e/x")]
+    ("sort", "first"),
+    [("downloads", "a/x"), ("likes", "b/x"), ("updated", "c/x"), ("created", "d/x"), ("trending", "e/x")],
 )
 def test_orders(hub: Hub, sort: str, first: str) -> None:
     for author, key in zip("abcde", PLAIN, strict=True):
         facts = {**PLAIN, key: NEW if PLAIN[key] == OLD else 5}
-        hub.repos[f"{author}/x"] = repo("gguf" if author in "ace" else "safetensors", **facts, pipeline_tag="text-generation")
+        hub.repos[f"{author}/x"] = repo(
+            "gguf" if author in "ace" else "safetensors", **facts, pipeline_tag="text-generation"
+        )
     assert search_models("x", sort=sort)[0].id == first
 
 
@@ -55,35 +65,56 @@ def test_facts(hub: Hub) -> None:
         gguf={"total": 134515008, "architecture": "llama", "context_length": 8192},
     )  # fmt: skip
     hub.repos["b/s"] = repo(
-        "safetensors license:other", downloads=1, pipeline_tag="text-generation", config={"model_type": "qwen3",
-        "quantization_config": {"quant_method": "gptq"}}, safetensors={"parameters": {"BF16": 100}, "total": 100},
+        "safetensors license:other", downloads=1, pipeline_tag="text-generation",
+        config={"model_type": "qwen3", "quantization_config": {"quant_method": "gptq"}},
+        safetensors={"parameters": {"BF16": 100}, "total": 100},
     )  # fmt: skip
     one, two = search_models("")
-    assert (one.id, one.author, one.downloads, one.likes, one.licence, one.gated) == ("a/g", "a", 12345, 67, "apache-2.0", True)
-    assert (one.architecture, one.parameters, one.formats, one.updated[:10]) == ("llama", 134515008, ("gguf",), "2026-03-04")
+    assert (one.id, one.author, one.downloads, one.likes, one.licence, one.gated) == (
+        "a/g",
+        "a",
+        12345,
+        67,
+        "apache-2.0",
+        True,
+    )
+    assert (one.architecture, one.parameters, one.formats, one.updated[:10]) == (
+        "llama",
+        134515008,
+        ("gguf",),
+        "2026-03-04",
+    )
     assert (two.architecture, two.parameters, two.quantisation, two.gated) == ("qwen3", 100, "gptq", False)
 
 
 def test_questions_are_those_of_the_hubs_own_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`huggingface_hub` asks the same server: paths and parameters agree, and so do the files with their hashes."""
+    """`huggingface_hub` asks the same server: paths and parameters agree, and so do the files with their
+    hashes.
+    """
     import huggingface_hub
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-    hub.repos["a/b"] = Repo({"config.json": b"{}", "m.gguf": b"w" * 1000}, facts={"tags": ["gguf"], "downloads": 3})
+    hub.repos["a/b"] = Repo(
+        {"config.json": b"{}", "m.gguf": b"w" * 1000}, facts={"tags": ["gguf"], "downloads": 3}
+    )
     search_models("b", limit=100, sort="updated", formats=("gguf",))
     listing = model_files("a/b", "main")
     mine, before = [urllib.parse.urlsplit(asked.path) for asked in hub.asked], len(hub.asked)
     library = huggingface_hub.HfApi(endpoint=hub.url, token=False)
     expanded: Any = list(search._EXPANDED)
-    found = list(library.list_models(filter=["gguf"], search="b", sort="last_modified", limit=100, expand=expanded))
+    found = list(
+        library.list_models(filter=["gguf"], search="b", sort="last_modified", limit=100, expand=expanded)
+    )
     info = library.model_info("a/b", revision="main", files_metadata=True)
     huggingface_hub.close_session()
     theirs = [urllib.parse.urlsplit(asked.path) for asked in hub.asked[before:]]
     assert [asked.path for asked in mine] == [asked.path for asked in theirs]
     for our, their in zip(mine, theirs, strict=True):
-        questions = [(name, value) for name, value in urllib.parse.parse_qsl(our.query) if name != "direction"]
+        questions = [
+            (name, value) for name, value in urllib.parse.parse_qsl(our.query) if name != "direction"
+        ]
         assert sorted(questions) == sorted(urllib.parse.parse_qsl(their.query))
     assert [model.id for model in found] == ["a/b"]
     told = [(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "") for file in info.siblings or ()]
@@ -93,7 +124,9 @@ def test_questions_are_those_of_the_hubs_own_library(hub: Hub, monkeypatch: pyte
 
 def test_other_tasks_are_left_out_and_the_next_pages_asked(hub: Hub) -> None:
     for number in range(25):
-        hub.repos[f"a/m{number:02}"] = repo("gguf", downloads=100 - number, pipeline_tag="text-to-image" if number < 20 else None)
+        hub.repos[f"a/m{number:02}"] = repo(
+            "gguf", downloads=100 - number, pipeline_tag="text-to-image" if number < 20 else None
+        )
     hub.page = 6
     assert [model.id for model in search_models("", limit=3)] == ["a/m20", "a/m21", "a/m22"]
     assert len(hub.asked) == 5  # four pages of GGUF, one of safetensors
@@ -108,23 +141,45 @@ def test_no_more_pages_than_needed(hub: Hub) -> None:
 
 
 def test_files_with_hashes(hub: Hub) -> None:
-    hub.repos["a/b"] = Repo({"config.json": b"{}", "model.safetensors": b"w" * 1000}, facts={"cardData": {"license_name": "own"}})
+    hub.repos["a/b"] = Repo(
+        {"config.json": b"{}", "model.safetensors": b"w" * 1000}, facts={"cardData": {"license_name": "own"}}
+    )
     listing = model_files("a/b")
     assert listing.revision == "a" * 40
     assert listing.model.licence == "own"
     config, weights = listing.files
-    assert (config.name, config.size, config.sha256, config.git_sha1) == ("config.json", 2, "", git_sha1(b"{}"))
-    assert (weights.size, weights.sha256, weights.git_sha1) == (1000, hashlib.sha256(b"w" * 1000).hexdigest(), "")
+    assert (config.name, config.size, config.sha256, config.git_sha1) == (
+        "config.json",
+        2,
+        "",
+        git_sha1(b"{}"),
+    )
+    assert (weights.size, weights.sha256, weights.git_sha1) == (
+        1000,
+        hashlib.sha256(b"w" * 1000).hexdigest(),
+        "",
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["a/b", " a/b ", "https://huggingface.co/a/b", "https://hf.co/a/b/tree/main", "huggingface.co/a/b?x=1#y", "https://hf.co/a/b/"]
+    "text",
+    [
+        "a/b",
+        " a/b ",
+        "https://huggingface.co/a/b",
+        "https://hf.co/a/b/tree/main",
+        "huggingface.co/a/b?x=1#y",
+        "https://hf.co/a/b/",
+    ],
 )
 def test_addresses_of_pages(hub_home: Path, text: str) -> None:
     assert model_id_of(text) == "a/b"
 
 
-@pytest.mark.parametrize("name", ["", "a/b/c", "../x", "a/..", "a b", "a/b?x", "a\n/b", "a/" + "x" * 200, "http://[", "a//b", "-a/b"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a/b/c", "../x", "a/..", "a b", "a/b?x", "a\n/b", "a/" + "x" * 200, "http://[", "a//b", "-a/b"],
+)
 def test_bad_names_ask_nobody(hub: Hub, name: str) -> None:
     with pytest.raises(DownloadError, match="no name of a model"):
         model_files(name)
@@ -132,7 +187,8 @@ def test_bad_names_ask_nobody(hub: Hub, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"), [({"limit": 0}, "asked for 0"), ({"sort": "beauty"}, "'beauty'"), ({"formats": ("bin",)}, "and bin")]
+    ("arguments", "found"),
+    [({"limit": 0}, "asked for 0"), ({"sort": "beauty"}, "'beauty'"), ({"formats": ("bin",)}, "and bin")],
 )
 def test_bad_arguments(hub: Hub, arguments: dict[str, Any], found: str) -> None:
     with pytest.raises(DownloadError, match=found):
@@ -143,14 +199,26 @@ def test_bad_arguments(hub: Hub, arguments: dict[str, Any], found: str) -> None:
 @pytest.mark.parametrize(
     ("status", "headers", "sentence"),
     [
-        (401, {"X-Error-Code": "GatedRepo"}, "The model a/b is gated: accept its terms on its page at 127.0.0.1 and store a token"),
+        (
+            401,
+            {"X-Error-Code": "GatedRepo"},
+            "The model a/b is gated: accept its terms on its page at 127.0.0.1 and store a token",
+        ),
         (403, {"X-Error-Code": "GatedRepo"}, "The model a/b is gated: accept its terms"),
-        (401, {"X-Error-Code": "RepoNotFound"}, "The model a/b does not exist at 127.0.0.1, or it is private"),
+        (
+            401,
+            {"X-Error-Code": "RepoNotFound"},
+            "The model a/b does not exist at 127.0.0.1, or it is private",
+        ),
         (401, {}, "The model a/b does not exist at 127.0.0.1, or it is private"),
         (403, {}, "The model a/b may not be read at 127.0.0.1: a token is needed"),
         (404, {"X-Error-Code": "RevisionNotFound"}, "The model a/b has no such revision"),
         (404, {}, "The model a/b was not found"),
-        (429, {"Retry-After": "17"}, "127.0.0.1 got too many requests from this address; try again in 17 seconds."),
+        (
+            429,
+            {"Retry-After": "17"},
+            "127.0.0.1 got too many requests from this address; try again in 17 seconds.",
+        ),
         (429, {}, "127.0.0.1 got too many requests from this address; try again later."),
         (429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "try again later."),
         (500, {}, "127.0.0.1 has trouble of its own (it answered 500); try again later."),
@@ -196,8 +264,10 @@ def test_private_model_with_the_token_of_the_environment(hub: Hub, monkeypatch: 
 @pytest.mark.parametrize(
     ("raw", "found"),
     [
-        (b"<html>", "not JSON"), (b"[" * 100_000, "not JSON"), (b'{"id": 3}', "without the fields"), (b"[]", "without the fields"),
-        (b'{"id": "a/b"}', "without its commit"), (b'{"id": "a/b", "sha": "../../etc"}', "without its commit"),
+        (b"<html>", "not JSON"), (b"[" * 100_000, "not JSON"), (b'{"id": 3}', "without the fields"),
+        (b"[]", "without the fields"),
+        (b'{"id": "a/b"}', "without its commit"), (b'{"id": "a/b", "sha": "../../etc"}',
+        "without its commit"),
         (b"null", "without the fields"),
         (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"size": 3}]}', "without the fields"),
         (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"rfilename": 7}]}', "without the fields"),
@@ -258,7 +328,9 @@ def test_no_server(hub_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         search_models("x")
 
 
-@pytest.mark.parametrize("address", ["nonsense", "file:///etc", "http://", "http://[::1", "ftp://x", "http://x:99999"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "file:///etc", "http://", "http://[::1", "ftp://x", "http://x:99999"]
+)
 def test_bad_endpoint(hub_home: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("HF_ENDPOINT", address)
     with pytest.raises(DownloadError, match="HF_ENDPOINT"):
@@ -275,7 +347,9 @@ def test_offline_opens_no_socket(hub: Hub, monkeypatch: pytest.MonkeyPatch, way:
     else:
         monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         monkeypatch.setenv(way, "1")
-    sentence = "set to work offline" if way == "switch" else f"environment variable {way} asks to work offline"
+    sentence = (
+        "set to work offline" if way == "switch" else f"environment variable {way} asks to work offline"
+    )
     for call in (lambda: search_models("x"), lambda: model_files("a/b"), lambda: model_choices("a/b")):
         with pytest.raises(DownloadError, match=sentence):
             call()

@@ -14,7 +14,15 @@ import pytest
 from keyring.backends import chainer, fail, null
 
 from engine.errors import DownloadError
-from engine.hub import delete_hub_token, fetch_starter, hub_token, is_offline, set_hub_token, set_offline, token_source
+from engine.hub import (
+    delete_hub_token,
+    fetch_starter,
+    hub_token,
+    is_offline,
+    set_hub_token,
+    set_offline,
+    token_source,
+)
 from engine.hub.client import token as token_module
 
 real_backend = token_module._backend
@@ -79,7 +87,9 @@ def test_the_keyring_keeps_it(system: Memory) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fail", "null", "plain", "chain", "broken"])
-def test_without_a_keyring_it_is_kept_for_this_run(monkeypatch: pytest.MonkeyPatch, kind: str, tmp_path: Path) -> None:
+def test_without_a_keyring_it_is_kept_for_this_run(
+    monkeypatch: pytest.MonkeyPatch, kind: str, tmp_path: Path
+) -> None:
     plain = type("PlaintextKeyring", (Memory,), {"__module__": "keyrings.alt.file"})()
     chain = chainer.ChainerBackend()
     monkeypatch.setattr(chainer.ChainerBackend, "backends", [plain])
@@ -90,9 +100,15 @@ def test_without_a_keyring_it_is_kept_for_this_run(monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(keyring, "get_keyring", broken)
     else:
-        use(monkeypatch, {"fail": fail.Keyring(), "null": null.Keyring(), "plain": plain, "chain": chain}[kind])
+        use(
+            monkeypatch,
+            {"fail": fail.Keyring(), "null": null.Keyring(), "plain": plain, "chain": chain}[kind],
+        )
     sentence = set_hub_token("hf_secret")
-    assert sentence == "This system has no keyring that can be used, so the token is kept only until the program ends."
+    assert (
+        sentence
+        == "This system has no keyring that can be used, so the token is kept only until the program ends."
+    )
     assert (hub_token(), token_source()) == ("hf_secret", "this run")
     assert plain.kept == {}
     for folder in (tmp_path, Path(os.environ["INGLENOOK_DATA"])):
@@ -105,7 +121,8 @@ def test_a_locked_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Locked())
     assert hub_token() == ""
     assert set_hub_token("hf_abc") == (
-        "The system's keyring did not take the token (Failed to unlock the collection!), so it is kept only until the program ends."
+        "The system's keyring did not take the token (Failed to unlock the collection!), so it is kept "
+        "only until the program ends."
     )
     assert hub_token() == "hf_abc"
     assert "did not give the token up (Failed to unlock the collection!)" in set_hub_token("")
@@ -153,8 +170,13 @@ def test_other_places_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert hub_token() == ""
 
 
-@pytest.mark.parametrize(("value", "offline"), [("1", True), ("on", True), ("True", True), ("YES", True), ("0", False), ("", False)])
-def test_the_environment_asks_to_be_offline(monkeypatch: pytest.MonkeyPatch, value: str, offline: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "offline"),
+    [("1", True), ("on", True), ("True", True), ("YES", True), ("0", False), ("", False)],
+)
+def test_the_environment_asks_to_be_offline(
+    monkeypatch: pytest.MonkeyPatch, value: str, offline: bool
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     assert is_offline() == offline
 
@@ -169,6 +191,15 @@ def test_the_switch_holds_for_the_starter_model_too(tmp_path: Path) -> None:
 
 
 def test_nothing_heavy_is_read_before_it_is_needed() -> None:
-    code = "import sys, engine.hub; print([name for name in ('huggingface_hub', 'keyring', 'psutil', 'torch') if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[3], capture_output=True, text=True, check=True)
+    code = (
+        "import sys, engine.hub; print([name for name in ('huggingface_hub', 'keyring', 'psutil', 'torch') "
+        "if name in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout == "[]\n"

@@ -1,4 +1,6 @@
-"""The file of cached pages: written whole or not at all, a safetensors file, and nothing damaged is ever believed."""
+"""The file of cached pages: written whole or not at all, a safetensors file, and nothing damaged is ever
+believed.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def test_it_is_a_safetensors_file(good: Path) -> None:
 
     tensors = load_file(good)
     assert {name: tensor.shape for name, tensor in tensors.items()} == {
-        "ids": (3, P), "lengths": (3,), "parents": (3,), "roots": (3, 16), "checks": (3,), "pages": (3, PAGE_BYTES),
+        "ids": (3, P), "lengths": (3,), "parents": (3,), "roots": (3, 16), "checks": (3,),
+        "pages": (3, PAGE_BYTES),
     }  # fmt: skip
     np.testing.assert_array_equal(tensors["pages"], [content(kept.page) for kept in KEPT])
 
@@ -124,7 +127,9 @@ def test_foreign_files(tmp_path: Path, good: Path, monkeypatch: pytest.MonkeyPat
         PageFile(good, "you", PAGE_BYTES)
     with pytest.raises(Unusable, match="header"):
         PageFile(good, "me", PAGE_BYTES + 1)
-    for number, text in enumerate((b"", b"x" * 300, b"\x02" + bytes(7) + b"{}", b"\x02" + bytes(7) + b"[]", b"\xff" * 8 + b"{}" * 500)):
+    for number, text in enumerate(
+        (b"", b"x" * 300, b"\x02" + bytes(7) + b"{}", b"\x02" + bytes(7) + b"[]", b"\xff" * 8 + b"{}" * 500)
+    ):
         path = tmp_path / str(number)
         path.write_bytes(text)
         with pytest.raises(Unusable, match="no file of cached pages"):
@@ -144,12 +149,17 @@ def opened(path: Path) -> list[tuple[PageRecord | None, bytes | None]] | None:
         return None
     pages = [file.read(number) for number in range(len(file.records))]
     file.close()
-    return [(record, None if page is None else page.tobytes()) for record, page in zip(file.records, pages, strict=True)]
+    return [
+        (record, None if page is None else page.tobytes())
+        for record, page in zip(file.records, pages, strict=True)
+    ]
 
 
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
-def test_damage_is_always_noticed(tmp_path_factory: pytest.TempPathFactory, good: Path, data: st.DataObject) -> None:
+def test_damage_is_always_noticed(
+    tmp_path_factory: pytest.TempPathFactory, good: Path, data: st.DataObject
+) -> None:
     whole, path = good.read_bytes(), tmp_path_factory.getbasetemp() / "damaged"
     pages_at = len(whole) - 3 * PAGE_BYTES
     kind = data.draw(st.sampled_from(["flip head", "flip pages", "cut", "longer"]))
@@ -164,7 +174,10 @@ def test_damage_is_always_noticed(tmp_path_factory: pytest.TempPathFactory, good
             assert told is None
         else:
             hit = (at - pages_at) // PAGE_BYTES
-            expected = [(kept.record, None if number == hit else content(kept.page).tobytes()) for number, kept in enumerate(KEPT)]
+            expected = [
+                (kept.record, None if number == hit else content(kept.page).tobytes())
+                for number, kept in enumerate(KEPT)
+            ]
             assert told == expected
         return
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))] if kind == "cut" else whole + b"x")

@@ -151,7 +151,9 @@ def test_too_little_room_raises_one_sentence_and_changes_nothing() -> None:
     held = write(table, ids(P))
     lease = table.open([9999])
     lease.reserve(1)
-    with pytest.raises(ContextTooLong, match=r"^This conversation needs 2 more cache pages .* only 1 of 3 can be had.*\.$"):
+    with pytest.raises(
+        ContextTooLong, match=r"^This conversation needs 2 more cache pages .* only 1 of 3 can be had.*\.$"
+    ):
         lease.reserve(3 * P)
     assert (len(lease.pages), table.free) == (1, 1)
     table.check()
@@ -181,7 +183,7 @@ def test_a_context_that_just_fits_undoes_a_copy() -> None:
     table = PageTable(3)
     cache(table, ids(P + 100))
     lease = table.open([*ids(P + 50), 9999])
-    (source, target), = lease.copies
+    ((source, target),) = lease.copies
     lease.reserve(3 * P)
     assert (lease.copies, lease.pages[1], lease.length) == ([], source, P + 50)
     assert target in lease.pages
@@ -212,7 +214,8 @@ def test_a_copied_page_is_found_by_others_only_once_confirmed() -> None:
     source.truncate(20)
     assert source.copies  # its page still had to be copied from
     with table.open(ids(60)) as third:
-        assert (third.length, third.copies[0][0]) == (60, copier.copies[0][0])  # from the first source, which nobody changed
+        # from the first source, which nobody changed
+        assert (third.length, third.copies[0][0]) == (60, copier.copies[0][0])
     table.check()
 
 
@@ -250,7 +253,14 @@ def test_what_would_be_found_is_told_without_a_lease() -> None:
     table = PageTable(4)
     assert table.found(ids(50)) == 0
     cache(table, ids(2 * P + 30))
-    for wanted, length in ((ids(10), 10), (ids(P), P), (ids(P + 9), P + 9), (ids(3 * P), 2 * P + 30), ([7], 0), ([], 0)):
+    for wanted, length in (
+        (ids(10), 10),
+        (ids(P), P),
+        (ids(P + 9), P + 9),
+        (ids(3 * P), 2 * P + 30),
+        ([7], 0),
+        ([], 0),
+    ):
         assert table.found(wanted) == length == found(table, wanted)
         assert table.found(wanted, leave=1) == min(length, max(0, len(wanted) - 1))
     assert table.found(ids(5), leave=9) == 0
@@ -426,7 +436,11 @@ def test_in_a_full_table_a_fork_costs_what_was_used_longest_ago() -> None:
     with table.open([*ids(100), 9999]) as lease:  # begins as the second one does, which stays whole
         assert (lease.length, len(lease.copies)) == (100, 1)
     table.check()
-    assert [found(table, ids(100, 5000)), found(table, ids(2 * P)), found(table, ids(2 * P, 1000))] == [0, 2 * P, 2 * P]
+    assert [found(table, ids(100, 5000)), found(table, ids(2 * P)), found(table, ids(2 * P, 1000))] == [
+        0,
+        2 * P,
+        2 * P,
+    ]
 
 
 def test_what_is_run_again_may_be_cut_off() -> None:
@@ -514,19 +528,31 @@ DAMAGE: dict[str, Callable[[Lease, PagePool], object]] = {
     "page 1 is shared before it is full": lambda lease, pool: setattr(pool.pages[1], "refs", 2),
     "page 1 follows the wrong page": lambda lease, pool: setattr(pool.pages[1], "depth", 2),
     "page 0 follows the wrong page": lambda lease, pool: setattr(pool.pages[0], "parent", ROOT),
-    "page 1 counts 1 references and 1 pins, but the leases say otherwise": lambda lease, pool: setattr(pool.pages[1], "pins", 1),
-    "page 0 counts 2 references and 0 pins, but the leases say otherwise": lambda lease, pool: setattr(pool.pages[0], "refs", 2),
+    "page 1 counts 1 references and 1 pins, but the leases say otherwise": lambda lease, pool: setattr(
+        pool.pages[1], "pins", 1
+    ),
+    "page 0 counts 2 references and 0 pins, but the leases say otherwise": lambda lease, pool: setattr(
+        pool.pages[0], "refs", 2
+    ),
     "a page is in the free list twice": lambda lease, pool: pool.free.append(pool.pages[3]),
     "page 1 is in the wrong list": lambda lease, pool: pool.idle.update({pool.pages[1]: None}),
     "page 2 is in the wrong list": lambda lease, pool: pool.idle.clear(),
     "page 3 is in the wrong list": lambda lease, pool: pool.free.clear(),
     "page 1 is indexed wrongly": lambda lease, pool: pool._children.pop(pool.pages[1].parent),
     "page 2 has the wrong digest": lambda lease, pool: setattr(pool.pages[2], "digest", ROOT),
-    "page 0 cannot be unread": lambda lease, pool: (setattr(pool.pages[0], "unread", 0), setattr(pool.pages[0], "refs", 2)),
-    "page 2 cannot be unread": lambda lease, pool: (setattr(pool.pages[2], "unread", 0), setattr(pool.pages[2], "pending", True)),
+    "page 0 cannot be unread": lambda lease, pool: (
+        setattr(pool.pages[0], "unread", 0),
+        setattr(pool.pages[0], "refs", 2),
+    ),
+    "page 2 cannot be unread": lambda lease, pool: (
+        setattr(pool.pages[2], "unread", 0),
+        setattr(pool.pages[2], "pending", True),
+    ),
     "page 3 cannot be unread": lambda lease, pool: setattr(pool.pages[3], "unread", 0),
     "the table of digests is wrong": lambda lease, pool: pool._full.update({ROOT: 1}),
-    "the index holds pages without content": lambda lease, pool: pool._children.update({ROOT: {pool.pages[3]: None}}),
+    "the index holds pages without content": lambda lease, pool: pool._children.update(
+        {ROOT: {pool.pages[3]: None}}
+    ),
     "page 1 cannot be found": lambda lease, pool: setattr(pool.pages[1], "parent", ROOT),
     "page 3 is to be copied from, but empty": lambda lease, pool: setattr(pool.pages[3], "pins", 1),
 }

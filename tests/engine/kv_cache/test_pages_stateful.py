@@ -1,8 +1,9 @@
 """Random life of a page table, against a model of the memory itself.
 
-The model stores in each (page, slot) the whole prefix that ended with the token written there, salted by the key, as real
-keys and values depend on it. A lease must always read exactly its own prefixes through its block table. Now and then the
-content is saved and goes on living in a second table, of another size, from whose file some pages may have been lost.
+The model stores in each (page, slot) the whole prefix that ended with the token written there, salted by the
+key, as real keys and values depend on it. A lease must always read exactly its own prefixes through its block
+table. Now and then the content is saved and goes on living in a second table, of another size, from whose
+file some pages may have been lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from engine.kv_cache.prefix_index import take_up, worth_keeping
 
 # Long runs drawn from few seeds: common beginnings of every length, forks inside pages and at their borders.
 run = st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 100, P - 1, P, P + 1, 300, 2 * P, 600]))
-text = st.lists(run, min_size=0, max_size=4).map(lambda runs: [seed * 7 + i % 5 for seed, count in runs for i in range(count)])
+text = st.lists(run, min_size=0, max_size=4).map(
+    lambda runs: [seed * 7 + i % 5 for seed, count in runs for i in range(count)]
+)
 AFTER_OPENING = ["write", "copy", "copy and clear", "confirm", "nothing"]
 Written = tuple[str, int, int]
 
@@ -37,7 +40,9 @@ def prefix(key: str, ids: list[int]) -> list[Written]:
 
 @dataclass(eq=False)
 class World:
-    """A table with its memory and leases, and the file it was taken up from: the content of each page, None for a lost one."""
+    """A table with its memory and leases, and the file it was taken up from: the content of each page,
+    None for a lost one.
+    """
 
     table: PageTable
     memory: list[list[Written | None]]
@@ -69,8 +74,12 @@ class World:
             lease.reserve(lease.length + len(ids))
         except ContextTooLong:
             blocked = {page for other in self.keys for page in other.pages}
-            blocked |= {source.index for other in self.keys if other is not lease for source, _ in other._copying}
-            assert pages_for(lease.length + len(ids)) - len(lease.pages) > self.table.page_count - len(blocked)
+            blocked |= {
+                source.index for other in self.keys if other is not lease for source, _ in other._copying
+            }
+            assert pages_for(lease.length + len(ids)) - len(lease.pages) > self.table.page_count - len(
+                blocked
+            )
             return
         self.perform(lease)
         values = prefix(self.keys[lease], lease.ids + ids)[lease.length :] + [("junk", -1, -1)] * junk
@@ -81,7 +90,10 @@ class World:
     def common(self, lease: Lease, ids: list[int], key: str) -> int:
         if self.keys[lease] != key:
             return 0
-        return next((i for i, (a, b) in enumerate(zip(lease.ids, ids, strict=False)) if a != b), min(lease.length, len(ids)))
+        return next(
+            (i for i, (a, b) in enumerate(zip(lease.ids, ids, strict=False)) if a != b),
+            min(lease.length, len(ids)),
+        )
 
 
 class PagedMemory(RuleBasedStateMachine):
@@ -97,7 +109,11 @@ class PagedMemory(RuleBasedStateMachine):
         return next(world for world in self.worlds if lease in world.keys)
 
     @rule(
-        target=leases, ids=text, key=st.sampled_from(["", "adapter"]), leave=st.integers(0, 2), then=st.sampled_from(AFTER_OPENING)
+        target=leases,
+        ids=text,
+        key=st.sampled_from(["", "adapter"]),
+        leave=st.integers(0, 2),
+        then=st.sampled_from(AFTER_OPENING),
     )
     def open(self, ids: list[int], key: str, leave: int, then: str) -> Lease:
         world = self.worlds[-1]
@@ -106,7 +122,8 @@ class PagedMemory(RuleBasedStateMachine):
         world.keys[lease] = key
         world.read(lease)
         best = min(best, max(0, len(ids) - leave))
-        assert best - best % P <= lease.length <= max(0, len(ids) - leave)  # full pages of living leases are always found
+        # full pages of living leases are always found
+        assert best - best % P <= lease.length <= max(0, len(ids) - leave)
         assert lease.ids == ids[: lease.length]
         rest = ids[lease.length :]
         if then == "write":
@@ -158,7 +175,12 @@ class PagedMemory(RuleBasedStateMachine):
     def forget(self) -> None:
         self.worlds[-1].table.forget()
 
-    @rule(pages=st.integers(1, 9), limit=st.integers(0, 10), lost=st.sets(st.integers(0, 9), max_size=2), told=st.booleans())
+    @rule(
+        pages=st.integers(1, 9),
+        limit=st.integers(0, 10),
+        lost=st.sets(st.integers(0, 9), max_size=2),
+        told=st.booleans(),
+    )
     def save_and_take_up(self, pages: int, limit: int, lost: set[int], told: bool) -> None:
         """A lost page is known when the file is opened, or comes to light when it is read."""
         old = self.worlds[-1]
@@ -198,4 +220,6 @@ class PagedMemory(RuleBasedStateMachine):
 
 
 TestPagedMemory = PagedMemory.TestCase
-TestPagedMemory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestPagedMemory.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

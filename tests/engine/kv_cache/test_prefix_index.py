@@ -1,4 +1,6 @@
-"""Content that leaves a page table as records and comes back: what is kept, in what order, and what is not believed."""
+"""Content that leaves a page table as records and comes back: what is kept, in what order, and what is not
+believed.
+"""
 
 from __future__ import annotations
 

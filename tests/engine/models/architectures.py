@@ -1,6 +1,8 @@
-"""The oracle of every architecture: tiny random checkpoints made, saved and run by `transformers` itself, and the same as GGUF.
+"""The oracle of every architecture: tiny random checkpoints made, saved and run by `transformers` itself, and
+the same as GGUF.
 
-A `Case` is one line of the table; `other_cases.py`, `qwen_gemma_cases.py` and so on hold them, `all_cases.py` gathers them.
+A `Case` is one line of the table; `other_cases.py`, `qwen_gemma_cases.py` and so on hold them, `all_cases.py`
+gathers them.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ def unchanged(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 
 @dataclass(frozen=True)
 class Case:
-    """One tiny checkpoint: `architecture` is its row in the table, `quirks` what a reader is told of it ("" for a further variant).
+    """One tiny checkpoint: `architecture` is its row in the table, `quirks` what a reader is told of it (""
+    for a further variant).
 
-    `model_type` and `settings` make the transformers config; `scale` multiplies the embedding and the head, for architectures that
-    scale logits. `length` tokens are run. `gguf` says how llama.cpp's converter would write it, None where that has no such
-    architecture. `older` are config.json's keys as transformers 4 wrote them, where it is more than the rotary settings.
-    `publish` turns what transformers saves into what the makers' own folder looks like (names, config.json).
+    `model_type` and `settings` make the transformers config; `scale` multiplies the embedding and the head,
+    for architectures that scale logits. `length` tokens are run. `gguf` says how llama.cpp's converter would
+    write it, None where that has no such architecture. `older` are config.json's keys as transformers 4 wrote
+    them, where it is more than the rotary settings. `publish` turns what transformers saves into what the
+    makers' own folder looks like (names, config.json).
     `tolerance`: the largest difference from transformers, as a share of the largest logit.
     """
 
@@ -62,8 +66,9 @@ class Case:
 
 
 SMALL: Mapping[str, Any] = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "vocab_size": 307, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": None,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 307, "max_position_embeddings": 512, "bos_token_id": 0,
+    "eos_token_id": 2, "pad_token_id": None,
 }  # fmt: skip
 """Settings of most cases."""
 
@@ -86,7 +91,9 @@ def transformers_model(case: Case) -> Any:
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(transformers_config(case), attn_implementation="eager", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(
+        transformers_config(case), attn_implementation="eager", dtype=torch.float32
+    )
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -113,7 +120,9 @@ def expected_logits(case: Case) -> Floats:
     import torch
 
     with torch.inference_mode():
-        out: Floats = transformers_model(case)(torch.tensor([ids(case.length)]), use_cache=False).logits[0].numpy()
+        out: Floats = (
+            transformers_model(case)(torch.tensor([ids(case.length)]), use_cache=False).logits[0].numpy()
+        )
     return out
 
 
@@ -155,11 +164,17 @@ def write_checkpoint(case: Case, folder: Path) -> Path:
 
 
 def older_config(case: Case, config: Config) -> Config:
-    """The same config.json as transformers 4 wrote it: other names for rotary settings, and no key with the class's default."""
+    """The same config.json as transformers 4 wrote it: other names for rotary settings, and no key with
+    the class's default.
+    """
     import transformers
 
     usual = type(transformers_config(case))().to_dict() if case.publish is unchanged else {}
-    kept = {key: value for key, value in config.items() if key == "architectures" or key not in usual or usual[key] != value}
+    kept = {
+        key: value
+        for key, value in config.items()
+        if key == "architectures" or key not in usual or usual[key] != value
+    }
     kept["model_type"] = config["model_type"]
     kept["torch_dtype"], kept["transformers_version"] = kept.pop("dtype", "float32"), "4.40.0"
     rope = kept.pop(ROPE, None)

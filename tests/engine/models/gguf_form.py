@@ -1,4 +1,6 @@
-"""Writes a tiny folder as GGUF the way llama.cpp's converter does: names from the `gguf` package's own map, its keys, its row order."""
+"""Writes a tiny folder as GGUF the way llama.cpp's converter does: names from the `gguf` package's own
+map, its keys, its row order.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ Tensors = dict[str, Floats]
 class GgufForm:
     """How one architecture is converted: `architecture` is general.architecture.
 
-    `turned`: rows of queries and keys are put in the order of interleaved rotary pairs. `offset` is added to every norm's weight.
-    `keys` gives further keys under the architecture from config.json (None leaves a common one out); `change` prepares the
-    folder's tensors before they are renamed, and may name some as GGUF does already.
+    `turned`: rows of queries and keys are put in the order of interleaved rotary pairs. `offset` is added to
+    every norm's weight. `keys` gives further keys under the architecture from config.json (None leaves a
+    common one out); `change` prepares the folder's tensors before they are renamed, and may name some as GGUF
+    does already.
     """
 
     architecture: str
@@ -41,7 +44,10 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
     config = {**_gpt2_keys(config), **config, **config.get("text_config", {})}
     writer = gguf.GGUFWriter(path, form.architecture)
     tokenizer = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
-    common = {f"{form.architecture}.{key}": value for key, value in (_common_keys(config) | dict(form.keys(config))).items()}
+    common = {
+        f"{form.architecture}.{key}": value
+        for key, value in (_common_keys(config) | dict(form.keys(config))).items()
+    }
     for key, value in (tokenizer | common).items():
         _add_key(writer, key, value)
     for name, values in _converted(form, config, tensors).items():
@@ -67,12 +73,14 @@ def _common_keys(config: Config) -> dict[str, Any]:
     heads, width = config["num_attention_heads"], config["hidden_size"]
     dim = config.get("head_dim") or width // heads
     keys = {
-        "block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"], "embedding_length": width,
-        "feed_forward_length": config.get("intermediate_size"), "attention.head_count": heads,
-        "attention.head_count_kv": config.get("num_key_value_heads") or heads,
-        "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"), "attention.layer_norm_epsilon": config.get("layer_norm_eps"),
+        "block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
+        "embedding_length": width, "feed_forward_length": config.get("intermediate_size"),
+        "attention.head_count": heads, "attention.head_count_kv": config.get("num_key_value_heads") or heads,
+        "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"),
+        "attention.layer_norm_epsilon": config.get("layer_norm_eps"),
         "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
-        "rope.dimension_count": int(dim * rope.get("partial_rotary_factor", 1.0)), "rope.freq_base": rope.get("rope_theta"),
+        "rope.dimension_count": int(dim * rope.get("partial_rotary_factor", 1.0)),
+        "rope.freq_base": rope.get("rope_theta"),
         "expert_count": config.get("num_local_experts") or config.get("num_experts"),
         "expert_used_count": config.get("num_experts_per_tok"),
     }  # fmt: skip
@@ -121,4 +129,6 @@ def stacked_experts(tensors: Tensors) -> Tensors:
             out[name] = values
         else:
             parts.setdefault(f"{match[1]}.{match[3]}", {})[int(match[2])] = values
-    return out | {name: np.stack([experts[i] for i in range(len(experts))]) for name, experts in parts.items()}
+    return out | {
+        name: np.stack([experts[i] for i in range(len(experts))]) for name, experts in parts.items()
+    }

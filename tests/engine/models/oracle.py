@@ -36,7 +36,9 @@ def finish(generator: Generator[Any, None, Result]) -> Result:
 
 
 class SixteenBits(ReferenceBackend):
-    """The reference with the one thing the CPU backend does on purpose: products with whole numbers take activations in 16 bits."""
+    """The reference with the one thing the CPU backend does on purpose: products with whole numbers take
+    activations in 16 bits.
+    """
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         weight = super().load_weight(tensor)
@@ -45,14 +47,19 @@ class SixteenBits(ReferenceBackend):
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> ReferenceProgram:
         def rounding(ops: Any) -> Any:
-            ops.linear, ops.expert_linear = partial(_linear, ops.linear), partial(_expert_linear, ops.expert_linear)
+            ops.linear, ops.expert_linear = (
+                partial(_linear, ops.linear),
+                partial(_expert_linear, ops.expert_linear),
+            )
             return forward(ops)
 
         return super().record(rounding, cache, max_rows)
 
 
 def assert_near_exact(found: Floats, exact: Floats, rounded: Floats) -> None:
-    """`found` is as far from `exact` as float32 sums in another order, and what `SixteenBits` makes of it: no further."""
+    """`found` is as far from `exact` as float32 sums in another order, and what `SixteenBits` makes of it:
+    no further.
+    """
     error, noise = found - exact, rounded - exact
     assert np.sqrt((error**2).mean()) <= 5e-5 + 1.3 * np.sqrt((noise**2).mean())
     assert np.abs(error).max() <= 2e-4 + 1.5 * np.abs(noise).max()
@@ -63,7 +70,9 @@ def _linear(product: Any, x: torch.Tensor, weight: Any, *others: Any, **more: An
     return product(_seen_by(weight.tensor, x, len(x)), weight, *others, **more)
 
 
-def _expert_linear(product: Any, x: torch.Tensor, weights: Sequence[Any], routes: Any, *others: Any, **more: Any) -> Any:
+def _expert_linear(
+    product: Any, x: torch.Tensor, weights: Sequence[Any], routes: Any, *others: Any, **more: Any
+) -> Any:
     chosen = routes[0].reshape(-1).tolist()
     rows = [_seen_by(weights[e].tensor, row[None], chosen.count(e)) for row, e in zip(x, chosen, strict=True)]
     return product(torch.cat(rows), weights, routes, *others, **more)
@@ -75,7 +84,11 @@ def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
         return x
     values = x.numpy().copy()
     if not is_composite(tensor):
-        return torch.from_numpy(sixteen_bits(values).astype(np.float32)) if weight_layout_for(tensor.type).whole else x
+        return (
+            torch.from_numpy(sixteen_bits(values).astype(np.float32))
+            if weight_layout_for(tensor.type).whole
+            else x
+        )
     order = np.arange(values.shape[1]) if tensor.order is None else np.asarray(tensor.order)
     pieces = tensor.pieces()
     for piece, end in zip(pieces, np.cumsum([piece.shape[1] for piece in pieces]), strict=True):
@@ -90,8 +103,11 @@ def load(path: Path, backend: Backend | None = None) -> Model:
     return finish(read_model(open_checkpoint(path), backend or ReferenceBackend()))
 
 
-def logits(model: Model, ids: Sequence[int], cuts: Sequence[int] = (), dtype: str = "fp32", context: int = 0) -> Floats:
-    """Logits (T, V) of all tokens, run in steps that begin at 0 and at each of `cuts`, over pages in reverse order.
+def logits(
+    model: Model, ids: Sequence[int], cuts: Sequence[int] = (), dtype: str = "fp32", context: int = 0
+) -> Floats:
+    """Logits (T, V) of all tokens, run in steps that begin at 0 and at each of `cuts`, over pages in reverse
+    order.
 
     `context` as in `Model.record`.
     """
@@ -101,19 +117,32 @@ def logits(model: Model, ids: Sequence[int], cuts: Sequence[int] = (), dtype: st
     rows = []
     for start, end in zip([0, *cuts], [*cuts, len(ids)], strict=True):
         tokens, positions = np.array(ids[start:end], np.int32), np.arange(start, end, dtype=np.int32)
-        rows.append(program.run(Step(tokens, positions, pages[: -(-end // 256)], logit_rows=end - start)).copy())
+        rows.append(
+            program.run(Step(tokens, positions, pages[: -(-end // 256)], logit_rows=end - start)).copy()
+        )
     program.close()
     return np.concatenate(rows)
 
 
-def transformers_logits(config: Mapping[str, Any], weights: Mapping[str, Floats], ids: Sequence[int]) -> Floats:
+def transformers_logits(
+    config: Mapping[str, Any], weights: Mapping[str, Floats], ids: Sequence[int]
+) -> Floats:
     """The same by transformers in float32, eager attention."""
     from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-    kinds = {"LlamaForCausalLM": (LlamaConfig, LlamaForCausalLM), "MistralForCausalLM": (MistralConfig, MistralForCausalLM)}
+    kinds = {
+        "LlamaForCausalLM": (LlamaConfig, LlamaForCausalLM),
+        "MistralForCausalLM": (MistralConfig, MistralForCausalLM),
+    }
     config_class, model_class = kinds[config["architectures"][0]]
     skipped = ("architectures", "model_type", "torch_dtype")
-    model = model_class(config_class(**{k: v for k, v in config.items() if k not in skipped}, attn_implementation="eager")).float().eval()
+    model = (
+        model_class(
+            config_class(**{k: v for k, v in config.items() if k not in skipped}, attn_implementation="eager")
+        )
+        .float()
+        .eval()
+    )
     state = {name: torch.from_numpy(values) for name, values in weights.items()}
     if config["tie_word_embeddings"]:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]

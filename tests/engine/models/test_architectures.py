@@ -1,6 +1,8 @@
-"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into steps, both backends.
+"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into
+steps, both backends.
 
-The default run has each folder on the CPU backend, in steps, and each architecture's GGUF file on the reference; the rest is slow.
+The default run has each folder on the CPU backend, in steps, and each architecture's GGUF file on the
+reference; the rest is slow.
 """
 
 from __future__ import annotations
@@ -16,14 +18,26 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME, CASES
-from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids, older_config, write_case_gguf
+from tests.engine.models.architectures import (
+    Case,
+    Floats,
+    cached_logits,
+    case_folders,
+    ids,
+    older_config,
+    write_case_gguf,
+)
 from tests.engine.models.oracle import load, logits
 
 Folder = Callable[[Case], Path]
 every_case = pytest.mark.parametrize("name", BY_NAME)
 every_gguf = pytest.mark.parametrize(
     "name",
-    [pytest.param(case.name, marks=[pytest.mark.slow] if case.variant else []) for case in CASES if case.gguf is not None],
+    [
+        pytest.param(case.name, marks=[pytest.mark.slow] if case.variant else [])
+        for case in CASES
+        if case.gguf is not None
+    ],
 )
 
 

@@ -1,4 +1,6 @@
-"""Whole tiny models on the CPU backend against the reference: every tensor type, odd shapes, steps of many sizes."""
+"""Whole tiny models on the CPU backend against the reference: every tensor type, odd shapes, steps of many
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ CUTS = [1, 2, 10, 11, 40]
 
 
 def load_as_kept(path: Path, backend: ReferenceBackend) -> Model:
-    """On the reference, with matrices of types that the CPU backend has no layout for as it keeps them: rounded to fp16."""
+    """On the reference, with matrices of types that the CPU backend has no layout for as it keeps them:
+    rounded to fp16.
+    """
     if path.is_dir():
         return load(path, backend)
     checkpoint = GgufFile(path)
     checkpoint.tensors = {
-        name: FileTensor(name, "F16", tensor.shape, tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8))
+        name: FileTensor(
+            name, "F16", tensor.shape, tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8)
+        )
         if len(tensor.shape) == 2 and tensor.type not in weight_layout_for(tensor.type).types
         else tensor
         for name, tensor in checkpoint.tensors.items()
@@ -56,4 +62,8 @@ def test_tensor_types(tmp_path: Path, type_name: str) -> None:
 
 
 def test_mixed_types_untied(tmp_path: Path) -> None:
-    assert_backends_agree(write_gguf(tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0", "output": "BF16", "attn_v": "F16"}))
+    assert_backends_agree(
+        write_gguf(
+            tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0", "output": "BF16", "attn_v": "F16"}
+        )
+    )

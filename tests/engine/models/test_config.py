@@ -1,4 +1,6 @@
-"""What the headers of a model may say, and how a bad one is refused: the key, what was found, what was expected."""
+"""What the headers of a model may say, and how a bad one is refused: the key, what was found, what was
+expected.
+"""
 
 from __future__ import annotations
 
@@ -24,30 +26,40 @@ from tests.engine.models.oracle import load
 from tests.tiny import TINY, WIDE, tiny_config, write_folder, write_gguf
 
 GGUF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
-    "missing layers": ({"llama__block_count": None}, BadCheckpoint, r"has no llama\.block_count; a whole number"),
-    "layers text": ({"llama__block_count": "2"}, BadCheckpoint, r"llama\.block_count is '2', but a whole number"),
+    "missing layers": ({"llama__block_count": None}, BadCheckpoint,
+    r"has no llama\.block_count; a whole number"),
+    "layers text": ({"llama__block_count": "2"}, BadCheckpoint,
+    r"llama\.block_count is '2', but a whole number"),
     "layers true": ({"llama__block_count": True}, BadCheckpoint, r"llama\.block_count is True"),
-    "no layers": ({"llama__block_count": 0}, BadCheckpoint, r"llama\.block_count is 0, but a whole number from 1"),
+    "no layers": ({"llama__block_count": 0}, BadCheckpoint,
+    r"llama\.block_count is 0, but a whole number from 1"),
     "wide": ({"llama__embedding_length": 1 << 31}, BadCheckpoint, r"embedding_length is 2147483648"),
     "heads each layer": ({"llama__attention__head_count": [6, 6]}, BadCheckpoint, r"head_count is \[6, 6\]"),
     "kv heads": ({"llama__attention__head_count_kv": 4}, BadCheckpoint, "6 heads and 4 key/value heads"),
     "eps": ({"llama__attention__layer_norm_rms_epsilon": -1.0}, BadCheckpoint, r"rms_epsilon is -1\.0"),
-    "eps nan": ({"llama__attention__layer_norm_rms_epsilon": float("nan")}, BadCheckpoint, "rms_epsilon is nan"),
+    "eps nan": ({"llama__attention__layer_norm_rms_epsilon": float("nan")}, BadCheckpoint,
+    "rms_epsilon is nan"),
     "odd rope": ({"llama__rope__dimension_count": 31}, BadCheckpoint, "turns 31 dimensions"),
     "long rope": ({"llama__rope__dimension_count": 34}, BadCheckpoint, "turns 34 dimensions"),
-    "value length": ({"llama__attention__value_length": 16}, UnsupportedModel, "keys and values differ in length"),
+    "value length": ({"llama__attention__value_length": 16}, UnsupportedModel,
+    "keys and values differ in length"),
     "unknown scaling": ({"llama__rope__scaling__type": "spiral"}, UnsupportedModel, "'spiral'"),
     "experts": ({"llama__expert_count": 8}, BadCheckpoint, r"has no llama\.expert_used_count"),
-    "more used than there": ({"llama__expert_count": 2, "llama__expert_used_count": 3}, BadCheckpoint, "uses 3 experts.* but has 2"),
+    "more used than there": ({"llama__expert_count": 2, "llama__expert_used_count": 3}, BadCheckpoint,
+    "uses 3 experts.* but has 2"),
     "shared experts": ({"llama__expert_shared_count": 1}, UnsupportedModel, r"llama\.expert_shared_count"),
     "soft-cap": ({"llama__attn_logit_softcapping": 50.0}, UnsupportedModel, r"attn_logit_softcapping"),
-    "more layers": ({"llama__block_count": 3}, BadCheckpoint, r"lacks tensors.*blk\.2\.attn_q\.weight.* and 4 more"),
-    "other ffn": ({"llama__feed_forward_length": 128}, BadCheckpoint, r"blk\.0\.ffn_down\.weight has the shape \(96, 160\)"),
+    "more layers": ({"llama__block_count": 3}, BadCheckpoint,
+    r"lacks tensors.*blk\.2\.attn_q\.weight.* and 4 more"),
+    "other ffn": ({"llama__feed_forward_length": 128}, BadCheckpoint,
+    r"blk\.0\.ffn_down\.weight has the shape \(96, 160\)"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("keys", "error", "message"), GGUF_CASES.values(), ids=GGUF_CASES.keys())
-def test_bad_gguf_metadata(tmp_path: Path, keys: dict[str, Any], error: type[EngineError], message: str) -> None:
+def test_bad_gguf_metadata(
+    tmp_path: Path, keys: dict[str, Any], error: type[EngineError], message: str
+) -> None:
     path = write_gguf(tmp_path / "m.gguf", TINY, "F16", **keys)
     with pytest.raises(error, match=message):
         load(path)
@@ -55,17 +67,21 @@ def test_bad_gguf_metadata(tmp_path: Path, keys: dict[str, Any], error: type[Eng
 
 HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "no architecture": ({"architectures": None}, BadCheckpoint, "architectures is None"),
-    "unknown architecture": ({"architectures": ["MambaForCausalLM"]}, UnsupportedModel, "'MambaForCausalLM'.*one of: Llama.*, Mis"),
+    "unknown architecture": ({"architectures": ["MambaForCausalLM"]}, UnsupportedModel,
+    "'MambaForCausalLM'.*one of: Llama.*, Mis"),
     "another family": ({"architectures": ["GPT2LMHeadModel"]}, BadCheckpoint, "has no n_embd"),
     "no width": ({"hidden_size": None}, BadCheckpoint, "config.json has no hidden_size"),
-    "layers 2.0": ({"num_hidden_layers": 2.0}, BadCheckpoint, r"num_hidden_layers is 2\.0, but a whole number"),
+    "layers 2.0": ({"num_hidden_layers": 2.0}, BadCheckpoint,
+    r"num_hidden_layers is 2\.0, but a whole number"),
     "tied 1": ({"tie_word_embeddings": 1}, BadCheckpoint, "tie_word_embeddings is 1, but true or false"),
-    "odd width": ({"hidden_size": 97, "head_dim": None}, BadCheckpoint, "width 97 is not a multiple of its 6 heads"),
+    "odd width": ({"hidden_size": 97, "head_dim": None}, BadCheckpoint,
+    "width 97 is not a multiple of its 6 heads"),
     "activation": ({"hidden_act": "snake"}, UnsupportedModel, "activation is 'snake'"),
     "quantised": ({"quantization_config": {"quant_method": "abc"}}, UnsupportedModel, "quantised by 'abc'"),
     "unknown scaling": ({"rope_scaling": {"type": "spiral", "factor": 4.0}}, UnsupportedModel, "'spiral'"),
     "longrope factors": (
-        {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}}, BadCheckpoint, "short_factor",
+        {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+        BadCheckpoint, "short_factor",
     ),
     "scaling text": ({"rope_scaling": "linear"}, BadCheckpoint, "rope_scaling is 'linear', but an object"),
     "no factor": ({"rope_scaling": {"rope_type": "linear"}}, BadCheckpoint, "rope_scaling has no factor"),
@@ -81,7 +97,9 @@ HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), HF_CASES.values(), ids=HF_CASES.keys())
-def test_bad_config_json(tmp_path: Path, changes: dict[str, Any], error: type[EngineError], message: str) -> None:
+def test_bad_config_json(
+    tmp_path: Path, changes: dict[str, Any], error: type[EngineError], message: str
+) -> None:
     folder = write_folder(tmp_path / "m")
     (folder / "config.json").write_text(json.dumps(tiny_config(TINY) | changes))
     with pytest.raises(error, match=message) as caught:
@@ -123,7 +141,12 @@ def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
 
 
 def test_names_for_people(tmp_path: Path) -> None:
-    for given, expected in {"HuggingFaceTB/SmolLM2": "SmolLM2", "/home/someone/x": "m", "./x": "m", "": "m"}.items():
+    for given, expected in {
+        "HuggingFaceTB/SmolLM2": "SmolLM2",
+        "/home/someone/x": "m",
+        "./x": "m",
+        "": "m",
+    }.items():
         folder = write_folder(tmp_path / "m")
         (folder / "config.json").write_text(json.dumps(tiny_config(TINY) | {"_name_or_path": given}))
         assert describe(folder).name == expected
@@ -142,11 +165,16 @@ def test_not_enough_memory_says_how_much(tmp_path: Path, monkeypatch: pytest.Mon
     _free_memory(monkeypatch, needed)
     load(path)
     _free_memory(monkeypatch, needed - 1)
-    with pytest.raises(NotEnoughMemory, match=r"m\.gguf needs [\d.]+ MB of memory for its weights, but [\d.]+ MB are free; close other"):
+    with pytest.raises(
+        NotEnoughMemory,
+        match=r"m\.gguf needs [\d.]+ MB of memory for its weights, but [\d.]+ MB are free; close other",
+    ):
         load(path)
     _free_memory(monkeypatch, cache_bytes - 1)
     for dtype in ("fp32", "auto"):
-        with pytest.raises(NotEnoughMemory, match=r"context of 512 tokens needs [\d.]+ [kM]B.*shorter context"):
+        with pytest.raises(
+            NotEnoughMemory, match=r"context of 512 tokens needs [\d.]+ [kM]B.*shorter context"
+        ):
             model.new_cache(512, dtype)
     _free_memory(monkeypatch, cache_bytes)
     assert model.new_cache(512, "auto").page_count == 4
@@ -185,7 +213,8 @@ def test_make_backend(choice: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("read", "value"),
-    [(lambda k: k.integer("x", 0, 9, 5), 5), (lambda k: k.number("x", 0, 9, 5), 5.0), (lambda k: k.flag("x", True), True),
+    [(lambda k: k.integer("x", 0, 9, 5), 5), (lambda k: k.number("x", 0, 9, 5), 5.0),
+    (lambda k: k.flag("x", True), True),
      (lambda k: k.text("x", "a"), "a"), (lambda k: k.table("x"), None)],
 )  # fmt: skip
 def test_null_counts_as_absent(read: Callable[[Keys], Any], value: Any) -> None:
@@ -193,7 +222,12 @@ def test_null_counts_as_absent(read: Callable[[Keys], Any], value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "expected"), [("Some-Model.Q4_1.gguf", "Some-Model.Q4_1"), ("big-00001-of-00001.gguf", "big"), ("v2-2024.gguf", "v2-2024")]
+    ("file", "expected"),
+    [
+        ("Some-Model.Q4_1.gguf", "Some-Model.Q4_1"),
+        ("big-00001-of-00001.gguf", "big"),
+        ("v2-2024.gguf", "v2-2024"),
+    ],
 )
 def test_a_gguf_file_is_called_by_its_file_name(tmp_path: Path, file: str, expected: str) -> None:
     write_gguf(tmp_path / file, TINY, "F32")

@@ -1,4 +1,6 @@
-"""Files of single architectures that are not in the table of architectures: other packings of the same weights, models inside others."""
+"""Files of single architectures that are not in the table of architectures: other packings of the same
+weights, models inside others.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def test_gemma_3_that_sees_pictures_answers_in_text(tmp_path: Path, names: str) 
     write_tokenizer(tmp_path)
     if names == "as transformers 5 saves it":
         tensors = load_file(tmp_path / "model.safetensors")
-        renamed = {name.replace("language_model.model.", "model.language_model.", 1): values for name, values in tensors.items()}
+        renamed = {
+            name.replace("language_model.model.", "model.language_model.", 1): values
+            for name, values in tensors.items()
+        }
         save_file(renamed, tmp_path / "model.safetensors")
     with torch.inference_mode():
         expected = model(torch.tensor([TOKENS]), use_cache=False).logits[0].numpy()
@@ -61,12 +66,22 @@ def test_gemma_3_that_sees_pictures_answers_in_text(tmp_path: Path, names: str) 
 
 def test_gemma_3_config_of_the_hub_gives_only_what_differs(tmp_path: Path) -> None:
     """As Gemma 3 4B's: heads, vocabulary and context are the class's defaults."""
-    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
             "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}  # fmt: skip
-    write_config(tmp_path, {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text})
+    write_config(
+        tmp_path,
+        {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text},
+    )
     save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
     config = read_config(open_checkpoint(tmp_path))
-    assert (config.heads, config.kv_heads, config.head_dim, config.vocab_size, config.context_length) == (8, 4, 256, 262208, 131072)
+    assert (config.heads, config.kv_heads, config.head_dim, config.vocab_size, config.context_length) == (
+        8,
+        4,
+        256,
+        262208,
+        131072,
+    )
     assert config.windows[:6] == (1024,) * 5 + (0,)
     assert config.windows.count(0) == 5
     assert config.rope is not None
@@ -78,7 +93,9 @@ def test_gemma_3_config_of_the_hub_gives_only_what_differs(tmp_path: Path) -> No
 
 
 def mxfp4(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Numbers (..., K) as blocks (..., K / 32, 16) and scales (..., K / 32): each the nearest of its block's sixteen values."""
+    """Numbers (..., K) as blocks (..., K / 32, 16) and scales (..., K / 32): each the nearest of its
+    block's sixteen values.
+    """
     table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
     parts = values.reshape(*values.shape[:-1], -1, 32)
     exponents = np.floor(np.log2(np.abs(parts).max(-1) / 4)).astype(np.int32)
@@ -96,7 +113,9 @@ def unpacked(blocks: np.ndarray[Any, Any], scales: np.ndarray[Any, Any]) -> np.n
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_gpt_oss_with_mxfp4_experts(tmp_path: Path, backend: str) -> None:
-    """The makers' own packing (experts as blocks and scales, (X, N, K)) against the same numbers in plain stacks (X, K, N)."""
+    """The makers' own packing (experts as blocks and scales, (X, N, K)) against the same numbers in plain
+    stacks (X, K, N).
+    """
     from dataclasses import replace
 
     case = replace(BY_NAME["GPT-OSS"], settings={**GPT_OSS, "intermediate_size": 64})
@@ -107,14 +126,23 @@ def test_gpt_oss_with_mxfp4_experts(tmp_path: Path, backend: str) -> None:
     for name in list(tensors):
         if name.endswith(("gate_up_proj", "down_proj")):
             blocks, scales = mxfp4(tensors[name].swapaxes(1, 2))
-            small[name + "_blocks"], small[name + "_scales"] = np.ascontiguousarray(blocks), np.ascontiguousarray(scales)
+            small[name + "_blocks"], small[name + "_scales"] = (
+                np.ascontiguousarray(blocks),
+                np.ascontiguousarray(scales),
+            )
             tensors[name] = np.ascontiguousarray(unpacked(blocks, scales).swapaxes(1, 2))
         else:
             small[name] = tensors[name]
     save_file(tensors, plain / "model.safetensors")
     save_file(small, packed / "model.safetensors")
     config = json.loads((plain / "config.json").read_text())
-    write_config(packed, config | {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.embed_tokens"]}})
+    write_config(
+        packed,
+        config
+        | {
+            "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.embed_tokens"]}
+        },
+    )
     expected = logits(load(plain) if backend == "reference" else load(packed, SixteenBits()), TOKENS)
     model = load(packed, CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend())
     found = logits(model, TOKENS)
@@ -128,7 +156,9 @@ def test_gpt_oss_in_half_precision(tmp_path: Path) -> None:
     from safetensors.torch import save_file as save_torch
 
     folder = write_checkpoint(BY_NAME["GPT-OSS"], tmp_path)
-    tensors = {name: values.to(torch.bfloat16) for name, values in load_torch(folder / "model.safetensors").items()}
+    tensors = {
+        name: values.to(torch.bfloat16) for name, values in load_torch(folder / "model.safetensors").items()
+    }
     save_torch(tensors, folder / "model.safetensors")
     half = logits(load(folder), TOKENS)
     save_torch({name: values.float() for name, values in tensors.items()}, folder / "model.safetensors")
@@ -146,7 +176,9 @@ def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
     for name, field in reader.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":
             kind = field.types[0]
-            writer.add_key_value(name, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+            writer.add_key_value(
+                name, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            )
     for tensor in reader.tensors:
         values = np.array(tensor.data).reshape([int(n) for n in reversed(tensor.shape)])
         if "_exps." in tensor.name:
@@ -159,7 +191,9 @@ def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     model, other = load(tmp_path / "old.gguf"), load(stacked)
-    np.testing.assert_allclose(logits(model, TOKENS), cached_logits("Mixtral"), atol=1e-4 * np.abs(cached_logits("Mixtral")).max())
+    np.testing.assert_allclose(
+        logits(model, TOKENS), cached_logits("Mixtral"), atol=1e-4 * np.abs(cached_logits("Mixtral")).max()
+    )
     assert model.weight_bytes_per_token == other.weight_bytes_per_token < model.resident_bytes
 
 
@@ -173,6 +207,8 @@ def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path) -> None:
     write_config(folder, config | {"architectures": ["MambaForCausalLM"]})
     with pytest.raises(UnsupportedModel, match=r"MambaForCausalLM.*GptOssForCausalLM.*"):
         load(folder)
-    write_config(folder, config | {"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True})
+    write_config(
+        folder, config | {"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True}
+    )
     with pytest.raises(UnsupportedModel, match="both ways"):
         load(folder)

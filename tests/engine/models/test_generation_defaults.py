@@ -32,24 +32,47 @@ def folder(**config: Any) -> dict[str, float]:
 
 
 def gguf(**values: Any) -> dict[str, float]:
-    return dict(sampler_defaults(Headers("gguf", {f"general.sampling.{name}": value for name, value in values.items()})))
+    return dict(
+        sampler_defaults(
+            Headers("gguf", {f"general.sampling.{name}": value for name, value in values.items()})
+        )
+    )
 
 
 def test_folder() -> None:
-    advised = folder(do_sample=True, temperature=0.6, top_k=20, top_p=0.95, min_p=0, repetition_penalty=1.05, eos_token_id=[1, 2])
-    assert advised == {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05}
+    advised = folder(
+        do_sample=True,
+        temperature=0.6,
+        top_k=20,
+        top_p=0.95,
+        min_p=0,
+        repetition_penalty=1.05,
+        eos_token_id=[1, 2],
+    )
+    assert advised == {
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "min_p": 0.0,
+        "repetition_penalty": 1.05,
+    }
     settings = SamplerSettings(**advised)  # type: ignore[arg-type]
     assert settings.top_k == 20
     assert folder() == {}
 
 
 def test_greedy() -> None:
-    assert folder(do_sample=False, temperature=0.9, top_p=0.8, repetition_penalty=1.1) == {"temperature": 0.0, "repetition_penalty": 1.1}
+    assert folder(do_sample=False, temperature=0.9, top_p=0.8, repetition_penalty=1.1) == {
+        "temperature": 0.0,
+        "repetition_penalty": 1.1,
+    }
     assert folder(do_sample=False) == {"temperature": 0.0}
 
 
 def test_gguf() -> None:
-    advised = gguf(temp=np.float32(0.95).item(), top_k=40, penalty_last_n=-1, penalty_repeat=1.0, sequence="k;p")
+    advised = gguf(
+        temp=np.float32(0.95).item(), top_k=40, penalty_last_n=-1, penalty_repeat=1.0, sequence="k;p"
+    )
     assert advised == {"temperature": 0.95, "top_k": 40, "repetition_range": -1, "repetition_penalty": 1.0}
 
 

@@ -24,25 +24,35 @@ from tests.engine.models.architectures import transformers_config, write_case_gg
 
 ARCHITECTURES = sorted({case.architecture: case.name for case in reversed(BY_NAME.values())}.values())
 HOSTILE = st.one_of(
-    st.none(), st.booleans(), st.integers(-(1 << 40), 1 << 40), st.sampled_from([0, 1, 2, 3, 7, 1 << 12, 1 << 20, 1 << 24]),
-    st.floats(allow_nan=True), st.text(max_size=5), st.lists(st.integers(-2, 9), max_size=4), st.lists(st.text(max_size=3), max_size=3),
-    st.dictionaries(st.sampled_from(["rope_type", "factor", "rope_theta", "x"]), st.text(max_size=3) | st.integers(), max_size=3),
+    st.none(), st.booleans(), st.integers(-(1 << 40), 1 << 40),
+    st.sampled_from([0, 1, 2, 3, 7, 1 << 12, 1 << 20, 1 << 24]),
+    st.floats(allow_nan=True), st.text(max_size=5), st.lists(st.integers(-2, 9), max_size=4),
+    st.lists(st.text(max_size=3), max_size=3),
+    st.dictionaries(st.sampled_from(["rope_type", "factor", "rope_theta", "x"]),
+    st.text(max_size=3) | st.integers(), max_size=3),
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder of each architecture."""
-    return {name: write_checkpoint(BY_NAME[name], tmp_path_factory.mktemp("hostile") / "m") for name in ARCHITECTURES}
+    return {
+        name: write_checkpoint(BY_NAME[name], tmp_path_factory.mktemp("hostile") / "m")
+        for name in ARCHITECTURES
+    }
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
-    """Any keys of config.json with wrong types, absurd numbers, NaN: an `EngineError` or a model of these very tensors, soon."""
+    """Any keys of config.json with wrong types, absurd numbers, NaN: an `EngineError` or a model of these
+    very tensors, soon.
+    """
     config = json.loads((folders[name] / "config.json").read_text())
     usual = type(transformers_config(BY_NAME[name]))().to_dict()
     (tmp_path / "model.safetensors").symlink_to(folders[name] / "model.safetensors")
-    keys = st.sampled_from(sorted({*config, *usual, "rope_scaling", "rope_theta", "head_dim", "text_config", "layer_types"}))
+    keys = st.sampled_from(
+        sorted({*config, *usual, "rope_scaling", "rope_theta", "head_dim", "text_config", "layer_types"})
+    )
 
     @settings(max_examples=60, deadline=2000, database=None, suppress_health_check=list(HealthCheck))
     @given(st.dictionaries(keys, HOSTILE, min_size=1, max_size=3))
@@ -73,11 +83,13 @@ class Altered:
 
 
 GGUF_KEYS = (
-    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv",
-    "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon",
-    "attention.sliding_window", "attention.sliding_window_pattern", "attention.scale", "attn_logit_softcapping", "final_logit_softcapping",
-    "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor",
-    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "expert_count", "expert_used_count", "expert_feed_forward_length",
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
+    "attention.head_count_kv", "attention.key_length", "attention.value_length",
+    "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attention.sliding_window",
+    "attention.sliding_window_pattern", "attention.scale", "attn_logit_softcapping",
+    "final_logit_softcapping", "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa",
+    "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length",
+    "rope.scaling.attn_factor", "expert_count", "expert_used_count", "expert_feed_forward_length",
     "logit_scale", "embedding_scale", "residual_scale",
 )  # fmt: skip
 
@@ -111,7 +123,9 @@ def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path,
     (tmp_path / "config.json").write_text((folders[name] / "config.json").read_text())
     rng = np.random.default_rng(1)
     for gone in rng.permutation(sorted(tensors))[:6]:
-        save_file({key: values for key, values in tensors.items() if key != gone}, tmp_path / "model.safetensors")
+        save_file(
+            {key: values for key, values in tensors.items() if key != gone}, tmp_path / "model.safetensors"
+        )
         if not gone.endswith(".bias"):
             with pytest.raises(BadCheckpoint):
                 survey(open_checkpoint(tmp_path), ReferenceBackend())

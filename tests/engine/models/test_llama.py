@@ -15,7 +15,17 @@ from engine.backends.reference import ReferenceBackend
 from engine.models import describe, read_model
 from engine.weights import FORMATS, open_checkpoint
 from tests.engine.models.oracle import finish, load, logits, transformers_logits
-from tests.tiny import LLAMA3_SCALING, TINY, WIDE, Tiny, read_gguf_weights, tiny_config, tiny_weights, write_folder, write_gguf
+from tests.tiny import (
+    LLAMA3_SCALING,
+    TINY,
+    WIDE,
+    Tiny,
+    read_gguf_weights,
+    tiny_config,
+    tiny_weights,
+    write_folder,
+    write_gguf,
+)
 
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, TINY.vocab_size, 300)]
 LINEAR_SCALING = {"rope_type": "linear", "factor": 2.5}
@@ -34,7 +44,10 @@ VARIANTS = {
 
 
 def assert_agree(found: np.ndarray, expected: np.ndarray) -> None:
-    """To 1e-4 up to position 100. Further on transformers' float32 angles are off themselves, in proportion to the position."""
+    """To 1e-4 up to position 100.
+
+    Further on transformers' float32 angles are off themselves, in proportion to the position.
+    """
     assert expected.std() > 0.5  # lively logits, or agreement would say little
     np.testing.assert_allclose(found[:100], expected[:100], atol=1e-4)
     np.testing.assert_allclose(found, expected, atol=4e-4)
@@ -49,9 +62,26 @@ def test_folder_and_f32_gguf_agree_with_transformers(tmp_path: Path, tiny: Tiny)
     np.testing.assert_allclose(file, folder, atol=1e-4)
 
 
-RARE = ("Q5_1", "Q3_K", "IQ4_NL", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "NVFP4")
-"""Types whose whole models are slow tests; their decoders and kernels are tested by themselves in every run."""
-TYPES = [pytest.param(entry.name, marks=[pytest.mark.slow] if entry.name in RARE else []) for entry in FORMATS]
+RARE = (
+    "Q5_1",
+    "Q3_K",
+    "IQ4_NL",
+    "IQ3_XXS",
+    "IQ2_S",
+    "IQ2_XS",
+    "IQ2_XXS",
+    "IQ1_M",
+    "IQ1_S",
+    "TQ1_0",
+    "TQ2_0",
+    "NVFP4",
+)
+"""Types whose whole models are slow tests; their decoders and kernels are tested by themselves in every
+run.
+"""
+TYPES = [
+    pytest.param(entry.name, marks=[pytest.mark.slow] if entry.name in RARE else []) for entry in FORMATS
+]
 
 
 @pytest.mark.parametrize("type_name", TYPES)
@@ -59,20 +89,30 @@ def test_quantised_gguf_agrees_with_its_own_numbers(tmp_path: Path, type_name: s
     """transformers runs on what the `gguf` package reads from the same file."""
     path = write_gguf(tmp_path / "m.gguf", WIDE, type_name)
     found = logits(load(path), IDS[:40])
-    np.testing.assert_allclose(found, transformers_logits(tiny_config(WIDE), read_gguf_weights(path, WIDE), IDS[:40]), atol=1e-4)
+    np.testing.assert_allclose(
+        found, transformers_logits(tiny_config(WIDE), read_gguf_weights(path, WIDE), IDS[:40]), atol=1e-4
+    )
 
 
 def test_mixed_types_as_in_real_files(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", WIDE, "Q4_1", {"token_embd": "Q8_0", "ffn_down": "Q6_K", "attn_v": "BF16"})
+    path = write_gguf(
+        tmp_path / "m.gguf", WIDE, "Q4_1", {"token_embd": "Q8_0", "ffn_down": "Q6_K", "attn_v": "BF16"}
+    )
     found = logits(load(path), IDS[:40])
-    np.testing.assert_allclose(found, transformers_logits(tiny_config(WIDE), read_gguf_weights(path, WIDE), IDS[:40]), atol=1e-4)
+    np.testing.assert_allclose(
+        found, transformers_logits(tiny_config(WIDE), read_gguf_weights(path, WIDE), IDS[:40]), atol=1e-4
+    )
 
 
-@pytest.mark.parametrize(("dtype", "shards", "tied"), [("F32", 3, False), ("F16", 1, True), ("BF16", 2, False), ("BF16", 1, True)])
+@pytest.mark.parametrize(
+    ("dtype", "shards", "tied"), [("F32", 3, False), ("F16", 1, True), ("BF16", 2, False), ("BF16", 1, True)]
+)
 def test_folder_types_and_shards(tmp_path: Path, dtype: str, shards: int, tied: bool) -> None:
     tiny = TINY.but(tied=tied)
     kind = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[dtype]
-    rounded = {name: torch.from_numpy(values).to(kind).float().numpy() for name, values in tiny_weights(tiny).items()}
+    rounded = {
+        name: torch.from_numpy(values).to(kind).float().numpy() for name, values in tiny_weights(tiny).items()
+    }
     found = logits(load(write_folder(tmp_path / "m", tiny, dtype, shards)), IDS[:50])
     np.testing.assert_allclose(found, transformers_logits(tiny_config(tiny), rounded, IDS[:50]), atol=1e-4)
 
@@ -113,7 +153,9 @@ def test_mistral_honours_its_window(tmp_path: Path) -> None:
     assert model.config.windows == (7, 7)
     config.pop("attention_bias")
     config.pop("mlp_bias")
-    np.testing.assert_allclose(logits(model, IDS[:48]), transformers_logits(config, tiny_weights(tiny), IDS[:48]), atol=1e-4)
+    np.testing.assert_allclose(
+        logits(model, IDS[:48]), transformers_logits(config, tiny_weights(tiny), IDS[:48]), atol=1e-4
+    )
     _write_config(folder, config | {"sliding_window": None})
     assert load(folder).config.windows == ()
     del config["sliding_window"]  # then Mistral's default of 4096 holds
@@ -128,7 +170,9 @@ def test_transformers_5_writes_rope_parameters(tmp_path: Path) -> None:
     tiny = VARIANTS["llama3 scaling"]
     folder = write_folder(tmp_path / "m", tiny)
     expected = logits(load(folder), IDS[:60])
-    config = {k: v for k, v in tiny_config(tiny).items() if k not in ("architectures", "model_type", "torch_dtype")}
+    config = {
+        k: v for k, v in tiny_config(tiny).items() if k not in ("architectures", "model_type", "torch_dtype")
+    }
     LlamaConfig(**config, architectures=["LlamaForCausalLM"]).save_pretrained(folder)
     assert "rope_parameters" in (folder / "config.json").read_text()
     np.testing.assert_allclose(logits(load(folder), IDS[:60]), expected, atol=1e-6)
@@ -156,7 +200,12 @@ def test_describe_gguf_and_folder_of_the_same_model(tmp_path: Path) -> None:
     for info in (folder, file):
         assert info.parameters == sum(values.size for values in tiny_weights(TINY).values())
         assert info.bits_per_weight == 32
-        assert (info.layers, info.context_length, info.vocab_size, info.kv_bytes_per_token) == (2, 1024, 307, 2 * 2 * 2 * 2 * 32)
+        assert (info.layers, info.context_length, info.vocab_size, info.kv_bytes_per_token) == (
+            2,
+            1024,
+            307,
+            2 * 2 * 2 * 2 * 32,
+        )
         assert info.has_chat_template
         assert info.fallback_template == ""
     bare = describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=None))
@@ -170,7 +219,10 @@ def test_describe_gguf_and_folder_of_the_same_model(tmp_path: Path) -> None:
 
 def test_llama3_factors_and_config_give_the_same_table(tmp_path: Path) -> None:
     tiny = VARIANTS["llama3 scaling"]
-    folder, file = load(write_folder(tmp_path / "m", tiny)), load(write_gguf(tmp_path / "m.gguf", tiny, "F32"))
+    folder, file = (
+        load(write_folder(tmp_path / "m", tiny)),
+        load(write_gguf(tmp_path / "m.gguf", tiny, "F32")),
+    )
     np.testing.assert_allclose(folder.config.rope.divisors, file.config.rope.divisors, rtol=1e-6)
     assert len({round(d, 3) for d in folder.config.rope.divisors}) > 2  # all three cases occur
     assert (folder.config.rope.interleaved, file.config.rope.interleaved) == (False, True)
@@ -198,7 +250,12 @@ def test_starter_knows_the_capital_of_france(starter_path: Path) -> None:
     ids.append(int(logits(model, ids)[-1].argmax()))
     assert tokenizer.decode(ids) == "The capital of France is Paris"
     info = describe(starter_path)
-    assert (info.layers, info.context_length, info.vocab_size, info.kv_bytes_per_token) == (30, 8192, 49152, 23040)
+    assert (info.layers, info.context_length, info.vocab_size, info.kv_bytes_per_token) == (
+        30,
+        8192,
+        49152,
+        23040,
+    )
     assert info.parameters == model.parameters == 134515008
 
 

@@ -1,4 +1,6 @@
-"""Loading holds little beside the weights, gives all of it back, and costs a running chat nothing before the headers are found good."""
+"""Loading holds little beside the weights, gives all of it back, and costs a running chat nothing before
+the headers are found good.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,16 @@ from engine.backends.memory_plan import Buffer
 from engine.backends.trim import give_memory_back
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, ModelInfo
-from engine.errors import BadCheckpoint, BadSetting, BadTemplate, Cancelled, EngineError, ModelNotFound, NotEnoughMemory, UnsupportedModel
+from engine.errors import (
+    BadCheckpoint,
+    BadSetting,
+    BadTemplate,
+    Cancelled,
+    EngineError,
+    ModelNotFound,
+    NotEnoughMemory,
+    UnsupportedModel,
+)
 from engine.models.describe import describe
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import TOKEN_BYTES, work_space
@@ -51,7 +62,9 @@ def dry(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernels are compiled, and passes are recorded, never run."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
     pool = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(tape, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, pool={}))
+    monkeypatch.setattr(
+        tape, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, pool={})
+    )
 
     def assemble(_functions: object, _threads: int, scratch: int) -> SimpleNamespace:
         pool.scratch = scratch
@@ -66,7 +79,17 @@ def resident() -> int:
     return int(psutil.Process(os.getpid()).memory_info().rss)
 
 
-CASES = ["Llama", "Mixtral", "GPT-OSS", "Gemma 3", "Phi-3, Phi-4", "GPT-2", "OLMo 2", "Cohere, Command-R", "StarCoder2"]
+CASES = [
+    "Llama",
+    "Mixtral",
+    "GPT-OSS",
+    "Gemma 3",
+    "Phi-3, Phi-4",
+    "GPT-2",
+    "OLMo 2",
+    "Cohere, Command-R",
+    "StarCoder2",
+]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,13 +103,23 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
     program: Any = cache.program
     assert program.max_rows == min(said.rows, cache.context_length)
     everywhere = {
-        thing.place for each in program._operations for thing in each.writes if isinstance(thing, Buffer) and not thing.on_logit_rows
+        thing.place
+        for each in program._operations
+        for thing in each.writes
+        if isinstance(thing, Buffer) and not thing.on_logit_rows
     }
     assert program.max_rows * said.row == sum(program._arena[place].nbytes for place in everywhere)
     constants = {id(each): each.nbytes for each in program._constants if isinstance(each, np.ndarray)}
-    kept = sum(constants.values()) + CpuBackend().threads * program._pool.scratch + program._recording.arrays[0].nbytes
+    kept = (
+        sum(constants.values())
+        + CpuBackend().threads * program._pool.scratch
+        + program._recording.arrays[0].nbytes
+    )
     vocabulary = TOKEN_BYTES * model.config.vocab_size
-    logits = sum(array.nbytes for place, array in enumerate(program._arena) if place not in everywhere) // program.max_rows
+    logits = (
+        sum(array.nbytes for place, array in enumerate(program._arena) if place not in everywhere)
+        // program.max_rows
+    )
     assert said.fixed == pytest.approx(kept + logits + vocabulary, rel=0.02)
     tables = [table.cos for table in (model._rotary[2].main, model._rotary[2].local) if table is not None]
     assert all(len(table) <= max(cache.context_length, PAGE_TOKENS) for table in tables)
@@ -104,7 +137,11 @@ def test_what_a_token_reads(tmp_path: Path, experts: int) -> None:
     info, packed = describe(path), {}
     for name, tensor in open_checkpoint(path).tensors.items():
         rows = [tensor.part(i) for i in range(tensor.shape[0])] if len(tensor.shape) == 3 else [tensor]
-        packed[name] = sum(CpuBackend().outline(each).nbytes for each in rows) if len(tensor.shape) > 1 else tensor.nbytes
+        packed[name] = (
+            sum(CpuBackend().outline(each).nbytes for each in rows)
+            if len(tensor.shape) > 1
+            else tensor.nbytes
+        )
     assert info.resident_bytes == sum(packed.values())
     unused = sum(size for name, size in packed.items() if "_exps" in name) * 6 // 8
     table = packed["token_embd.weight"]
@@ -127,12 +164,19 @@ def hollow(path: Path, kind: str, rows: int, columns: int = 2048) -> FileTensor:
 def scaled(path: Path, rows: int, columns: int = 2048) -> Any:
     """The same of fp8 with scales of blocks."""
     weight = hollow(path, "F8_E4M3", rows, columns)
-    scale = FileTensor("w.weight_scale_inv", "F32", (rows // 128, columns // 128), np.zeros(rows * columns // 4096, np.uint8))
-    return wrap_fp8({"w.weight": weight, "w.weight_scale_inv": scale}, {"weight_block_size": [128, 128]})["w.weight"]
+    scale = FileTensor(
+        "w.weight_scale_inv", "F32", (rows // 128, columns // 128), np.zeros(rows * columns // 4096, np.uint8)
+    )
+    return wrap_fp8({"w.weight": weight, "w.weight_scale_inv": scale}, {"weight_block_size": [128, 128]})[
+        "w.weight"
+    ]
 
 
 MATRICES: dict[str, Any] = {
-    **{kind: lambda path, rows, kind=kind: hollow(path, kind, rows) for kind in ("F32", "BF16", "Q8_0", "Q4_K", "IQ2_XXS", "F64")},
+    **{
+        kind: lambda path, rows, kind=kind: hollow(path, kind, rows)
+        for kind in ("F32", "BF16", "Q8_0", "Q4_K", "IQ2_XXS", "F64")
+    },
     "transposed": lambda path, rows: Transposed(hollow(path, "F32", 2048, rows)),
     "ordered": lambda path, rows: hollow(path, "F16", rows).take(np.arange(rows)[::-1]),
     "fp8": scaled,
@@ -157,7 +201,8 @@ def test_what_packing_holds_does_not_grow_with_the_matrix(tmp_path: Path, kind: 
 @pytest.mark.usefixtures("dry")
 def test_memory_goes_back_when_loading_is_stopped_and_when_the_chat_closes(tmp_path: Path) -> None:
     path = write_large_gguf(tmp_path / "large.gguf", LARGE, "q8_0")
-    finished(open_chat(write_gguf(tmp_path / "tiny.gguf"), cache=CacheSettings(memory=1))).close()  # all imports
+    # all imports
+    finished(open_chat(write_gguf(tmp_path / "tiny.gguf"), cache=CacheSettings(memory=1))).close()
     before, threads = resident(), threading.active_count()
     stop = threading.Event()
     loading = open_chat(path, cache=CacheSettings(memory=1), stop=stop)
@@ -210,7 +255,9 @@ class Present:
 
     def reply(self) -> str:
         """It still answers."""
-        request = ChatRequest((Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3))
+        request = ChatRequest(
+            (Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3)
+        )
         *_, done = self.chat.stream(request, threading.Event())
         assert isinstance(done, Done)
         return done.reason
@@ -218,7 +265,9 @@ class Present:
 
 @pytest.fixture
 def present(tmp_path: Path) -> Iterator[Present]:
-    chat = finished(open_chat(write_gguf(tmp_path / "present.gguf"), REFERENCE, CacheSettings(context_length=512)))
+    chat = finished(
+        open_chat(write_gguf(tmp_path / "present.gguf"), REFERENCE, CacheSettings(context_length=512))
+    )
     yield Present(chat)
     chat.close()
 
@@ -244,16 +293,24 @@ def _broken_tokenizer(folder: Path) -> Path:
 BAD: dict[str, tuple[Any, type[EngineError]]] = {
     "nothing there": (lambda folder: folder / "m.gguf", ModelNotFound),
     "cut short": (_truncated, BadCheckpoint),
-    "another architecture": (lambda folder: write_folder(folder / "m", architecture="MambaForCausalLM"), UnsupportedModel),
+    "another architecture": (
+        lambda folder: write_folder(folder / "m", architecture="MambaForCausalLM"),
+        UnsupportedModel,
+    ),
     "a layer too many": (lambda folder: write_gguf(folder / "m.gguf", llama__block_count=3), BadCheckpoint),
     "no tokenizer": (_no_tokenizer, EngineError),
     "a broken tokenizer": (_broken_tokenizer, EngineError),
-    "a template that is none": (lambda folder: write_gguf(folder / "m.gguf", tokenizer__chat_template="{% for %}"), BadTemplate),
+    "a template that is none": (
+        lambda folder: write_gguf(folder / "m.gguf", tokenizer__chat_template="{% for %}"),
+        BadTemplate,
+    ),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_model_that_headers_refuse_leaves_the_running_chat(tmp_path: Path, present: Present, what: str) -> None:
+def test_a_model_that_headers_refuse_leaves_the_running_chat(
+    tmp_path: Path, present: Present, what: str
+) -> None:
     make, error = BAD[what]
     with pytest.raises(error):
         finished(open_chat(make(tmp_path), REFERENCE, CacheSettings(), replaces=present))
@@ -261,11 +318,16 @@ def test_a_model_that_headers_refuse_leaves_the_running_chat(tmp_path: Path, pre
     assert present.reply()
 
 
-def test_too_little_memory_leaves_the_running_chat(tmp_path: Path, present: Present, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_leaves_the_running_chat(
+    tmp_path: Path, present: Present, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_gguf(tmp_path / "m.gguf", TINY.but(context_length=1 << 20))
     info, free = describe(path), 10 * MIB
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
-    with pytest.raises(NotEnoughMemory, match=r"m\.gguf leaves too little memory beside its weights\. A context of 1048576 tokens takes"):
+    with pytest.raises(
+        NotEnoughMemory,
+        match=r"m\.gguf leaves too little memory beside its weights\. A context of 1048576 tokens takes",
+    ):
         finished(open_chat(path, REFERENCE, CacheSettings(context_length=1 << 20), replaces=present))
     free = 1000
     with pytest.raises(NotEnoughMemory, match=r"m\.gguf needs [\d.]+ [kM]B of memory for its weights"):
@@ -277,7 +339,9 @@ def test_too_little_memory_leaves_the_running_chat(tmp_path: Path, present: Pres
     assert info.resident_bytes > 1000
 
 
-def test_the_present_models_memory_counts_as_free(tmp_path: Path, present: Present, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_present_models_memory_counts_as_free(
+    tmp_path: Path, present: Present, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It goes right before the first weight is read, not sooner."""
     path = write_gguf(tmp_path / "m.gguf")
     leaving = Present(present.chat, 64 * MIB)
@@ -321,25 +385,51 @@ def test_eighteen_thousand_tensors() -> None:
     """A mixture of 128 experts in 47 layers, each expert's matrices tensors of their own."""
     width, inner, layers, count, used = 64, 32, 47, 128, 8
     config = {
-        "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": width, "intermediate_size": 96, "moe_intermediate_size": inner,
-        "num_hidden_layers": layers, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "num_experts": count,
-        "num_experts_per_tok": used, "norm_topk_prob": True, "vocab_size": 100, "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
+        "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": width, "intermediate_size": 96,
+        "moe_intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 32, "num_experts": count, "num_experts_per_tok": used,
+        "norm_topk_prob": True, "vocab_size": 100, "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
         "rope_theta": 1e6, "tie_word_embeddings": False, "hidden_act": "silu",
     }  # fmt: skip
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (100, width), "lm_head": (100, width), "model.norm": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens": (100, width),
+        "lm_head": (100, width),
+        "model.norm": (width,),
+    }
     for layer in range(layers):
         at = f"model.layers.{layer}."
-        shapes |= {at + "self_attn.q_proj": (64, width), at + "self_attn.k_proj": (32, width), at + "self_attn.v_proj": (32, width)}
-        shapes |= {at + "self_attn.o_proj": (width, 64), at + "self_attn.q_norm": (32,), at + "self_attn.k_norm": (32,)}
-        shapes |= {at + "input_layernorm": (width,), at + "post_attention_layernorm": (width,), at + "mlp.gate": (count, width)}
+        shapes |= {
+            at + "self_attn.q_proj": (64, width),
+            at + "self_attn.k_proj": (32, width),
+            at + "self_attn.v_proj": (32, width),
+        }
+        shapes |= {
+            at + "self_attn.o_proj": (width, 64),
+            at + "self_attn.q_norm": (32,),
+            at + "self_attn.k_norm": (32,),
+        }
+        shapes |= {
+            at + "input_layernorm": (width,),
+            at + "post_attention_layernorm": (width,),
+            at + "mlp.gate": (count, width),
+        }
         for expert in range(count):
             of = f"{at}mlp.experts.{expert}."
-            shapes |= {of + "gate_proj": (inner, width), of + "up_proj": (inner, width), of + "down_proj": (width, inner)}
+            shapes |= {
+                of + "gate_proj": (inner, width),
+                of + "up_proj": (inner, width),
+                of + "down_proj": (width, inner),
+            }
     nothing = np.zeros(0, np.uint8)
-    tensors = {name + ".weight": FileTensor(name + ".weight", "F16", shape, nothing) for name, shape in shapes.items()}
+    tensors = {
+        name + ".weight": FileTensor(name + ".weight", "F16", shape, nothing)
+        for name, shape in shapes.items()
+    }
     assert len(tensors) > 18_000
     metadata = {"config": config, "generation_config": {}}
-    checkpoint: Any = SimpleNamespace(path=Path("m"), format="safetensors", metadata=metadata, tensors=tensors)
+    checkpoint: Any = SimpleNamespace(
+        path=Path("m"), format="safetensors", metadata=metadata, tensors=tensors
+    )
     started = time.process_time()
     seen = survey(checkpoint, CpuBackend())
     assert time.process_time() - started < 3

@@ -1,4 +1,6 @@
-"""LoRA adapters: as if their products had been added to the matrices, on folders and GGUF files, without loading the model again."""
+"""LoRA adapters: as if their products had been added to the matrices, on folders and GGUF files, without
+loading the model again.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from tests.tiny import TINY, tiny_weights, write_folder, write_gguf
 
 Floats = npt.NDArray[np.float32]
 IDS = list(np.random.default_rng(9).integers(0, 307, 40))
-MODULES = {"self_attn.q_proj": (192, 96), "self_attn.k_proj": (64, 96), "self_attn.o_proj": (96, 192), "mlp.down_proj": (96, 160)}
+MODULES = {
+    "self_attn.q_proj": (192, 96),
+    "self_attn.k_proj": (64, 96),
+    "self_attn.o_proj": (96, 192),
+    "mlp.down_proj": (96, 160),
+}
 
 
 def matrices(seed: int, rank: int = 4) -> dict[str, tuple[Floats, Floats]]:
@@ -45,7 +52,9 @@ def write_adapter(folder: Path, seed: int = 5, *, prefix: str = "base_model.mode
     for name, (down, up) in matrices(seed).items():
         tensors[f"{prefix}{name}.lora_A.weight"], tensors[f"{prefix}{name}.lora_B.weight"] = down, up
     save_file(tensors, folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8} | config))
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8} | config)
+    )
     return folder
 
 
@@ -67,11 +76,20 @@ def expected(tmp_path: Path, *changes: tuple[int, float]) -> Floats:
 
 @pytest.mark.parametrize("form", ["folder", "gguf"])
 def test_as_if_merged(tmp_path: Path, form: str) -> None:
-    """Two at once with strengths of their own; in a GGUF file queries and keys have their rows in another order."""
-    path = write_folder(tmp_path / "m", TINY) if form == "folder" else write_gguf(tmp_path / "m.gguf", TINY, "F32")
+    """Two at once with strengths of their own; in a GGUF file queries and keys have their rows in another
+    order.
+    """
+    path = (
+        write_folder(tmp_path / "m", TINY)
+        if form == "folder"
+        else write_gguf(tmp_path / "m.gguf", TINY, "F32")
+    )
     model = load(path)
     plain = logits(model, IDS[:20])
-    first, second = open_adapter(write_adapter(tmp_path / "a")), open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True))
+    first, second = (
+        open_adapter(write_adapter(tmp_path / "a")),
+        open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True)),
+    )
     put_on(model, [(first, 1.0), (second, -0.5)])
     found = logits(model, IDS[:20])
     np.testing.assert_allclose(found, expected(tmp_path, (5, 2.0), (6, -2.0)), atol=2e-4)
@@ -81,11 +99,17 @@ def test_as_if_merged(tmp_path: Path, form: str) -> None:
 
 
 def test_patterns_and_names(tmp_path: Path) -> None:
-    """alpha_pattern has the last word; names with an adapter's own name inside, and without PEFT's prefix, are understood."""
+    """alpha_pattern has the last word; names with an adapter's own name inside, and without PEFT's prefix,
+    are understood.
+    """
     folder = write_adapter(tmp_path / "a", alpha_pattern={"self_attn.q_proj": 4, "lm_head": 0})
     modules = open_adapter(folder).modules
     scales = {name: change.scale for name, change in modules.items()}
-    assert (scales["model.layers.0.self_attn.q_proj"], scales["model.layers.1.mlp.down_proj"], scales["lm_head"]) == (1.0, 2.0, 0.0)
+    assert (
+        scales["model.layers.0.self_attn.q_proj"],
+        scales["model.layers.1.mlp.down_proj"],
+        scales["lm_head"],
+    ) == (1.0, 2.0, 0.0)
     assert set(open_adapter(write_adapter(tmp_path / "b", prefix="")).modules) == set(modules)
 
 
@@ -115,7 +139,10 @@ def test_missing_files_and_tensors(tmp_path: Path) -> None:
     file = folder / "adapter_model.safetensors"
     for tensors, words in (
         ({"x.lora_A.weight": np.ones((2, 3), np.float32)}, "only one of its two"),
-        ({"x.lora_A.weight": np.ones((2, 3), np.float32), "x.lora_B.weight": np.ones((5, 3), np.float32)}, "have the shapes"),
+        (
+            {"x.lora_A.weight": np.ones((2, 3), np.float32), "x.lora_B.weight": np.ones((5, 3), np.float32)},
+            "have the shapes",
+        ),
         ({"x.lora_embedding_A": np.ones((2, 3), np.float32)}, "no LoRA matrix"),
         ({}, "no LoRA matrices"),
     ):
@@ -140,7 +167,7 @@ def test_an_adapter_of_another_model(tmp_path: Path) -> None:
 
 
 def test_lines(tmp_path: Path) -> None:
-    """"folder = strength"; 0 is none; a folder whose name has an equals sign is found."""
+    """ "folder = strength"; 0 is none; a folder whose name has an equals sign is found."""
     odd = tmp_path / "a=b"
     odd.mkdir()
     assert parse_adapters([" /x ", "", "/y = 0.5", "/z=0", str(odd), f"{odd} = 2"]) == (
@@ -160,8 +187,8 @@ def test_in_a_chat(tmp_path: Path) -> None:
 
     def reply(*lines: str) -> tuple[list[int], int]:
         request = ChatRequest(
-            (Message("user", "tell me a story"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=12),
-            adapters=AdapterSettings(lines),
+            (Message("user", "tell me a story"),), SamplerSettings(temperature=0.0),
+            StopSettings(max_tokens=12), adapters=AdapterSettings(lines),
         )  # fmt: skip
         events = list(chat.stream(request, threading.Event()))
         assert isinstance(events[-1], Done)
@@ -181,5 +208,3 @@ def test_in_a_chat(tmp_path: Path) -> None:
     assert (cached, changed_cached) == (0, 0)
     assert again_cached > 0
     assert back_cached > 0
-
-

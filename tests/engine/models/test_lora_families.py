@@ -1,4 +1,6 @@
-"""LoRA on every architecture: an adapter for each of its linear modules gives what the merged matrices give, folder and GGUF file."""
+"""LoRA on every architecture: an adapter for each of its linear modules gives what the merged matrices
+give, folder and GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +36,31 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
             continue
         values = tensors[name + ".weight"]
         (n, k) = values.shape[::-1] if case.model_type == "gpt2" and name != "lm_head" else values.shape
-        down, up = rng.standard_normal((RANK, k), np.float32), 0.03 * rng.standard_normal((n, RANK), np.float32)
-        changes[f"base_model.model.{name}.lora_A.weight"], changes[f"base_model.model.{name}.lora_B.weight"] = down, up
+        down, up = (
+            rng.standard_normal((RANK, k), np.float32),
+            0.03 * rng.standard_normal((n, RANK), np.float32),
+        )
+        (
+            changes[f"base_model.model.{name}.lora_A.weight"],
+            changes[f"base_model.model.{name}.lora_B.weight"],
+        ) = down, up
         product = up @ down
-        tensors[name + ".weight"] = values + (product.T if product.shape != values.shape or case.model_type == "gpt2" else product)
+        tensors[name + ".weight"] = values + (
+            product.T if product.shape != values.shape or case.model_type == "gpt2" else product
+        )
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
     for made in (adapter, merged):
         made.mkdir()
     save_file(changes, adapter / "adapter_model.safetensors")
-    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": RANK, "lora_alpha": RANK}))
+    (adapter / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "r": RANK, "lora_alpha": RANK})
+    )
     for file in folder.iterdir():
         if file.suffix != ".safetensors":
             (merged / file.name).write_bytes(file.read_bytes())
-    save_file({name: np.ascontiguousarray(values) for name, values in tensors.items()}, merged / "model.safetensors")
+    save_file(
+        {name: np.ascontiguousarray(values) for name, values in tensors.items()}, merged / "model.safetensors"
+    )
     return adapter, merged
 
 
@@ -64,4 +78,6 @@ def test_as_if_merged(name: str, tmp_path: Path) -> None:
     for path in paths:
         model = load(path)
         put_on(model, [(open_adapter(adapter), 1.0)])
-        np.testing.assert_allclose(logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max())
+        np.testing.assert_allclose(
+            logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max()
+        )

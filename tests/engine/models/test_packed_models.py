@@ -1,4 +1,6 @@
-"""Whole tiny models with packed weights, and plain ones quantised while they load: the logits of the numbers they stand for."""
+"""Whole tiny models with packed weights, and plain ones quantised while they load: the logits of the
+numbers they stand for.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ def plain_folder(folder: Path, weights: dict[str, Floats], tiny: Tiny) -> Path:
         pytest.param(gptq(4, 32, by_activation=True), SIZES, id="gptq by activation", marks=pytest.mark.slow),
         pytest.param(exl2(((6, 1), (4, 0))), SIZES.but(vocab_size=307), id="exl2"),
         pytest.param(awq(), SIZES, id="awq", marks=pytest.mark.slow),
-        pytest.param(gptq(3, 128, kind=np.float32), SIZES.but(attention_bias=True), id="gptq 3 bits, biases", marks=pytest.mark.slow),
+        pytest.param(
+            gptq(3, 128, kind=np.float32),
+            SIZES.but(attention_bias=True),
+            id="gptq 3 bits, biases",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(compressed(8, -1, symmetric=False), SIZES, id="compressed", marks=pytest.mark.slow),
     ],
 )
@@ -108,7 +115,9 @@ def test_the_head_alone_of_a_packed_model(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(tmp_path)
     prepare = preparation(checkpoint, LoadSettings(quantise_head="q6"))
     assert prepare is not None
-    types = {name: prepare(tensor).type for name, tensor in checkpoint.tensors.items() if len(tensor.shape) == 2}
+    types = {
+        name: prepare(tensor).type for name, tensor in checkpoint.tensors.items() if len(tensor.shape) == 2
+    }
     assert types.pop("lm_head.weight") == "GROUPED6_32"
     assert types.pop("model.embed_tokens.weight") == "F16"
     assert set(types.values()) == {"GROUPED4_32"}

@@ -1,4 +1,6 @@
-"""The cache as the generator uses it: its size, its limits, rewinds, several sequences; always as if each had run alone."""
+"""The cache as the generator uses it: its size, its limits, rewinds, several sequences; always as if each
+had run alone.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Sized(FakeModel):
         return self.page
 
 
-def new_cache(context: int = 1024, memory: int = 0, page: int = 1 << 62, rows: int | None = None) -> PagedCache:
+def new_cache(
+    context: int = 1024, memory: int = 0, page: int = 1 << 62, rows: int | None = None
+) -> PagedCache:
     model: Any = Sized(page)
     cache = PagedCache(model, CacheSettings(context_length=context, memory=memory))
     cache.rows = rows or cache.rows
@@ -59,7 +63,9 @@ def turn(cache: PagedCache, ids: Sequence[int]) -> int:
 
 
 def shape(layers: int, width: int, heads: int, kv_heads: int, head_dim: int, ffn_width: int) -> Any:
-    return SimpleNamespace(layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn_width=ffn_width)
+    return SimpleNamespace(
+        layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn_width=ffn_width
+    )
 
 
 def test_larger_models_read_in_smaller_steps():
@@ -106,7 +112,9 @@ def test_one_sequence_ends_at_the_context_however_many_pages_there_are():
     assert cache.store.page_count == 20
     with cache.open([1]) as lease:
         read(cache, lease, list(range(1, 300)))
-        with pytest.raises(ContextTooLong, match=r"would have 301 tokens, but the context holds 300; shorten it"):
+        with pytest.raises(
+            ContextTooLong, match=r"would have 301 tokens, but the context holds 300; shorten it"
+        ):
             cache.run(lease, [7, 8])
         assert (lease.length, len(lease.pages)) == (299, 2)
         read(cache, lease, list(range(1, 301)))
@@ -180,7 +188,8 @@ def test_both_rows_of_guidance_stay_cached_over_turns():
         with cache.open(rows[0]) as positive, cache.open(rows[1]) as negative:
             both = ((positive, rows[0]), (negative, rows[1]))
             ran = [read(cache, lease, ids) for lease, ids in both]
-            assert ran == ([21, 21] if round_ else [32, 92])  # the last token of the reply, then the new message
+            # the last token of the reply, then the new message
+            assert ran == ([21, 21] if round_ else [32, 92])
             for step in range(40):
                 token += 1
                 for lease, ids in both:
@@ -199,9 +208,9 @@ def test_another_adapter_finds_nothing():
         assert lease.length == 0
 
 
-conversation = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 5, 100, 250, 256, 257, 300])), min_size=1, max_size=3).map(
-    lambda runs: [seed * 50 + i % 7 for seed, count in runs for i in range(count)]
-)
+conversation = st.lists(
+    st.tuples(st.integers(1, 3), st.sampled_from([1, 5, 100, 250, 256, 257, 300])), min_size=1, max_size=3
+).map(lambda runs: [seed * 50 + i % 7 for seed, count in runs for i in range(count)])
 visit = st.tuples(
     st.integers(0, 3),  # which conversation
     st.sampled_from(["go on", "go on", "again", "edit", "draft", "stop reading"]),
@@ -211,9 +220,15 @@ visit = st.tuples(
 
 
 @settings(max_examples=60, deadline=None)
-@given(visits=st.lists(visit, min_size=1, max_size=12), memory=st.sampled_from([0, 8, 12, 30]), rows=st.sampled_from([64, 256, 500]))
+@given(
+    visits=st.lists(visit, min_size=1, max_size=12),
+    memory=st.sampled_from([0, 8, 12, 30]),
+    rows=st.sampled_from([64, 256, 500]),
+)
 def test_any_order_of_conversations_equals_each_alone(visits, memory, rows):
-    """`read` compares the logits with those of the bare text each time, whatever was cached, cut, copied or reclaimed before."""
+    """`read` compares the logits with those of the bare text each time, whatever was cached, cut, copied
+    or reclaimed before.
+    """
     cache = new_cache(context=1536, memory=memory, page=MIB if memory else 1 << 62, rows=rows)
     texts: list[list[int]] = [[number + 1] for number in range(4)]
     for which, what, new, number in visits:

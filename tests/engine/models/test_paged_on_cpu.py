@@ -1,6 +1,7 @@
 """The CPU's cache over conversations, rewinds and a restart: logits are bit for bit those of each text alone.
 
-Steps have at most eight rows, as checks of drafts have: up to there a row's logits do not depend on the rows beside it.
+Steps have at most eight rows, as checks of drafts have: up to there a row's logits do not depend on the rows
+beside it.
 """
 
 from __future__ import annotations
@@ -59,9 +60,15 @@ class Alone:
         return self.known[key]
 
 
-@pytest.mark.parametrize(("dtype", "values"), [("auto", "same"), ("fp32", "fp8"), ("q8", "same"), ("q6", "same"), ("q4", "fp16")])
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("auto", "same"), ("fp32", "fp8"), ("q8", "same"), ("q6", "same"), ("q4", "fp16")]
+)
 def test_everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: str, values: str) -> None:
-    cache, fresh, rng = new_cache(model, dtype, values), new_cache(model, dtype, values), np.random.default_rng(3)
+    cache, fresh, rng = (
+        new_cache(model, dtype, values),
+        new_cache(model, dtype, values),
+        np.random.default_rng(3),
+    )
     alone = Alone(fresh)
     start = rng.integers(3, 307, 270).tolist()  # a page and a bit that all begin with
     texts = [start + rng.integers(3, 307, count).tolist() for count in (5, 60, 290)]
@@ -72,7 +79,11 @@ def test_everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: s
             case 0:  # an edit
                 ids = ids[: int(rng.integers(200, len(ids)))] + rng.integers(3, 307, 9).tolist()
             case 1:  # a further message
-                ids = (ids + rng.integers(3, 307, 40).tolist())[-CONTEXT + 20 :] if len(ids) < CONTEXT - 80 else ids[:400]
+                ids = (
+                    (ids + rng.integers(3, 307, 40).tolist())[-CONTEXT + 20 :]
+                    if len(ids) < CONTEXT - 80
+                    else ids[:400]
+                )
         texts[which] = ids
         with cache.open(ids) as lease:
             np.testing.assert_array_equal(read(cache, lease, ids), alone.after(ids))

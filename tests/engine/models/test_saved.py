@@ -122,7 +122,9 @@ def test_a_smaller_cache_takes_what_was_used_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["fingerprint", "backend", "shape", "type", "page size"])
-def test_other_models_types_and_layouts_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+def test_other_models_types_and_layouts_find_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
     saved_cache(tmp_path, A)
     cache = new_cache()
     model: Any = cache.model
@@ -148,8 +150,8 @@ def test_a_foreign_file_in_its_place(tmp_path: Path) -> None:
     cache = new_cache()
     notice = restore_cache(cache, "me", mine.parent)
     assert notice == (
-        "The saved cache of the conversations was left aside: it was written for another model, cache type or version; the "
-        "conversations will be read anew."
+        "The saved cache of the conversations was left aside: it was written for another model, cache type "
+        "or version; the conversations will be read anew."
     )
     assert run(cache, A) == 0
     assert save_cache(cache, "me", mine.parent) == ""
@@ -172,7 +174,8 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_a_damaged_page_costs_what_follows_it_only(tmp_path: Path) -> None:
     file = saved_cache(tmp_path, A)
     whole = bytearray(file.read_bytes())
-    whole[-8 * P - 9] ^= 1  # in the second page of three; the last of the file is the first of the conversation
+    # in the second page of three; the last of the file is the first of the conversation
+    whole[-8 * P - 9] ^= 1
     file.write_bytes(whole)
     cache = new_cache()
     assert restore_cache(cache, "me", tmp_path) == ""
@@ -222,13 +225,18 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = new_cache()
     run(cache, A)
     page_bytes = FakeStore.page_bytes
-    for free, fits in ((saved.SPARE_DISK_BYTES + 3 * page_bytes - 1, False), (saved.SPARE_DISK_BYTES + 3 * page_bytes, True)):
+    for free, fits in (
+        (saved.SPARE_DISK_BYTES + 3 * page_bytes - 1, False),
+        (saved.SPARE_DISK_BYTES + 3 * page_bytes, True),
+    ):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         notice = save_cache(cache, "me", tmp_path)
         assert (notice == "") == fits
         assert len(list(tmp_path.iterdir())) == fits
         if not fits:
-            assert notice.endswith("it takes 6.14 kB, but 268 MB of disk space are free; the conversations will be read anew.")
+            assert notice.endswith(
+                "it takes 6.14 kB, but 268 MB of disk space are free; the conversations will be read anew."
+            )
 
 
 def test_closing_never_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +307,11 @@ def test_a_fingerprint_changes_with_the_files(tmp_path: Path) -> None:
     seen = {fingerprint(path), fingerprint(folder)}
     assert fingerprint(str(path)) in seen
     assert len(seen) == 2
-    for model, file in ((path, path), (folder, folder / "config.json"), (folder, next(folder.glob("*.safetensors")))):
+    for model, file in (
+        (path, path),
+        (folder, folder / "config.json"),
+        (folder, next(folder.glob("*.safetensors"))),
+    ):
         facts, content = file.stat(), bytearray(file.read_bytes())
         content[200] ^= 1
         file.write_bytes(content)

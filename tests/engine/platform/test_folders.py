@@ -1,4 +1,6 @@
-"""Compiled code is loaded only from where nobody else can have put it: owners and rights are asked all the way up."""
+"""Compiled code is loaded only from where nobody else can have put it: owners and rights are asked all the
+way up.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ def test_a_sampler_is_not_loaded_from_an_open_folder(home: Path, monkeypatch: py
     asked: list[str] = []
     monkeypatch.setattr(kernels, "code_folder", lambda name: asked.append(name))
     kept: list[bool] = []
-    monkeypatch.setattr("engine.platform.compiled.function", lambda *_rest, **named: kept.append(named["kept"]))
+    monkeypatch.setattr(
+        "engine.platform.compiled.function", lambda *_rest, **named: kept.append(named["kept"])
+    )
     kernels._compiled(test_the_folder_is_made_closed_to_others, None, ())
     assert asked == ["sampling"]
     assert kept == [False]

@@ -9,7 +9,9 @@ from engine.platform.whole_file import write_whole
 
 
 @pytest.mark.parametrize(("content", "written"), [("a\nä", "a\nä".encode()), (b"\x00\r\n", b"\x00\r\n")])
-def test_text_and_bytes_take_the_place_of_what_a_link_leads_to(tmp_path: Path, content: str | bytes, written: bytes) -> None:
+def test_text_and_bytes_take_the_place_of_what_a_link_leads_to(
+    tmp_path: Path, content: str | bytes, written: bytes
+) -> None:
     (tmp_path / "file").write_bytes(b"before")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     write_whole(tmp_path / "link", content, "\n")
@@ -19,14 +21,18 @@ def test_text_and_bytes_take_the_place_of_what_a_link_leads_to(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_only_what_cannot_be_made_again_waits_for_the_disk(tmp_path: Path, synced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_cannot_be_made_again_waits_for_the_disk(
+    tmp_path: Path, synced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[int] = []
     monkeypatch.setattr(os, "fsync", calls.append)
     write_whole(tmp_path / "file", b"words", synced=synced)
     assert len(calls) == synced
 
 
-def test_what_fails_leaves_the_file_before_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_leaves_the_file_before_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_bytes(b"before")
     with pytest.raises(UnicodeEncodeError):
         write_whole(tmp_path / "file", "\ud800")

@@ -1,4 +1,6 @@
-"""The sampler's formulas once more, written plainly in Python floats over dictionaries: the oracle of these tests."""
+"""The sampler's formulas once more, written plainly in Python floats over dictionaries: the oracle of
+these tests.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ Scores = dict[int, float]
 
 @dataclass(frozen=True)
 class Case:
-    """What a step may look at besides the scores. `coin`: XTC's falls. `surprise` and `average` are what was learnt."""
+    """What a step may look at besides the scores.
+
+    `coin`: XTC's falls. `surprise` and `average` are what was learnt.
+    """
 
     settings: SamplerSettings
     history: Sequence[int] = ()
@@ -72,7 +77,9 @@ def occurrence(scores: Scores, case: Case) -> Scores:
     new = dict(scores)
     for token, all_of_it in strengths(case).items():
         if token in new:
-            new[token] -= case.settings.presence_penalty * all_of_it[0] + case.settings.frequency_penalty * sum(all_of_it)
+            new[token] -= case.settings.presence_penalty * all_of_it[
+                0
+            ] + case.settings.frequency_penalty * sum(all_of_it)
     return new
 
 
@@ -82,7 +89,11 @@ def repeats(history: Sequence[int], breakers: frozenset[int], reach: int = 0) ->
     longest: dict[int, int] = {}
     for place, token in enumerate(text):
         length = 0
-        while length < place and text[place - 1 - length] == text[-1 - length] and text[-1 - length] not in breakers:
+        while (
+            length < place
+            and text[place - 1 - length] == text[-1 - length]
+            and text[-1 - length] not in breakers
+        ):
             length += 1
         longest[token] = max(longest.get(token, 0), length)
     return longest
@@ -92,7 +103,9 @@ def dry(scores: Scores, case: Case) -> Scores:
     new, settings = dict(scores), case.settings
     for token, length in repeats(case.history, case.breakers, settings.dry_range).items():
         if token in new and length >= settings.dry_allowed_length:
-            new[token] -= min(settings.dry_multiplier * settings.dry_base ** (length - settings.dry_allowed_length), 1e30)
+            new[token] -= min(
+                settings.dry_multiplier * settings.dry_base ** (length - settings.dry_allowed_length), 1e30
+            )
     return new
 
 
@@ -109,7 +122,9 @@ def smoothing(scores: Scores, case: Case) -> Scores:
     if not case.settings.smoothing_factor:
         return scores
     largest = max(scores.values())
-    return {token: -((score - largest) ** 2) * case.settings.smoothing_factor for token, score in scores.items()}
+    return {
+        token: -((score - largest) ** 2) * case.settings.smoothing_factor for token, score in scores.items()
+    }
 
 
 def temperature(scores: Scores, case: Case) -> Scores:
@@ -167,7 +182,9 @@ def typical(scores: Scores, case: Case) -> Scores:
     if case.settings.typical >= 1:
         return scores
     probabilities, expected = softmax(scores), entropy(scores)
-    distance = {token: abs(-math.log(p) - expected) if p > 0 else math.inf for token, p in probabilities.items()}
+    distance = {
+        token: abs(-math.log(p) - expected) if p > 0 else math.inf for token, p in probabilities.items()
+    }
     mass, kept = 0.0, dict[int, float]()
     for token in sorted(scores, key=lambda token: (distance[token], token)):
         kept[token] = scores[token]
@@ -191,7 +208,10 @@ def dynamic_temperature(scores: Scores, case: Case) -> Scores:
     if settings.max_temperature <= settings.min_temperature or len(scores) < 2:
         return scores
     doubt = min(1.0, entropy(scores) / math.log(len(scores)))
-    heat = settings.min_temperature + (settings.max_temperature - settings.min_temperature) * doubt**settings.temperature_exponent
+    heat = (
+        settings.min_temperature
+        + (settings.max_temperature - settings.min_temperature) * doubt**settings.temperature_exponent
+    )
     return {token: score / max(heat, 0.01) for token, score in scores.items()}
 
 
@@ -201,7 +221,11 @@ def xtc(scores: Scores, case: Case) -> Scores:
     probabilities = softmax(scores)
     likely = [token for token in ranked(scores) if probabilities[token] >= case.settings.xtc_threshold]
     dropped = likely[:-1]
-    return scores if case.protected & set(dropped) else {token: score for token, score in scores.items() if token not in dropped}
+    return (
+        scores
+        if case.protected & set(dropped)
+        else {token: score for token, score in scores.items() if token not in dropped}
+    )
 
 
 def adaptive_p(scores: Scores, case: Case) -> Scores:
@@ -229,14 +253,17 @@ def skew(scores: Scores, case: Case) -> Scores:
 STEPS: dict[str, Callable[[Scores, Case], Scores]] = {
     function.__name__: function
     for function in (
-        repetition, occurrence, dry, top_n_sigma, smoothing, temperature, top_k, top_p, top_a, min_p, tail_free, typical, mirostat,
+        repetition, occurrence, dry, top_n_sigma, smoothing, temperature, top_k, top_p, top_a, min_p,
+        tail_free, typical, mirostat,
         dynamic_temperature, xtc, adaptive_p, skew,
     )
 }  # fmt: skip
 
 
 def full_order(order: Sequence[str]) -> list[str]:
-    """All names: the given ones, and each other one after the nearest earlier default step, or at the start."""
+    """All names: the given ones, and each other one after the nearest earlier default step, or at the
+    start.
+    """
     names = list(dict.fromkeys(order))
     default = [name for name, _ in SAMPLER_STEP_NAMES]
     for index, name in enumerate(default):
@@ -255,6 +282,8 @@ def run(scores: Scores, case: Case) -> Scores:
     return {ranked(scores)[0]: 1.0} if greedy else softmax(scores)
 
 
-def final_distribution(logits: Sequence[float], history: Sequence[int], settings: SamplerSettings) -> dict[int, float]:
+def final_distribution(
+    logits: Sequence[float], history: Sequence[int], settings: SamplerSettings
+) -> dict[int, float]:
     """The same for whole logits and nothing learnt."""
     return run(dict(enumerate(map(float, logits))), Case(settings, history))

@@ -1,4 +1,6 @@
-"""The candidates of one draw: partial sorts against full ones, and both of their forms against plain arrays."""
+"""The candidates of one draw: partial sorts against full ones, and both of their forms against plain
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ def content(left: Candidates) -> dict[int, float]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 3000), st.integers(0, 300), st.integers(0, 2**32 - 1), st.integers(0, 3), st.floats(0, 0.9))
-def test_top_indices_equal_a_stable_full_sort(size: int, count: int, seed: int, decimals: int, blocked: float) -> None:
+@given(
+    st.integers(0, 3000), st.integers(0, 300), st.integers(0, 2**32 - 1), st.integers(0, 3), st.floats(0, 0.9)
+)
+def test_top_indices_equal_a_stable_full_sort(
+    size: int, count: int, seed: int, decimals: int, blocked: float
+) -> None:
     random = np.random.default_rng(seed)
     scores = np.round(random.standard_normal(size), decimals).astype(np.float32)
     scores[random.random(size) < blocked] = -np.inf
@@ -48,7 +54,9 @@ def test_top_indices_of_real_sizes(size: int, count: int, known: bool) -> None:
 
 def test_a_full_sort_of_signs_zeros_and_ties() -> None:
     random = np.random.default_rng(1)
-    scores = random.choice(np.asarray([0.0, -0.0, 1.5, -1.5, 1e-40, -1e-40, 3e38, -3e38, -np.inf], np.float32), 9000)
+    scores = random.choice(
+        np.asarray([0.0, -0.0, 1.5, -1.5, 1e-40, -1e-40, 3e38, -3e38, -np.inf], np.float32), 9000
+    )
     assert top_indices(scores, 9000).tolist() == np.argsort(-scores, kind="stable").tolist()
 
 
@@ -114,7 +122,9 @@ def test_every_change_does_the_same_in_both_forms(dropped_first: bool) -> None:
     assert left.deviation() == pytest.approx(np.std([-0.5, -9.0, 1.0]))
     left.square(2.0)
     assert content(left) == {1: -4.5, 2: -200.0, 3: 0.0}
-    assert left.entropy() == pytest.approx(math.log(1 + math.exp(-4.5)) + 4.5 * math.exp(-4.5) / (1 + math.exp(-4.5)), rel=1e-5)
+    assert left.entropy() == pytest.approx(
+        math.log(1 + math.exp(-4.5)) + 4.5 * math.exp(-4.5) / (1 + math.exp(-4.5)), rel=1e-5
+    )
     left.keep_reaching(-4.5)
     assert content(left) == {1: -4.5, 3: 0.0}
     left.keep_ids(np.asarray([1, 2]))
@@ -140,8 +150,8 @@ def mask_of(allowed: np.ndarray, words: int, beyond: bool) -> np.ndarray:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.one_of(st.integers(1, 200), st.integers(65_500, 65_700)), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),
-    st.integers(-3, 3), st.booleans(),
+    st.one_of(st.integers(1, 200), st.integers(65_500, 65_700)), st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]), st.integers(-3, 3), st.booleans(),
 )  # fmt: skip
 @example(65_537, 1, 0.001, 0, True)
 def test_masks_of_every_size(size: int, seed: int, share: float, more_words: int, beyond: bool) -> None:

@@ -24,9 +24,13 @@ def take(sampler: Sampler, token: int, logits: np.ndarray = HALVES) -> None:
     sampler.take(sampler.look(logits, [0]), token)
 
 
-@pytest.mark.parametrize(("tau", "kept"), [(0.2, (1.0,)), (0.9, (1.0,)), (1.2, (2 / 3, 1 / 3)), (1.6, (0.5, 0.25, 0.125, 0.125))])
+@pytest.mark.parametrize(
+    ("tau", "kept"), [(0.2, (1.0,)), (0.9, (1.0,)), (1.2, (2 / 3, 1 / 3)), (1.6, (0.5, 0.25, 0.125, 0.125))]
+)
 def test_mirostat_starts_at_twice_the_surprise(tau: float, kept: tuple[float, ...]) -> None:
-    assert left(Sampler(dataclasses.replace(MIROSTAT, mirostat_tau=tau), 0)) == pytest.approx(dict(enumerate(kept)), rel=2e-6)
+    assert left(Sampler(dataclasses.replace(MIROSTAT, mirostat_tau=tau), 0)) == pytest.approx(
+        dict(enumerate(kept)), rel=2e-6
+    )
 
 
 def test_mirostat_learns_from_the_probability_after_truncation() -> None:
@@ -65,7 +69,9 @@ def test_adaptive_p_corrects_by_what_was_drawn(token: int, adapted: float) -> No
     distances = [abs(p - adapted) / 0.3 for p in (0.6, 0.3, 0.1)]
     scores = [5 - 10 * d * d / (1 + d) for d in distances]
     total = sum(map(math.exp, scores))
-    assert left(sampler, logits) == {index: pytest.approx(math.exp(score) / total, rel=1e-5) for index, score in enumerate(scores)}
+    assert left(sampler, logits) == {
+        index: pytest.approx(math.exp(score) / total, rel=1e-5) for index, score in enumerate(scores)
+    }
 
 
 def test_adaptive_p_sees_what_earlier_steps_left_and_never_revives_a_token() -> None:
@@ -74,7 +80,15 @@ def test_adaptive_p_sees_what_earlier_steps_left_and_never_revives_a_token() -> 
     assert left(Sampler(dataclasses.replace(ADAPTIVE, top_k=1), 0), logits) == {0: 1.0}
 
 
-BOTH = dataclasses.replace(ADAPTIVE, mirostat=True, mirostat_tau=2.0, mirostat_eta=0.5, top_k=30, xtc_probability=0.3, dry_multiplier=0.5)
+BOTH = dataclasses.replace(
+    ADAPTIVE,
+    mirostat=True,
+    mirostat_tau=2.0,
+    mirostat_eta=0.5,
+    top_k=30,
+    xtc_probability=0.3,
+    dry_multiplier=0.5,
+)
 
 
 def test_going_back_to_a_snapshot_is_as_if_nothing_had_been() -> None:

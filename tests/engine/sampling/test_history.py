@@ -54,8 +54,12 @@ def test_strengths_fade_evenly(reach: int, fade: int, text: list[int], more: int
         history.update(text[:end])
         latest, amounts = history.strengths()
         expected = exact.strengths(exact.Case(sampler, text[:end]))
-        assert dict(zip(history.ids.tolist(), amounts.tolist(), strict=True)) == pytest.approx({t: sum(s) for t, s in expected.items()})
+        assert dict(zip(history.ids.tolist(), amounts.tolist(), strict=True)) == pytest.approx(
+            {t: sum(s) for t, s in expected.items()}
+        )
         if latest is not None:
-            assert dict(zip(history.ids.tolist(), latest.tolist(), strict=True)) == pytest.approx({t: s[0] for t, s in expected.items()})
+            assert dict(zip(history.ids.tolist(), latest.tolist(), strict=True)) == pytest.approx(
+                {t: s[0] for t, s in expected.items()}
+            )
         else:
             assert all(s[0] == 1 for s in expected.values())

@@ -39,8 +39,9 @@ def test_softmax_sums(size: int) -> None:
 
 
 def test_weights_of_every_depth_are_right() -> None:
-    # One token at the top and one more in each other block, all of these at one depth: the sum tells the weight of that depth, and
-    # blocks are added in float64, so that no sum of many float32 numbers, which each width of vectors makes in another order, is in it.
+    # One token at the top and one more in each other block, all of these at one depth: the sum tells the
+    # weight of that depth, and blocks are added in float64, so that no sum of many float32 numbers, which
+    # each width of vectors makes in another order, is in it.
     blocks = kernels.LEAST // passes.BLOCK
     for depth in np.linspace(-60, 0, 241).astype(np.float32):
         logits = np.full(kernels.LEAST + 1, -np.inf, np.float32)
@@ -79,9 +80,13 @@ def test_the_models_own_distribution_with_and_without_kernels(size: int) -> None
     logits = np.resize(np.log(np.asarray([0.5, 0.3, 0.2], np.float64)), size).astype(np.float32)
     logits[3:] = -np.inf
     raw = RawDistribution(logits, column_maxima(logits))
-    assert raw.entropy == pytest.approx(-(0.5 * np.log(0.5) + 0.3 * np.log(0.3) + 0.2 * np.log(0.2)), rel=1e-6)
+    assert raw.entropy == pytest.approx(
+        -(0.5 * np.log(0.5) + 0.3 * np.log(0.3) + 0.2 * np.log(0.2)), rel=1e-6
+    )
     assert raw.likeliest(9) == [0, 1, 2]
-    assert [raw.probability(token) for token in (0, 1, 2, size, -1)] == pytest.approx([0.5, 0.3, 0.2, 0.0, 0.0], rel=1e-6)
+    assert [raw.probability(token) for token in (0, 1, 2, size, -1)] == pytest.approx(
+        [0.5, 0.3, 0.2, 0.0, 0.0], rel=1e-6
+    )
     assert raw.probability(size - 1) == pytest.approx(0.2 if size == 3 else 0.0, rel=1e-6)
 
 
@@ -141,8 +146,13 @@ def test_a_survey_refuses_what_are_no_numbers(wrong: float | None, place: int) -
     assert kernels.survey(logits, 40, kernels.SurveyRoom()) is None
 
 
-@pytest.mark.parametrize("settings", [{}, {"top_k": 0}, {"top_k": 0, "min_p": 0.0}, {"temperature": 0.0}, {"top_k": 300, "top_p": 0.99}])
-def test_draws_are_the_same_with_and_without_a_survey(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"top_k": 0}, {"top_k": 0, "min_p": 0.0}, {"temperature": 0.0}, {"top_k": 300, "top_p": 0.99}],
+)
+def test_draws_are_the_same_with_and_without_a_survey(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the survey found is what looking anew finds: equal ids and final probabilities, bit for bit."""
     random = np.random.default_rng(5)
     rows = [(random.standard_normal(20_000) * 3).astype(np.float32) for _ in range(12)]
@@ -153,7 +163,8 @@ def test_draws_are_the_same_with_and_without_a_survey(settings: dict[str, Any], 
         sampler = Sampler(SamplerSettings(**settings), 11)
         return [(s.id, s.probability, s.top, [(i, p) for i, _, p in s.alternatives])
                 for i, row in enumerate(rows)
-                for s in [sampler.sample(row, [1, 2], top=3, alternatives=5, blocked=(7, 8) if i % 3 == 0 else ())]]  # fmt: skip
+                for s in [sampler.sample(row, [1, 2], top=3, alternatives=5,
+                blocked=(7, 8) if i % 3 == 0 else ())]]  # fmt: skip
 
     surveyed = drawn()
     monkeypatch.setattr(kernels, "SURVEY_LEAST", 1 << 30)
@@ -161,7 +172,9 @@ def test_draws_are_the_same_with_and_without_a_survey(settings: dict[str, Any], 
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_code_is_kept_where_it_is_asked_for_or_not_at_all(writable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_kept_where_it_is_asked_for_or_not_at_all(
+    writable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Never in Numba's own places, which others may be able to write to."""
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "kept"
     folder.mkdir()

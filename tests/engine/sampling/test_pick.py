@@ -1,4 +1,6 @@
-"""The usual draw in one compiled call: it tells what the steps tell, bit for bit, and takes no other draws."""
+"""The usual draw in one compiled call: it tells what the steps tell, bit for bit, and takes no other
+draws.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ usual = st.builds(
 
 
 def rows(kind: str, seed: int, spread: float) -> np.ndarray:
-    """Logits of one kind: as models give them, with many ties, nearly all dropped, all equal, or far beyond float32's exponents."""
+    """Logits of one kind: as models give them, with many ties, nearly all dropped, all equal, or far
+    beyond float32's exponents.
+    """
     random = np.random.default_rng(seed)
     logits = (random.standard_normal(SIZE) * spread).astype(np.float32)
     if kind == "ties":
@@ -58,21 +62,31 @@ def ready(settings: SamplerSettings, seed: int, tables: TokenTables = TokenTable
     return sampler
 
 
-def both(settings: SamplerSettings, seed: int, logits: np.ndarray, place: int, attempt: int, alternatives: int) -> tuple[Sampled, Sampled]:
+def both(
+    settings: SamplerSettings, seed: int, logits: np.ndarray, place: int, attempt: int, alternatives: int
+) -> tuple[Sampled, Sampled]:
     """From one call, and step by step."""
     sampler = ready(settings, seed)
     assert sampler._pick is not None
     at_once = sampler.sample(logits, range(place), attempt=attempt, alternatives=alternatives)
-    return at_once, sampler.draw(sampler.look(logits, range(place)), attempt=attempt, alternatives=alternatives)
+    return at_once, sampler.draw(
+        sampler.look(logits, range(place)), attempt=attempt, alternatives=alternatives
+    )
 
 
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(
-    usual, st.integers(0, (1 << 64) - 1), st.sampled_from(["model", "ties", "few", "equal", "far"]), st.floats(0.1, 12.0),
-    st.integers(0, 1 << 40), st.integers(0, 3), st.sampled_from([0, 1, 5]),
+    usual, st.integers(0, (1 << 64) - 1), st.sampled_from(["model", "ties", "few", "equal", "far"]),
+    st.floats(0.1, 12.0), st.integers(0, 1 << 40), st.integers(0, 3), st.sampled_from([0, 1, 5]),
 )  # fmt: skip
 def test_one_call_tells_what_the_steps_tell(
-    settings: SamplerSettings, seed: int, kind: str, spread: float, place: int, attempt: int, alternatives: int
+    settings: SamplerSettings,
+    seed: int,
+    kind: str,
+    spread: float,
+    place: int,
+    attempt: int,
+    alternatives: int,
 ) -> None:
     alternatives = min(alternatives, settings.top_k)
     logits = rows(kind, seed % 997, spread)
@@ -126,7 +140,12 @@ def test_padding_is_never_drawn_and_strides_are_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    "tables", [TokenTables(banned=frozenset({1})), TokenTables(bias=((2, 1.0),)), TokenTables(allowed=frozenset({3, 4}))]
+    "tables",
+    [
+        TokenTables(banned=frozenset({1})),
+        TokenTables(bias=((2, 1.0),)),
+        TokenTables(allowed=frozenset({3, 4})),
+    ],
 )
 def test_restrictions_take_the_steps(tables: TokenTables) -> None:
     logits, sampler = rows("model", 8, 3.0), ready(SamplerSettings(), 1, tables)
@@ -138,7 +157,15 @@ def test_restrictions_take_the_steps(tables: TokenTables) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"top_k": 0}, {"top_k": 300}, {"mirostat": True}, {"skew": 0.5}, {"repetition_penalty": 1.2}, {"xtc_probability": 0.5}]
+    "changed",
+    [
+        {"top_k": 0},
+        {"top_k": 300},
+        {"mirostat": True},
+        {"skew": 0.5},
+        {"repetition_penalty": 1.2},
+        {"xtc_probability": 0.5},
+    ],
 )
 def test_other_settings_take_the_steps(changed: dict[str, Any]) -> None:
     assert ready(SamplerSettings(**changed), 1)._pick is None

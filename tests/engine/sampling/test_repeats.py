@@ -31,13 +31,15 @@ def found(repeats: Repeats, least: int, reach: int) -> dict[int, int]:
 
 
 def expected(text: Sequence[int], breakers: frozenset[int], least: int, reach: int) -> dict[int, int]:
-    return {token: length for token, length in exact.repeats(text, breakers, reach).items() if length >= least}
+    return {
+        token: length for token, length in exact.repeats(text, breakers, reach).items() if length >= least
+    }
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(change, max_size=14), st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 3})]), st.integers(1, 4),
-    st.sampled_from([0, 1, 2, 7, 30]), st.booleans(),
+    st.lists(change, max_size=14), st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 3})]),
+    st.integers(1, 4), st.sampled_from([0, 1, 2, 7, 30]), st.booleans(),
 )  # fmt: skip
 def test_runs_equal_looking_afresh(
     changes: list[tuple[str, object]], breakers: frozenset[int], least: int, reach: int, as_tuple: bool
@@ -80,19 +82,27 @@ def test_penalties_of_small_texts(history: list[int], penalties: dict[int, float
     sampler = Sampler(SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0), 0)
     distribution = sampler.look(np.zeros(6, np.float32), history).distribution
     scores = {token: -penalties.get(token, 0.0) for token in range(6)}
-    assert dict(enumerate(distribution.probabilities.tolist())) == pytest.approx(exact.softmax(scores), rel=1e-5)
+    assert dict(enumerate(distribution.probabilities.tolist())) == pytest.approx(
+        exact.softmax(scores), rel=1e-5
+    )
 
 
 def test_the_longest_passage_counts() -> None:
     # "7 0 1" was followed by 4, "0 1" also by 4 and by 2.
-    sampler = Sampler(SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0, dry_base=2.0), 0)
-    probabilities = sampler.look(np.zeros(8, np.float32), [7, 0, 1, 4, 5, 0, 1, 4, 3, 0, 1, 2, 7, 0, 1]).distribution.probabilities
+    sampler = Sampler(
+        SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0, dry_base=2.0), 0
+    )
+    probabilities = sampler.look(
+        np.zeros(8, np.float32), [7, 0, 1, 4, 5, 0, 1, 4, 3, 0, 1, 2, 7, 0, 1]
+    ).distribution.probabilities
     scores = {token: {4: -2.0, 2: -1.0}.get(token, 0.0) for token in range(8)}
     assert dict(enumerate(probabilities.tolist())) == pytest.approx(exact.softmax(scores), rel=1e-5)
 
 
 def test_an_endless_repeat_gets_a_finite_penalty() -> None:
-    settings = SamplerSettings(temperature=0.02, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=100.0, dry_base=10.0)
+    settings = SamplerSettings(
+        temperature=0.02, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=100.0, dry_base=10.0
+    )
     assert Sampler(settings, 0).sample(np.asarray([50.0, 0.0], np.float32), [0] * 500).id == 1
     assert Sampler(settings, 0).sample(np.asarray([50.0], np.float32), [0] * 500).id == 0
 
@@ -104,7 +114,8 @@ def test_two_samplers_share_nothing() -> None:
     assert first.look(logits, text).distribution.probabilities[2] < 0.01
     assert second.look(logits, [3]).distribution.probabilities.tolist() == [0.25] * 4
     assert second.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4
-    assert first.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4  # nor does a sampler remember another text
+    # nor does a sampler remember another text
+    assert first.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4
 
 
 def test_a_token_costs_the_same_at_a_long_text_as_at_a_short_one() -> None:

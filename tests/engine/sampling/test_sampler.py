@@ -26,7 +26,11 @@ def chi_squared(counts: np.ndarray, probabilities: np.ndarray) -> float:
     return float(((counts - expected) ** 2 / expected).sum())
 
 
-@pytest.mark.parametrize("sampler", [OFF, SamplerSettings(temperature=1.3, top_k=5, top_p=0.97, min_p=0.02)], ids=["neutral", "usual"])
+@pytest.mark.parametrize(
+    "sampler",
+    [OFF, SamplerSettings(temperature=1.3, top_k=5, top_p=0.97, min_p=0.02)],
+    ids=["neutral", "usual"],
+)
 def test_draws_follow_the_final_probabilities(sampler: SamplerSettings) -> None:
     logits = np.asarray([1.0, 0.2, -0.5, 2.0, 0.9, -3.0, 0.0], np.float32)
     drawer, counts = Sampler(sampler, 11), np.zeros(7)
@@ -59,7 +63,8 @@ def test_tokens_without_probability_are_never_drawn(size: int) -> None:
     for ids in (None, np.arange(size) + 7):
         distribution = Distribution(ids, probabilities)
         drawn = [
-            distribution.draw(uniform) - (7 if ids is not None else 0) for uniform in (0.0, 0.4999, 0.5, math.nextafter(1.0, 0.0), 1.0)
+            distribution.draw(uniform) - (7 if ids is not None else 0)
+            for uniform in (0.0, 0.4999, 0.5, math.nextafter(1.0, 0.0), 1.0)
         ]
         assert drawn == [1, 1, size - 2, size - 2, size - 2]
         assert [p for _, p in distribution.likeliest(9)] == [0.5, 0.5]
@@ -70,7 +75,8 @@ def test_uniform_numbers_are_uniform_and_belong_to_their_arguments() -> None:
     assert sampler.seed == 42
     numbers = np.asarray([sampler.uniform(place) for place in range(20_000)])
     assert 0 <= numbers.min() < numbers.max() < 1
-    assert chi_squared(np.histogram(numbers, 20, (0, 1))[0].astype(float), np.full(20, 0.05)) < 43.8  # 99.9 %, 19 degrees
+    # 99.9 %, 19 degrees
+    assert chi_squared(np.histogram(numbers, 20, (0, 1))[0].astype(float), np.full(20, 0.05)) < 43.8
     assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
     assert numbers[7] == Sampler(SamplerSettings(), 42).uniform(7, 0, 0)
     others = {
@@ -98,7 +104,9 @@ def write(sampler: Sampler, rows: np.ndarray, text: list[int], end: int) -> list
 
 
 ROWS = np.random.default_rng(3).standard_normal((120, 3000)).astype(np.float32)
-SEVERAL = SamplerSettings(repetition_penalty=1.1, xtc_probability=0.5, xtc_threshold=0.05, dry_multiplier=0.8, skew=0.2)
+SEVERAL = SamplerSettings(
+    repetition_penalty=1.1, xtc_probability=0.5, xtc_threshold=0.05, dry_multiplier=0.8, skew=0.2
+)
 
 
 def test_same_seed_same_ids_and_probabilities() -> None:
@@ -193,7 +201,9 @@ def test_alternatives_are_the_models_own_with_both_probabilities() -> None:
     assert (quiet.alternatives, quiet.entropy) == ((), 0.0)
     greedy = Sampler(dataclasses.replace(OFF, temperature=0.0), 0).sample(LOGITS, [], alternatives=2)
     assert [(token, final) for token, _, final in greedy.alternatives] == [(1, 1.0), (3, 0.0)]
-    assert Sampler(OFF, 0).sample(np.asarray([0.0, -np.inf], np.float32), [], alternatives=9).alternatives == ((0, 1.0, 1.0),)
+    assert Sampler(OFF, 0).sample(
+        np.asarray([0.0, -np.inf], np.float32), [], alternatives=9
+    ).alternatives == ((0, 1.0, 1.0),)
 
 
 def test_blocked_ids_are_never_drawn() -> None:
@@ -212,41 +222,59 @@ def mask_of(tokens: set[int], words: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("restriction", [
-    {"blocked": range(4)}, {"mask": mask_of(set())}, {"mask": mask_of({4, 31})}, {"mask": np.zeros(0, np.uint32)},
-    {"mask": mask_of({0}), "blocked": [0]}, {"only": np.asarray([], np.int64)}, {"only": np.asarray([4, -1])},
-    {"mask": mask_of({0, 1}), "only": np.asarray([2, 3])}, {"mask": mask_of({5, 6, 7}), "only": np.asarray([5])},
+    {"blocked": range(4)}, {"mask": mask_of(set())}, {"mask": mask_of({4, 31})},
+    {"mask": np.zeros(0, np.uint32)}, {"mask": mask_of({0}), "blocked": [0]},
+    {"only": np.asarray([], np.int64)}, {"only": np.asarray([4, -1])},
+    {"mask": mask_of({0, 1}), "only": np.asarray([2, 3])},
+    {"mask": mask_of({5, 6, 7}), "only": np.asarray([5])},
 ], ids=str)  # fmt: skip
 def test_nothing_left_is_one_plain_sentence(restriction: dict[str, object], temperature: float) -> None:
     tables = TokenTables(vocabulary=4, bias=((0, 2.0), (9, 1.0)))
     sampler = Sampler(dataclasses.replace(SEVERAL, temperature=temperature), 0, tables)
-    with pytest.raises(NothingAllowed, match=r"^Every token .* banned or not allowed; take some of the bans away\.$"):
+    with pytest.raises(
+        NothingAllowed, match=r"^Every token .* banned or not allowed; take some of the bans away\.$"
+    ):
         sampler.sample(np.zeros(6, np.float32), [1, 2], **restriction)
     assert sampler.sample(np.zeros(6, np.float32), [1, 2]).id < 4  # the sampler goes on
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_size=1, max_size=70), st.data(), st.booleans(),
-    st.sampled_from([0.0, 1.0]),
+    st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_size=1, max_size=70), st.data(),
+    st.booleans(), st.sampled_from([0.0, 1.0]),
 )  # fmt: skip
-def test_all_restrictions_combine(logits: list[float], data: st.DataObject, penalised: bool, temperature: float) -> None:
+def test_all_restrictions_combine(
+    logits: list[float], data: st.DataObject, penalised: bool, temperature: float
+) -> None:
     ids = st.frozensets(st.integers(-1, 75), max_size=75)
     optional = st.one_of(st.none(), ids)
     mask, only, allowed = data.draw(optional), data.draw(optional), data.draw(optional)
     blocked, banned, vocabulary = data.draw(ids), data.draw(ids), data.draw(st.integers(0, 80))
-    bias = data.draw(st.lists(st.tuples(st.integers(-1, 75), st.sampled_from([-3.0, 0.5, 4.0, -math.inf])), max_size=5))
+    bias = data.draw(
+        st.lists(st.tuples(st.integers(-1, 75), st.sampled_from([-3.0, 0.5, 4.0, -math.inf])), max_size=5)
+    )
     words = data.draw(st.integers(0, 3))
     scores = dict(enumerate(logits))
     for token, amount in bias:
         if token in scores:
             scores[token] += amount
-    left = {token for token in scores if scores[token] > -math.inf and not (vocabulary and token >= vocabulary)} - blocked - banned
-    for part in (allowed, only, None if mask is None else {token for token in mask if 0 <= token < 32 * words}):
+    left = (
+        {token for token in scores if scores[token] > -math.inf and not (vocabulary and token >= vocabulary)}
+        - blocked
+        - banned
+    )
+    for part in (
+        allowed,
+        only,
+        None if mask is None else {token for token in mask if 0 <= token < 32 * words},
+    ):
         left &= left if part is None else part
     sampler = dataclasses.replace(OFF, temperature=temperature, presence_penalty=1.0 if penalised else 0.0)
     tables = TokenTables(vocabulary, tuple(bias), allowed, banned)
     given = {
-        "mask": None if mask is None else mask_of({token for token in mask if 0 <= token < 32 * words}, words),
+        "mask": None
+        if mask is None
+        else mask_of({token for token in mask if 0 <= token < 32 * words}, words),
         "only": None if only is None else np.asarray([*only, *only], np.int64),
         "blocked": blocked,
     }
@@ -278,7 +306,9 @@ def test_padding_of_the_head_is_no_token_at_all() -> None:
 @pytest.mark.parametrize("bad", [[0.0, np.nan], [-np.inf, -np.inf], [0.0, np.inf]])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("size", [2, 70_000])
-def test_logits_that_are_no_numbers_raise_one_sentence(bad: list[float], temperature: float, size: int) -> None:
+def test_logits_that_are_no_numbers_raise_one_sentence(
+    bad: list[float], temperature: float, size: int
+) -> None:
     logits = np.resize(np.asarray(bad, np.float32), size)
     with pytest.raises(EngineError, match=r"^The model's scores .* not finite numbers.*\.$"):
         Sampler(SamplerSettings(temperature=temperature), 0).sample(logits, [])
@@ -305,14 +335,19 @@ def test_the_vocabulary_may_change() -> None:
 def test_greedy_needs_no_random_number() -> None:
     greedy = Sampler(dataclasses.replace(OFF, temperature=0.0), 0)
     look = greedy.look(LOGITS, [])
-    assert (look.distribution.greedy, look.distribution.draw(0.99), look.distribution.probability(1)) == (True, 1, 1.0)
+    assert (look.distribution.greedy, look.distribution.draw(0.99), look.distribution.probability(1)) == (
+        True,
+        1,
+        1.0,
+    )
     assert [greedy.draw(look, attempt=attempt).id for attempt in range(3)] == [1, 1, 1]
     assert not Sampler(OFF, 0).look(LOGITS, []).distribution.greedy
 
 
 @pytest.mark.parametrize("size", [100, 40_000, 70_000])
 def test_kernels_and_numpy_give_the_same_distribution(size: int) -> None:
-    # The same tokens, once alone and once with a long tail that cannot be drawn: sizes take different ways through the code.
+    # The same tokens, once alone and once with a long tail that cannot be drawn: sizes take different ways
+    # through the code.
     random = np.random.default_rng(9)
     small = (random.standard_normal(100) * 3).astype(np.float32)
     large = np.concatenate((small, np.full(size - 100, -np.inf, np.float32)))

@@ -40,9 +40,13 @@ def softmax(*scores: float) -> object:
 
 def test_temperature_raises_odds_to_its_inverse() -> None:
     settings = dataclasses.replace(OFF, temperature=0.5)
-    assert distribution(of(0.1, 0.2, 0.3, 0.4), settings) == approx(t0=1 / 30, t1=4 / 30, t2=9 / 30, t3=16 / 30)
+    assert distribution(of(0.1, 0.2, 0.3, 0.4), settings) == approx(
+        t0=1 / 30, t1=4 / 30, t2=9 / 30, t3=16 / 30
+    )
     settings = dataclasses.replace(OFF, temperature=2.0)
-    assert distribution(of(1 / 30, 4 / 30, 9 / 30, 16 / 30), settings) == approx(t0=0.1, t1=0.2, t2=0.3, t3=0.4)
+    assert distribution(of(1 / 30, 4 / 30, 9 / 30, 16 / 30), settings) == approx(
+        t0=0.1, t1=0.2, t2=0.3, t3=0.4
+    )
 
 
 def test_temperature_near_zero_and_huge_logits_stay_finite() -> None:
@@ -70,12 +74,13 @@ def test_top_k() -> None:
 
 
 def test_top_k_ties_go_to_the_lowest_id() -> None:
-    assert distribution(of(0.1, 0.2, 0.2, 0.2, 0.1, 0.2), dataclasses.replace(OFF, top_k=3)) == approx(t1=1 / 3, t2=1 / 3, t3=1 / 3)
+    assert distribution(of(0.1, 0.2, 0.2, 0.2, 0.1, 0.2), dataclasses.replace(OFF, top_k=3)) == approx(
+        t1=1 / 3, t2=1 / 3, t3=1 / 3
+    )
 
 
 @pytest.mark.parametrize(
-    ("p", "kept"),
-    [(0.0, (0,)), (0.3, (0,)), (0.6, (0, 1)), (0.85, (0, 1, 2)), (0.99, (0, 1, 2, 3))],
+    ("p", "kept"), [(0.0, (0,)), (0.3, (0,)), (0.6, (0, 1)), (0.85, (0, 1, 2)), (0.99, (0, 1, 2, 3))]
 )
 def test_top_p_includes_the_token_that_crosses(p: float, kept: tuple[int, ...]) -> None:
     probabilities = (0.5, 0.25, 0.125, 0.125)
@@ -85,12 +90,16 @@ def test_top_p_includes_the_token_that_crosses(p: float, kept: tuple[int, ...]) 
 
 
 def test_top_p_ties_go_to_the_lowest_id() -> None:
-    assert distribution(of(0.2, 0.2, 0.2, 0.2, 0.2), dataclasses.replace(OFF, top_p=0.5)) == approx(t0=1 / 3, t1=1 / 3, t2=1 / 3)
+    assert distribution(of(0.2, 0.2, 0.2, 0.2, 0.2), dataclasses.replace(OFF, top_p=0.5)) == approx(
+        t0=1 / 3, t1=1 / 3, t2=1 / 3
+    )
 
 
 def test_min_p_is_relative_to_the_likeliest() -> None:
     logits = of(0.4, 0.25, 0.19, 0.16)
-    assert distribution(logits, dataclasses.replace(OFF, min_p=0.45)) == approx(t0=0.4 / 0.84, t1=0.25 / 0.84, t2=0.19 / 0.84)
+    assert distribution(logits, dataclasses.replace(OFF, min_p=0.45)) == approx(
+        t0=0.4 / 0.84, t1=0.25 / 0.84, t2=0.19 / 0.84
+    )
     assert distribution(logits, dataclasses.replace(OFF, min_p=1.0)) == {0: 1.0}
 
 
@@ -105,7 +114,9 @@ def test_repetition_penalty_looks_at_the_sign() -> None:
 def test_presence_counts_once_and_frequency_each_time() -> None:
     settings = dataclasses.replace(OFF, presence_penalty=math.log(2), frequency_penalty=math.log(3))
     total = 0.5 / 54 + 0.25 / 6 + 0.25
-    assert distribution(of(0.5, 0.25, 0.25), settings, [0, 1, 0, 0]) == approx(t0=0.5 / 54 / total, t1=0.25 / 6 / total, t2=0.25 / total)
+    assert distribution(of(0.5, 0.25, 0.25), settings, [0, 1, 0, 0]) == approx(
+        t0=0.5 / 54 / total, t1=0.25 / 6 / total, t2=0.25 / total
+    )
 
 
 def test_negative_penalties_make_repeating_likelier() -> None:
@@ -113,7 +124,9 @@ def test_negative_penalties_make_repeating_likelier() -> None:
     assert distribution(of(0.5, 0.5), settings, [1]) == approx(t0=0.25, t1=0.75)
 
 
-@pytest.mark.parametrize(("reach", "hit"), [(-1, {0, 1, 2}), (0, set()), (1, {2}), (2, {1, 2}), (99, {0, 1, 2})])
+@pytest.mark.parametrize(
+    ("reach", "hit"), [(-1, {0, 1, 2}), (0, set()), (1, {2}), (2, {1, 2}), (99, {0, 1, 2})]
+)
 def test_penalties_look_back_as_far_as_the_range(reach: int, hit: set[int]) -> None:
     settings = dataclasses.replace(OFF, presence_penalty=5.0, repetition_range=reach)
     found = distribution(of(0.25, 0.25, 0.25, 0.25), settings, [0, 1, 2])
@@ -132,7 +145,8 @@ def test_repetition_comes_before_presence() -> None:
 
 
 def test_temperature_comes_before_truncation() -> None:
-    # At temperature 0.5 the odds 3:2:1 become 9:4:1, so that two tokens reach 0.9 where three were needed before.
+    # At temperature 0.5 the odds 3:2:1 become 9:4:1, so that two tokens reach 0.9 where three were needed
+    # before.
     settings = dataclasses.replace(OFF, temperature=0.5, top_p=0.9)
     assert distribution(of(3 / 6, 2 / 6, 1 / 6), settings) == approx(t0=9 / 13, t1=4 / 13)
 
@@ -147,12 +161,21 @@ def test_penalties_fade_before_the_range() -> None:
     # Range 1, fade 3: the newest token counts fully, those before it 3/4, 2/4 and 1/4, older ones not at all.
     settings = dataclasses.replace(OFF, repetition_range=1, repetition_decay=3)
     zeros = np.zeros(5, np.float32)
-    assert distribution(zeros, dataclasses.replace(settings, frequency_penalty=4.0), [0, 1, 2, 3, 4]) == softmax(0, -1, -2, -3, -4)
+    assert distribution(
+        zeros, dataclasses.replace(settings, frequency_penalty=4.0), [0, 1, 2, 3, 4]
+    ) == softmax(0, -1, -2, -3, -4)
     # Twice the same token: frequency takes the sum of the strengths, presence and repetition the latest one.
-    assert distribution(zeros[:2], dataclasses.replace(settings, frequency_penalty=4.0), [0, 0]) == softmax(-7, 0)
-    assert distribution(zeros[:2], dataclasses.replace(settings, presence_penalty=4.0), [0, 0]) == softmax(-4, 0)
-    twos = np.full(3, 2.0, np.float32)  # the newest token is 2; token 0 was seen 2 places before it: p = 1 + 2 * 2/4
-    assert distribution(twos, dataclasses.replace(settings, repetition_penalty=3.0), [0, 0, 1, 2]) == softmax(2 / 2, 2 / 2.5, 2 / 3)
+    assert distribution(zeros[:2], dataclasses.replace(settings, frequency_penalty=4.0), [0, 0]) == softmax(
+        -7, 0
+    )
+    assert distribution(zeros[:2], dataclasses.replace(settings, presence_penalty=4.0), [0, 0]) == softmax(
+        -4, 0
+    )
+    # the newest token is 2; token 0 was seen 2 places before it: p = 1 + 2 * 2/4
+    twos = np.full(3, 2.0, np.float32)
+    assert distribution(twos, dataclasses.replace(settings, repetition_penalty=3.0), [0, 0, 1, 2]) == softmax(
+        2 / 2, 2 / 2.5, 2 / 3
+    )
 
 
 def test_a_range_of_0_leaves_nothing_to_fade() -> None:
@@ -161,7 +184,8 @@ def test_a_range_of_0_leaves_nothing_to_fade() -> None:
 
 
 def test_top_n_sigma_is_counted_on_finite_logits() -> None:
-    # Finite logits have mean 2 and variance 3.2. The second best is 2 below the best, which is 1.118 deviations.
+    # Finite logits have mean 2 and variance 3.2. The second best is 2 below the best, which is 1.118
+    # deviations.
     logits = np.asarray([5.0, 1.0, 1.0, 3.0, 0.0, -np.inf], np.float32)
     assert distribution(logits, dataclasses.replace(OFF, top_n_sigma=1.117)) == {0: 1.0}
     assert distribution(logits, dataclasses.replace(OFF, top_n_sigma=1.119)) == approx(
@@ -169,20 +193,26 @@ def test_top_n_sigma_is_counted_on_finite_logits() -> None:
     )
     assert set(distribution(logits, dataclasses.replace(OFF, top_n_sigma=9.0))) == {0, 1, 2, 3, 4}
     warm = dataclasses.replace(OFF, top_n_sigma=1.119, temperature=3.0)
-    assert set(distribution(logits, warm)) == set(distribution(logits, dataclasses.replace(warm, order=("temperature", "top_n_sigma"))))
+    assert set(distribution(logits, warm)) == set(
+        distribution(logits, dataclasses.replace(warm, order=("temperature", "top_n_sigma")))
+    )
 
 
 def test_smoothing_squares_the_distance_from_the_best() -> None:
     logits = np.asarray([7.0, 6.0, 5.0], np.float32)
     assert distribution(logits, dataclasses.replace(OFF, smoothing_factor=0.5)) == softmax(0, -0.5, -2)
     # The temperature divides once, and only afterwards.
-    assert distribution(logits, dataclasses.replace(OFF, smoothing_factor=0.25, temperature=0.5)) == softmax(0, -0.5, -2)
+    assert distribution(logits, dataclasses.replace(OFF, smoothing_factor=0.25, temperature=0.5)) == softmax(
+        0, -0.5, -2
+    )
 
 
 @pytest.mark.parametrize(("exponent", "heat"), [(1.0, 0.5 + 1.5 * 0.875), (2.0, 0.5 + 1.5 * 0.875**2)])
 def test_dynamic_temperature_goes_by_the_entropy(exponent: float, heat: float) -> None:
     # Entropy 1.75 bits, of at most 2.
-    settings = dataclasses.replace(OFF, min_temperature=0.5, max_temperature=2.0, temperature_exponent=exponent)
+    settings = dataclasses.replace(
+        OFF, min_temperature=0.5, max_temperature=2.0, temperature_exponent=exponent
+    )
     logs = [math.log(p) / heat for p in (0.5, 0.25, 0.125, 0.125)]
     assert distribution(of(0.5, 0.25, 0.125, 0.125), settings) == softmax(*logs)
 
@@ -192,7 +222,9 @@ def test_dynamic_temperature_counts_the_tokens_that_are_left() -> None:
     settings = dataclasses.replace(OFF, min_temperature=0.1, max_temperature=3.0, top_k=2)
     assert distribution(np.asarray([1.0, 1.0, 0.0, -np.inf], np.float32), settings) == approx(t0=0.5, t1=0.5)
     logits = np.asarray([1.0, 1.0, -np.inf, -np.inf], np.float32)
-    whole = dataclasses.replace(settings, top_k=0, presence_penalty=3.0, order=("dynamic_temperature", "occurrence"))
+    whole = dataclasses.replace(
+        settings, top_k=0, presence_penalty=3.0, order=("dynamic_temperature", "occurrence")
+    )
     assert distribution(logits, whole, [0]) == approx(t0=1 / (1 + math.exp(3)), t1=1 / (1 + math.exp(-3)))
     sure = dataclasses.replace(OFF, max_temperature=1.0)  # down to 0, where only the likeliest is left
     assert distribution(np.asarray([90.0, 0.0], np.float32), sure)[0] == 1.0
@@ -212,19 +244,24 @@ def test_names_are_those_of_the_settings() -> None:
 
 
 def test_neutral_values_make_every_step_inactive() -> None:
-    fields = [field for field in dataclasses.fields(SamplerSettings) if setting_info(field).neutral is not None]
+    fields = [
+        field for field in dataclasses.fields(SamplerSettings) if setting_info(field).neutral is not None
+    ]
     neutral = {field.name: setting_info(field).neutral for field in fields}
     assert not [step for step in SAMPLER_STEPS if step.from_settings(SamplerSettings(**neutral)).active]
 
 
 ACTIVE: dict[str, list[dict[str, object]]] = {
-    "repetition": [{"repetition_penalty": 1.3}], "occurrence": [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}],
+    "repetition": [{"repetition_penalty": 1.3}],
+    "occurrence": [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}],
     "dry": [{"dry_multiplier": 0.8, "dry_allowed_length": 1}], "top_n_sigma": [{"top_n_sigma": 1.0}],
-    "smoothing": [{"smoothing_factor": 0.3}],
-    "temperature": [{"temperature": 0.6}], "top_k": [{"top_k": 3}], "top_p": [{"top_p": 0.7}], "top_a": [{"top_a": 0.8}],
-    "min_p": [{"min_p": 0.2}], "tail_free": [{"tail_free": 0.5}], "typical": [{"typical": 0.5}],
-    "mirostat": [{"mirostat": True, "mirostat_tau": 1.0}], "dynamic_temperature": [{"min_temperature": 0.5, "max_temperature": 3.0}],
-    "xtc": [{"xtc_probability": 1.0}], "adaptive_p": [{"adaptive_target": 0.2}], "skew": [{"skew": 0.4}, {"skew": -0.4}],
+    "smoothing": [{"smoothing_factor": 0.3}], "temperature": [{"temperature": 0.6}], "top_k": [{"top_k": 3}],
+    "top_p": [{"top_p": 0.7}], "top_a": [{"top_a": 0.8}], "min_p": [{"min_p": 0.2}],
+    "tail_free": [{"tail_free": 0.5}], "typical": [{"typical": 0.5}],
+    "mirostat": [{"mirostat": True, "mirostat_tau": 1.0}],
+    "dynamic_temperature": [{"min_temperature": 0.5, "max_temperature": 3.0}],
+    "xtc": [{"xtc_probability": 1.0}], "adaptive_p": [{"adaptive_target": 0.2}],
+    "skew": [{"skew": 0.4}, {"skew": -0.4}],
 }  # fmt: skip
 CHANGES = [(name, change) for name, changes in ACTIVE.items() for change in changes]
 
@@ -238,11 +275,15 @@ def test_each_setting_wakes_exactly_one_step_and_matters(name: str, change: dict
     settings = SamplerSettings.from_json({**OFF.to_json(), **change})
     assert [step.name for step in SAMPLER_STEPS if step.from_settings(settings).active] == [name]
     logits = of(0.4, 0.3, 0.1, 0.1, 0.06, 0.04)
-    assert distribution(logits, settings, [0, 0, 1, 0]) != pytest.approx(distribution(logits, OFF, [0, 0, 1, 0]), rel=1e-3)
+    assert distribution(logits, settings, [0, 0, 1, 0]) != pytest.approx(
+        distribution(logits, OFF, [0, 0, 1, 0]), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(("name", "change"), CHANGES, ids=str)
-def test_greedy_drawing_heeds_exactly_the_steps_that_say_which_token_is_best(name: str, change: dict[str, object]) -> None:
+def test_greedy_drawing_heeds_exactly_the_steps_that_say_which_token_is_best(
+    name: str, change: dict[str, object]
+) -> None:
     settings = SamplerSettings.from_json({**OFF.to_json(), **change, "temperature": 0.0})
     heeded = next(step for step in SAMPLER_STEPS if step.name == name).when_greedy
     assert heeded == (name in ("repetition", "occurrence", "dry"))
@@ -252,10 +293,12 @@ def test_greedy_drawing_heeds_exactly_the_steps_that_say_which_token_is_best(nam
 
 
 INACTIVE: list[dict[str, object]] = [
-    {"repetition_range": 0, "repetition_penalty": 2.0, "presence_penalty": 1.0}, {"repetition_range": 7}, {"repetition_decay": 5},
-    {"top_k": 2000}, {"dry_base": 3.0, "dry_allowed_length": 1, "dry_range": 9}, {"min_temperature": 2.0, "max_temperature": 1.0},
-    {"min_temperature": 1.0, "max_temperature": 1.0, "temperature_exponent": 2.0}, {"xtc_threshold": 0.0}, {"adaptive_decay": 0.1},
-    {"mirostat_tau": 1.0, "mirostat_eta": 0.5}, {"order": []}, {"order": [step.name for step in reversed(SAMPLER_STEPS)]},
+    {"repetition_range": 0, "repetition_penalty": 2.0, "presence_penalty": 1.0}, {"repetition_range": 7},
+    {"repetition_decay": 5}, {"top_k": 2000}, {"dry_base": 3.0, "dry_allowed_length": 1, "dry_range": 9},
+    {"min_temperature": 2.0, "max_temperature": 1.0},
+    {"min_temperature": 1.0, "max_temperature": 1.0, "temperature_exponent": 2.0}, {"xtc_threshold": 0.0},
+    {"adaptive_decay": 0.1}, {"mirostat_tau": 1.0, "mirostat_eta": 0.5}, {"order": []},
+    {"order": [step.name for step in reversed(SAMPLER_STEPS)]},
 ]  # fmt: skip
 
 

@@ -22,12 +22,16 @@ LOGITS = of(0.4, 0.3, 0.2, 0.1)
 def test_xtc_drops_all_likely_tokens_but_the_least() -> None:
     assert distribution(LOGITS, ALWAYS) == approx(t2=2 / 3, t3=1 / 3)
     assert distribution(of(0.1, 0.3, 0.4, 0.2), ALWAYS) == approx(t0=1 / 3, t3=2 / 3)
-    assert distribution(of(0.1, 0.3, 0.4, 0.2), dataclasses.replace(ALWAYS, top_k=4)) == approx(t0=1 / 3, t3=2 / 3)
+    assert distribution(of(0.1, 0.3, 0.4, 0.2), dataclasses.replace(ALWAYS, top_k=4)) == approx(
+        t0=1 / 3, t3=2 / 3
+    )
 
 
 @pytest.mark.parametrize("threshold", [0.35, 0.45])
 def test_xtc_leaves_one_likely_token_alone(threshold: float) -> None:
-    assert distribution(LOGITS, dataclasses.replace(ALWAYS, xtc_threshold=threshold)) == approx(t0=0.4, t1=0.3, t2=0.2, t3=0.1)
+    assert distribution(LOGITS, dataclasses.replace(ALWAYS, xtc_threshold=threshold)) == approx(
+        t0=0.4, t1=0.3, t2=0.2, t3=0.1
+    )
 
 
 def test_xtc_takes_the_threshold_itself_in_and_of_equals_keeps_the_last() -> None:
@@ -47,7 +51,9 @@ def test_xtc_tosses_one_coin_a_place() -> None:
     drawer = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.3), 5)
     tossed = [drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
     assert abs(sum(tossed) - 1200) < 3.3 * math.sqrt(4000 * 0.3 * 0.7)
-    assert tossed == [drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
+    assert tossed == [
+        drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)
+    ]
 
 
 def test_xtc_falls_below_its_probability(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +81,13 @@ def test_draws_with_xtc_follow_the_mixture() -> None:
 def test_skew_bends_the_running_sum() -> None:
     # Running sums 0.5, 0.8 and 1 (likeliest first) become their squares or their roots.
     logits = of(0.3, 0.5, 0.2)
-    assert distribution(logits, dataclasses.replace(OFF, skew=math.log(2))) == approx(t0=0.39, t1=0.25, t2=0.36)
+    assert distribution(logits, dataclasses.replace(OFF, skew=math.log(2))) == approx(
+        t0=0.39, t1=0.25, t2=0.36
+    )
     roots = [math.sqrt(0.5), math.sqrt(0.8), 1.0]
-    assert distribution(logits, dataclasses.replace(OFF, skew=-math.log(2))) == approx(t0=roots[1] - roots[0], t1=roots[0], t2=1 - roots[1])
+    assert distribution(logits, dataclasses.replace(OFF, skew=-math.log(2))) == approx(
+        t0=roots[1] - roots[0], t1=roots[0], t2=1 - roots[1]
+    )
 
 
 @pytest.mark.parametrize("skew", [-3.0, -0.5, 0.2, 1.0, 2.5])
@@ -105,4 +115,7 @@ def test_draws_with_skew_follow_their_probabilities() -> None:
 
 
 def test_skew_of_a_sure_model_keeps_it_sure() -> None:
-    assert distribution(np.asarray([800.0, 0.0, -np.inf], np.float32), dataclasses.replace(OFF, skew=1.0))[0] == 1.0
+    assert (
+        distribution(np.asarray([800.0, 0.0, -np.inf], np.float32), dataclasses.replace(OFF, skew=1.0))[0]
+        == 1.0
+    )

@@ -23,7 +23,9 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 def with_tokens(tokens: list[str], kinds: list[int] | None = None) -> Tokenizer:
     types = list(byte_level_metadata()[KEY + "token_type"])
-    return Tokenizer.from_gguf(changed(tokens=tokens, token_type=kinds or types + [1] * (len(tokens) - len(types))))
+    return Tokenizer.from_gguf(
+        changed(tokens=tokens, token_type=kinds or types + [1] * (len(tokens) - len(types)))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,10 @@ def test_the_first_token_that_differs_is_named(target: Tokenizer) -> None:
     place = next(i for i, text in enumerate(texts) if text.startswith("Ġ") and len(text) > 3)
     texts[place] = "Ġbar!"
     other = with_tokens(texts)
-    expected = f"Token {place} is {target.texts[place].replace('Ġ', ' ')!r} in the model but ' bar!' in the draft model."
+    expected = (
+        f"Token {place} is {target.texts[place].replace('Ġ', ' ')!r} in the model but ' bar!' in the draft "
+        "model."
+    )
     assert draft_problem(target, other) == expected
 
 
@@ -58,13 +63,22 @@ def test_a_few_tokens_more_on_either_side_do_no_harm(target: Tokenizer, extra: i
 def test_many_tokens_more_are_a_problem_unless_they_are_padding(target: Tokenizer) -> None:
     count, size = 200, len(tokens())
     larger = with_tokens([*tokens(), *(f"more{i}" for i in range(count))])
-    assert draft_problem(target, larger) == f"The draft model has 200 tokens that the model lacks, such as 'more0' (token {size})."
-    assert draft_problem(larger, target) == f"The model has 200 tokens that the draft model lacks, such as 'more0' (token {size})."
+    assert (
+        draft_problem(target, larger)
+        == f"The draft model has 200 tokens that the model lacks, such as 'more0' (token {size})."
+    )
+    assert (
+        draft_problem(larger, target)
+        == f"The model has 200 tokens that the draft model lacks, such as 'more0' (token {size})."
+    )
     padded = with_tokens([*tokens(), *(f"[PAD{size + i}]" for i in range(count))])
     assert draft_problem(target, padded) == draft_problem(padded, target) == ""
 
 
-@pytest.mark.parametrize("name", ["[PAD7]", "<unused3>", "<|reserved_special_token_9|>", "<|finetune_right_pad_id|>", "<extra_id_1>"])
+@pytest.mark.parametrize(
+    "name",
+    ["[PAD7]", "<unused3>", "<|reserved_special_token_9|>", "<|finetune_right_pad_id|>", "<extra_id_1>"],
+)
 def test_a_placeholder_may_have_been_given_a_name(target: Tokenizer, name: str) -> None:
     texts = tokens()
     texts[-1] = name
@@ -88,15 +102,21 @@ def test_another_kind_of_tokens_is_told_as_such(target: Tokenizer) -> None:
 def test_other_ends_of_a_turn_are_a_problem(target: Tokenizer) -> None:
     texts = tokens()
     ends = [texts.index("<|endoftext|>"), texts.index("<|end|>")]
-    one, other = (Tokenizer.from_gguf(changed(eos_token_id=end) | {"tokenizer.chat_template": ""}) for end in ends)
+    one, other = (
+        Tokenizer.from_gguf(changed(eos_token_id=end) | {"tokenizer.chat_template": ""}) for end in ends
+    )
     assert draft_problem(one, other) == (
-        f"The model ends a turn with '<|endoftext|>' (token {ends[0]}), but the draft model with '<|end|>' (token {ends[1]})."
+        f"The model ends a turn with '<|endoftext|>' (token {ends[0]}), but the draft model with '<|end|>' "
+        f"(token {ends[1]})."
     )
     assert draft_problem(one, one) == ""
 
 
 def test_files_and_folders_are_compared_without_their_weights(tmp_path: Path) -> None:
-    folder, file = write_folder(tmp_path / "folder", TINY), write_gguf(tmp_path / "file.gguf", TINY.but(seed=2), "Q8_0")
+    folder, file = (
+        write_folder(tmp_path / "folder", TINY),
+        write_gguf(tmp_path / "file.gguf", TINY.but(seed=2), "Q8_0"),
+    )
     assert draft_problem_between(folder, file) == draft_problem_between(file, folder) == ""
     definition = tiny_tokenizer()
     vocab = definition["model"]["vocab"]
@@ -104,9 +124,13 @@ def test_files_and_folders_are_compared_without_their_weights(tmp_path: Path) ->
     vocab["changed"] = vocab.pop(text)
     definition["model"]["merges"] = [m for m in definition["model"]["merges"] if text not in (*m, "".join(m))]
     (folder / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
-    os.utime(folder / "tokenizer.json", ns=(1, 1))  # a copy may be as old as one likes: any other time is another file
+    # a copy may be as old as one likes: any other time is another file
+    os.utime(folder / "tokenizer.json", ns=(1, 1))
     shown = text.replace("Ġ", " ")
-    assert draft_problem_between(folder, file) == f"Token 300 is 'changed' in the model but {shown!r} in the draft model."
+    assert (
+        draft_problem_between(folder, file)
+        == f"Token 300 is 'changed' in the model but {shown!r} in the draft model."
+    )
 
 
 def test_a_file_that_cannot_be_read_is_a_problem_in_its_own_words(tmp_path: Path) -> None:

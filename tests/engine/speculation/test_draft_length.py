@@ -33,7 +33,9 @@ def simulate(
     seed: int = 0,
     misses: float = 0.0,
 ) -> Run:
-    """`rate` of acceptance, perhaps by token; `cost(k)` of a pass with k guesses; a free drafter finds nothing in `misses`."""
+    """`rate` of acceptance, perhaps by token; `cost(k)` of a pass with k guesses; a free drafter finds
+    nothing in `misses`.
+    """
     rng, run = random.Random(seed), Run(0, 0.0, [])
     while run.tokens < tokens:
         length = draft_length.next_length()
@@ -114,7 +116,9 @@ def test_a_free_drafter_is_measured_by_its_guesses_alone(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("last", [1, 2, 4])
 def test_lengths_follow_the_measured_costs(seed: int, last: int) -> None:
-    """Rows are cheap up to some guesses and dear beyond, as where a kernel works on so many rows at a time."""
+    """Rows are cheap up to some guesses and dear beyond, as where a kernel works on so many rows at a
+    time.
+    """
 
     def cost(k: int) -> float:
         return 1.0 if k <= last else 1.0 + 1.0 * (k - last)
@@ -164,8 +168,12 @@ def test_what_guesses_add_to_a_pass_is_measured(row: float, found: float) -> Non
     rng = random.Random(2)
     for _ in range(300):
         drafted = rng.randrange(5) if draft_length.next_length() else 0
-        draft_length.record(drafted, drafted, drafted + 1, 0.02 * rng.lognormvariate(0.0, 0.03) * (1 + row * drafted))
-    assert [draft_length.extra_cost(count) for count in (1, 2, 4)] == pytest.approx([found, 2 * found, 4 * found], abs=0.1, rel=0.05)
+        draft_length.record(
+            drafted, drafted, drafted + 1, 0.02 * rng.lognormvariate(0.0, 0.03) * (1 + row * drafted)
+        )
+    assert [draft_length.extra_cost(count) for count in (1, 2, 4)] == pytest.approx(
+        [found, 2 * found, 4 * found], abs=0.1, rel=0.05
+    )
     assert draft_length.extra_cost(5) == pytest.approx(5 * found, abs=0.2, rel=0.1)
 
 
@@ -174,7 +182,9 @@ def test_costs_between_measured_lengths_lie_between_them() -> None:
     for drafted, cost in [(0, 1.0)] * 4 + [(1, 1.5), (5, 3.5)] * 3:
         draft_length.next_length()
         draft_length.record(drafted, drafted, drafted + 1, 0.02 * cost)
-    assert [draft_length.extra_cost(count) for count in (1, 2, 3, 4, 5, 6)] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+    assert [draft_length.extra_cost(count) for count in (1, 2, 3, 4, 5, 6)] == pytest.approx(
+        [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    )
 
 
 def test_a_single_slow_pass_does_not_count_as_measured() -> None:
@@ -202,9 +212,17 @@ def test_no_pass_is_spent_on_clocks_that_do_not_count() -> None:
 
 @pytest.mark.parametrize(("rate", "least"), [(0.3, 0.96), (0.5, 0.98), (0.8, 1.2), (0.9, 1.35)])
 def test_without_clocks_the_sizes_of_the_models_say_what_a_guess_costs(rate: float, least: float) -> None:
-    """A draft model a third of the size: chat, where it is seldom right, does not become slower, and edits gain."""
+    """A draft model a third of the size: chat, where it is seldom right, does not become slower, and edits
+    gain.
+    """
     speeds = [
-        simulate(DraftLengthController(5, deterministic=True, guess_cost=1 / 3 + 0.1), rate, lambda k: 1 + 0.1 * k + k / 3, 400, seed).speed
+        simulate(
+            DraftLengthController(5, deterministic=True, guess_cost=1 / 3 + 0.1),
+            rate,
+            lambda k: 1 + 0.1 * k + k / 3,
+            400,
+            seed,
+        ).speed
         for seed in range(9)
     ]
     assert sorted(speeds)[4] > least
@@ -229,7 +247,9 @@ def test_clocks_that_stand_still_do_no_harm() -> None:
 
 
 def test_a_length_that_was_tried_once_is_not_judged_by_that_pass() -> None:
-    """The first pass of a length is often slow; what it costs is still told by the lengths that were measured often enough."""
+    """The first pass of a length is often slow; what it costs is still told by the lengths that were
+    measured often enough.
+    """
     draft_length, drafted = DraftLengthController(2), iter([1, 1, 1, 2])
     for _ in range(7):
         guessed = next(drafted) if draft_length.next_length() else 0
@@ -248,7 +268,9 @@ def test_no_guess_is_supposed_to_be_free() -> None:
 
 @pytest.mark.parametrize(("good", "bad"), [(0, 7), (20, 7), (100, 10), (2000, 49)])
 def test_who_has_won_much_may_lose_more_before_a_pause(good: int, bad: int) -> None:
-    """Each good pass wins half a plain one, each bad one loses as much: up to 3, or a tenth of what was won, but at most 24."""
+    """Each good pass wins half a plain one, each bad one loses as much: up to 3, or a tenth of what was
+    won, but at most 24.
+    """
     draft_length = DraftLengthController(1, deterministic=True, guess_cost=0.5)
     for _ in range(good):
         assert draft_length.next_length() == 1
@@ -272,7 +294,9 @@ def test_who_has_won_much_may_lose_more_before_a_pause(good: int, bad: int) -> N
 
 
 @pytest.mark.parametrize(("how", "plain", "guessing"), [({}, 3, 15), ({"deterministic": True}, 0, 18)])
-def test_a_loss_too_small_to_stop_at_once_ends_the_first_passes_and_each_trial(how: dict[str, bool], plain: int, guessing: int) -> None:
+def test_a_loss_too_small_to_stop_at_once_ends_the_first_passes_and_each_trial(
+    how: dict[str, bool], plain: int, guessing: int
+) -> None:
     draft_length = DraftLengthController(1, guess_cost=0.05, **how)
     for trial in ((plain, guessing), (0, 16), (0, 16)):
         asked = [0, 0]

@@ -27,7 +27,10 @@ from tests.tiny import TINY, write_folder
 
 VOCABULARY = tokenizer().vocab_size
 PROMPT = [int(i) for i in np.random.default_rng(2).integers(10, 300, 70)]
-GREEDY, SAMPLED = SamplerSettings(temperature=0.0), SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+GREEDY, SAMPLED = (
+    SamplerSettings(temperature=0.0),
+    SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0),
+)
 
 
 class Watched(PagedCache):
@@ -65,7 +68,11 @@ def greedy_after(cache: PagedCache, ids: Sequence[int], count: int) -> list[int]
 
 
 def drafter(
-    cache: PagedCache, settings: SamplerSettings = GREEDY, seed: int = 5, threshold: float = 0.0, vocabulary: int = 0
+    cache: PagedCache,
+    settings: SamplerSettings = GREEDY,
+    seed: int = 5,
+    threshold: float = 0.0,
+    vocabulary: int = 0,
 ) -> DraftModel:
     return DraftModel(cache, lambda: Sampler(settings, seed), threshold=threshold, vocabulary=vocabulary)
 
@@ -87,7 +94,8 @@ def test_a_real_model_as_its_own_target_guesses_all_right(tmp_path: Path) -> Non
         guesses = draft.propose(text, 5)
         assert guesses == [Proposal(token) for token in wanted[len(text) - len(prompt) :][:5]]
         if len(text) > len(prompt):
-            assert cache.ran == [2, 1, 1, 1, 1]  # the last guess and the token after it, then each guess but the last
+            # the last guess and the token after it, then each guess but the last
+            assert cache.ran == [2, 1, 1, 1, 1]
         text = prompt + wanted[: len(text) - len(prompt) + 6]
     draft.close()
     cache.close()
@@ -122,7 +130,9 @@ def test_sampled_guesses_carry_what_they_were_drawn_from(cache: Watched) -> None
     for proposal in draft.propose(PROMPT, 4):
         assert proposal.distribution is not None
         expected = sampler.look(logits_after(cache, text), text).distribution
-        np.testing.assert_allclose(proposal.distribution.probabilities, expected.probabilities, rtol=1e-4, atol=1e-9)
+        np.testing.assert_allclose(
+            proposal.distribution.probabilities, expected.probabilities, rtol=1e-4, atol=1e-9
+        )
         assert proposal.distribution.probability(proposal.id) > 0.0
         text.append(proposal.id)
     draft.close()
@@ -142,9 +152,14 @@ def test_each_call_draws_anew_and_a_seed_repeats_them_all(cache: Watched) -> Non
 
 
 def test_written_text_has_the_targets_distribution(cache: Watched) -> None:
-    """Two tokens, of two candidates each, for a target that differs from the draft model: chi-squared over four outcomes."""
+    """Two tokens, of two candidates each, for a target that differs from the draft model: chi-squared over
+    four outcomes.
+    """
     settings = SamplerSettings(temperature=1.5, top_k=2, top_p=1.0, min_p=0.0)
-    known, other = dict[tuple[int, ...], Floats](), np.random.default_rng(1).normal(size=VOCABULARY).astype(np.float32)
+    known, other = (
+        dict[tuple[int, ...], Floats](),
+        np.random.default_rng(1).normal(size=VOCABULARY).astype(np.float32),
+    )
 
     def look(sampler: Sampler, text: list[int]) -> Distribution:
         if tuple(text) not in known:
@@ -202,9 +217,12 @@ def test_the_default_threshold_looks_at_the_models_own_probability() -> None:
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_ids_beyond_the_targets_vocabulary_are_never_guessed(cache: Watched, settings: SamplerSettings) -> None:
+def test_ids_beyond_the_targets_vocabulary_are_never_guessed(
+    cache: Watched, settings: SamplerSettings
+) -> None:
     best = greedy_after(cache, PROMPT, 1)[0]
-    draft = drafter(cache, settings, vocabulary=best)  # the likeliest token is the first that the target lacks
+    # the likeliest token is the first that the target lacks
+    draft = drafter(cache, settings, vocabulary=best)
     draft.begin(PROMPT)
     found = [proposal for _ in range(30) for proposal in draft.propose(PROMPT, 2)]
     assert len(found) == 60

@@ -12,7 +12,11 @@ from engine.speculation.ngram import NgramDrafter, _Rates
 from engine.speculation.ngram_index import NgramIndex
 
 EDITS = st.lists(
-    st.one_of(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 20), st.lists(st.integers(0, 5), min_size=60, max_size=150)),
+    st.one_of(
+        st.lists(st.integers(0, 3), max_size=12),
+        st.integers(0, 20),
+        st.lists(st.integers(0, 5), min_size=60, max_size=150),
+    ),
     max_size=12,
 )
 """A list of tokens is added; a number cuts that many tokens off."""
@@ -49,7 +53,9 @@ def test_index_agrees_with_a_search(edits: list[list[int] | int], one: int, othe
 
 
 def slow_guess(reference: list[int], text: list[int], count: int, shortest: int, longest: int) -> list[int]:
-    """The continuation of the best match: own text first, of the latest 8 places of the longest run the longest match."""
+    """The continuation of the best match: own text first, of the latest 8 places of the longest run the
+    longest match.
+    """
     best, best_match = list[int](), 0
     for source in (text, reference):
         for k in range(longest, shortest - 1, -1):
@@ -71,8 +77,8 @@ def slow_guess(reference: list[int], text: list[int], count: int, shortest: int,
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30), st.integers(0, 6),
-    st.lists(st.integers(1, 5), min_size=2, max_size=2),
+    st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30),
+    st.integers(0, 6), st.lists(st.integers(1, 5), min_size=2, max_size=2),
 )  # fmt: skip
 def test_guesses_agree_with_a_search(
     prompt: list[int], edits: list[list[int] | int], reference: list[int], count: int, runs: list[int]
@@ -152,7 +158,9 @@ def test_only_likely_guesses_are_proposed_and_rates_are_learnt() -> None:
 
 
 def test_a_pass_is_filled_as_far_as_it_costs_the_same() -> None:
-    """Kernels take rows in blocks: a guess too unlikely by itself comes along where its row is free, and none into the next block."""
+    """Kernels take rows in blocks: a guess too unlikely by itself comes along where its row is free, and
+    none into the next block.
+    """
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3]
     drafter = NgramDrafter()
     drafter.begin(text)
@@ -170,7 +178,9 @@ def test_impossible_lengths_are_refused(shortest: int, longest: int) -> None:
 
 
 def test_what_became_of_a_guess_is_learnt_by_the_length_of_its_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each token of a guess follows a match that is one longer; after a wrong one nothing is told of the rest."""
+    """Each token of a guess follows a match that is one longer; after a wrong one nothing is told of the
+    rest.
+    """
     learnt = list[tuple[int, bool]]()
     monkeypatch.setattr(_Rates, "learn", lambda self, match, right: learnt.append((match, right)))
     drafter = NgramDrafter()
@@ -196,9 +206,15 @@ def test_rates_of_matches_of_about_the_same_length_are_learnt_together() -> None
             rates = _Rates()
             for _ in range(3):
                 rates.learn(group[-1], right)
-            changed = [length for length, before in zip(lengths, first, strict=True) if rates.rate(length) != before]
+            changed = [
+                length for length, before in zip(lengths, first, strict=True) if rates.rate(length) != before
+            ]
             assert changed == group
-            assert all((rates.rate(length) > before) == right for length, before in zip(lengths, first, strict=True) if length in group)
+            assert all(
+                (rates.rate(length) > before) == right
+                for length, before in zip(lengths, first, strict=True)
+                if length in group
+            )
 
 
 def test_what_was_learnt_fades() -> None:
@@ -213,7 +229,9 @@ def test_what_was_learnt_fades() -> None:
 
 @pytest.mark.parametrize(("places", "guess"), [(8, 50), (9, 60)])
 def test_the_latest_eight_places_of_a_run_are_compared(places: int, guess: int) -> None:
-    """The earliest one matches best; behind eight others it is not looked at, and of these the latest is taken."""
+    """The earliest one matches best; behind eight others it is not looked at, and of these the latest is
+    taken.
+    """
     text = [7, 1, 50, *([9, 1, 60] * (places - 1)), 7, 1]
     drafter = NgramDrafter(1, 1)
     drafter.extra_cost = nothing

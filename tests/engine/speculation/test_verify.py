@@ -38,7 +38,8 @@ def numbers(**by_purpose: float) -> Callable[[int], float]:
 
 
 def written(target: Distribution, q: Distribution, size: int) -> tuple[npt.NDArray[np.float64], float]:
-    """The distribution of what `choose` writes when guesses are drawn from `q`, and the share of accepted ones.
+    """The distribution of what `choose` writes when guesses are drawn from `q`, and the share of accepted
+    ones.
 
     Integrated: over the guesses exactly, over each random number by midpoints of a grid.
     """
@@ -75,7 +76,9 @@ def made(drawn: tuple[list[int], bool]) -> Distribution:
 
 @settings(max_examples=60, deadline=None)
 @given(DISTRIBUTIONS, DISTRIBUTIONS)
-def test_written_tokens_have_the_targets_distribution(p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]) -> None:
+def test_written_tokens_have_the_targets_distribution(
+    p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]
+) -> None:
     p, q = made(p_drawn), made(q_drawn)
     result, accepted = written(p, q, 9)
     np.testing.assert_allclose(result, dense(p, 9), atol=2 / len(GRID))
@@ -84,7 +87,9 @@ def test_written_tokens_have_the_targets_distribution(p_drawn: tuple[list[int], 
 
 @settings(deadline=None)
 @given(DISTRIBUTIONS, DISTRIBUTIONS)
-def test_the_residual_is_what_the_guess_lacks(p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]) -> None:
+def test_the_residual_is_what_the_guess_lacks(
+    p_drawn: tuple[list[int], bool], q_drawn: tuple[list[int], bool]
+) -> None:
     p, q = made(p_drawn), made(q_drawn)
     wanted = np.maximum(dense(p, 9) - dense(q, 9), 0.0)
     left = residual(p, q)

@@ -33,12 +33,16 @@ WIDE = TINY.but(layers=1)
 
 @pytest.mark.parametrize(
     ("type_name", "file_type", "expected"),
-    [("Q4_1", 15, "Q4_K_M"), ("Q4_1", None, "Q4_1"), ("Q4_1", 1, "Q4_1"), ("Q8_0", 7, "Q8_0"), ("BF16", 32, "BF16"), ("F16", 15, "F16"),
+    [("Q4_1", 15, "Q4_K_M"), ("Q4_1", None, "Q4_1"), ("Q4_1", 1, "Q4_1"), ("Q8_0", 7, "Q8_0"),
+    ("BF16", 32, "BF16"), ("F16", 15, "F16"),
      ("Q4_1", 1024, "Q4_1"), ("F32", 0, "F32")],
 )  # fmt: skip
 def test_gguf_files(tmp_path: Path, type_name: str, file_type: int | None, expected: str) -> None:
     keys = {} if file_type is None else {"general__file_type": file_type}
-    assert quantisation_name(open_checkpoint(write_gguf(tmp_path / "m.gguf", WIDE, type_name, **keys))) == expected
+    assert (
+        quantisation_name(open_checkpoint(write_gguf(tmp_path / "m.gguf", WIDE, type_name, **keys)))
+        == expected
+    )
 
 
 GROUP = {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 128}}}
@@ -68,7 +72,10 @@ def test_settings_of_folders(tmp_path: Path, settings: dict[str, Any], expected:
 def test_plain_folders(tmp_path: Path) -> None:
     assert quantisation_name(open_checkpoint(write_folder(tmp_path / "m", WIDE, "BF16"))) == "BF16"
     (tmp_path / "config.json").write_text("{}")
-    save_file({"a.weight": torch.zeros(8, 8).to(torch.float8_e4m3fn), "b.weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors")
+    save_file(
+        {"a.weight": torch.zeros(8, 8).to(torch.float8_e4m3fn), "b.weight": torch.zeros(2, 2)},
+        tmp_path / "model.safetensors",
+    )
     assert quantisation_name(open_checkpoint(tmp_path)) == "FP8"
 
 

@@ -37,7 +37,9 @@ def test_random_bytes_decode_bit_for_bit(entry: Format) -> None:
     assert ours.dtype == np.float32
     nan = np.isnan(theirs)  # random scales are sometimes NaN; which NaN does not matter
     np.testing.assert_array_equal(np.isnan(ours), nan)
-    np.testing.assert_array_equal(ours.view(np.uint32)[~nan], np.ascontiguousarray(theirs).view(np.uint32)[~nan])
+    np.testing.assert_array_equal(
+        ours.view(np.uint32)[~nan], np.ascontiguousarray(theirs).view(np.uint32)[~nan]
+    )
     assert np.isfinite(ours).mean() > 0.5  # or the comparison would say little
 
 
@@ -56,7 +58,15 @@ def test_quantised_numbers_come_back(entry: Format) -> None:
     if entry.name in COARSE:
         assert np.sqrt((error**2).mean()) <= COARSE[entry.name]
     else:
-        most = {"F32": 0.0, "F16": 2e-3, "BF16": 2e-2, "Q8_0": 3e-2, "Q6_K": 0.1, "Q2_K": 1.2, "Q3_K": 0.7}.get(entry.name, 0.5)
+        most = {
+            "F32": 0.0,
+            "F16": 2e-3,
+            "BF16": 2e-2,
+            "Q8_0": 3e-2,
+            "Q6_K": 0.1,
+            "Q2_K": 1.2,
+            "Q3_K": 0.7,
+        }.get(entry.name, 0.5)
         assert np.abs(error).max() <= most
 
 
@@ -74,7 +84,9 @@ def test_scales_that_are_no_numbers(entry: Format, byte: int) -> None:
     """Zero, infinite and NaN scales of every sign decode as the package says, without a warning."""
     raw = np.full((2, 2 * entry.block_bytes), byte, np.uint8)
     raw[1] = np.random.default_rng(byte).integers(0, 256, raw.shape[1]) | byte
-    np.testing.assert_array_equal(entry.dequantise(raw.reshape(-1), (2, 2 * entry.block_size)), dequantise(raw, entry.name))
+    np.testing.assert_array_equal(
+        entry.dequantise(raw.reshape(-1), (2, 2 * entry.block_size)), dequantise(raw, entry.name)
+    )
 
 
 def test_plain_numbers() -> None:
@@ -89,4 +101,6 @@ def test_plain_numbers() -> None:
 def test_8_bit_floats_are_those_of_torch(name: str) -> None:
     codes = np.arange(256, dtype=np.uint8)
     entry = next(each for each in FOLDER_FORMATS if each.name == "F8_" + name.split("_")[1][:4].upper())
-    np.testing.assert_array_equal(entry.dequantise(codes, (256,)), torch.from_numpy(codes).view(getattr(torch, name)).float().numpy())
+    np.testing.assert_array_equal(
+        entry.dequantise(codes, (256,)), torch.from_numpy(codes).view(getattr(torch, name)).float().numpy()
+    )

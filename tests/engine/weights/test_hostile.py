@@ -1,6 +1,8 @@
-"""Damaged and hostile model files of every container: one plain sentence, soon, and without more memory than the file's size class.
+"""Damaged and hostile model files of every container: one plain sentence, soon, and without more memory than
+the file's size class.
 
-Mutations of valid small files: flipped bytes, wild numbers, truncations, and pieces of one file spliced into another.
+Mutations of valid small files: flipped bytes, wild numbers, truncations, and pieces of one file spliced into
+another.
 """
 
 from __future__ import annotations
@@ -45,16 +47,25 @@ def _folder_files(write: Callable[[Path], object]) -> Files:
 
 def _fp8(folder: Path) -> None:
     settings = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "quantization_config": settings}))
+    (folder / "config.json").write_text(
+        json.dumps({"architectures": ["LlamaForCausalLM"], "quantization_config": settings})
+    )
     save_file(
-        {"a.weight": torch.ones(200, 40).to(torch.float8_e4m3fn), "a.weight_scale_inv": torch.ones(2, 1), "n.weight": torch.ones(40)},
+        {
+            "a.weight": torch.ones(200, 40).to(torch.float8_e4m3fn),
+            "a.weight_scale_inv": torch.ones(2, 1),
+            "n.weight": torch.ones(40),
+        },
         folder / "model.safetensors",
     )
 
 
 def _mxfp4(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "mxfp4"}}))
-    tensors = {"a_blocks": torch.ones(2, 4, 3, 16, dtype=torch.uint8), "a_scales": torch.ones(2, 4, 3, dtype=torch.uint8)}
+    tensors = {
+        "a_blocks": torch.ones(2, 4, 3, 16, dtype=torch.uint8),
+        "a_scales": torch.ones(2, 4, 3, dtype=torch.uint8),
+    }
     save_file(tensors, folder / "model.safetensors")
 
 
@@ -63,7 +74,9 @@ def valid() -> dict[str, Files]:
     """Small models of each kind, as the bytes of their files."""
     return {
         "gguf": _folder_files(lambda folder: write_gguf(folder / "m.gguf", SMALL, "Q4_0")),
-        "gguf of many types": _folder_files(lambda folder: write_gguf(folder / "m.gguf", TINY.but(layers=1), "F16", {"ffn_up": "Q8_0"})),
+        "gguf of many types": _folder_files(
+            lambda folder: write_gguf(folder / "m.gguf", TINY.but(layers=1), "F16", {"ffn_up": "Q8_0"})
+        ),
         "folder": _folder_files(lambda folder: write_folder(folder, SMALL, "BF16")),
         "shards": _folder_files(lambda folder: write_folder(folder, SMALL, "F16", 3)),
         "fp8": _folder_files(_fp8),
@@ -72,7 +85,9 @@ def valid() -> dict[str, Files]:
 
 
 def look(files: Files) -> None:
-    """Everything that is done with a model's files before and while its weights are loaded; only `EngineError` may come out."""
+    """Everything that is done with a model's files before and while its weights are loaded; only
+    `EngineError` may come out.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, content in files.items():
@@ -92,10 +107,26 @@ def look(files: Files) -> None:
         assert time.process_time() - started < MOST_SECONDS
 
 
-WILD = (0, 1, 2, 31, 127, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 60, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+WILD = (
+    0,
+    1,
+    2,
+    31,
+    127,
+    255,
+    1 << 16,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 60,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 1,
+)
 TEXTS = (
-    b"{}", b"[]", b"null", b"-1", b"1e999", b"NaN", b'"\\ud800"', b"true", b"9" * 30, b"\x00", b"\xff\xfe", b"[" * 3000, b"{" * 3000, b"..",
-    b"/", b'"F32"', b'"F8_E4M3"', b'"I64"', b'"U8"', b"0,0", b"weight", b"_scale", b"_blocks", b"GGUF",
+    b"{}", b"[]", b"null", b"-1", b"1e999", b"NaN", b'"\\ud800"', b"true", b"9" * 30, b"\x00", b"\xff\xfe",
+    b"[" * 3000, b"{" * 3000, b"..", b"/", b'"F32"', b'"F8_E4M3"', b'"I64"', b'"U8"', b"0,0", b"weight",
+    b"_scale", b"_blocks", b"GGUF",
 )  # fmt: skip
 
 
@@ -114,7 +145,9 @@ def mutated(draw: st.DrawFn) -> Files:
             raw[at] ^= draw(st.integers(1, 255))
         elif how == "wild":
             width = draw(st.sampled_from([4, 8]))
-            raw[at : at + width] = (draw(st.sampled_from(WILD)) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+            raw[at : at + width] = (draw(st.sampled_from(WILD)) & ((1 << 8 * width) - 1)).to_bytes(
+                width, "little"
+            )
         elif how == "text":
             raw[at : at + draw(st.integers(0, 12))] = draw(st.sampled_from(TEXTS))
         elif how == "cut":
@@ -140,7 +173,9 @@ def test_the_valid_ones_are_valid() -> None:
         with tempfile.TemporaryDirectory() as name:
             for file, content in files.items():
                 (Path(name) / file).write_bytes(content)
-            assert all(tensor.dequantise().shape == tensor.shape for tensor in open_checkpoint(name).tensors.values())
+            assert all(
+                tensor.dequantise().shape == tensor.shape for tensor in open_checkpoint(name).tensors.values()
+            )
 
 
 @settings(relaxed, max_examples=250)
@@ -184,8 +219,12 @@ def _bombs() -> dict[str, Files]:
         "texts": {"m.gguf": head + u64(0) + u64(1) + key + u32(9) + u32(8) + u64(1 << 17) + padding},
         "nested": {"m.gguf": head + u64(0) + u64(1) + key + u32(9) + nested + padding},
         "long text": {"m.gguf": head + u64(0) + u64(1) + key + u32(8) + u64((1 << 64) - 1) + padding},
-        "wrapping offset": {"m.gguf": head + u64(1) + u64(0) + key + u32(1) + u64(32) + u32(0) + u64((1 << 64) - 32) + padding},
-        "wrapping shape": {"m.gguf": head + u64(1) + u64(0) + key + u32(4) + u64(1 << 32) * 4 + u32(0) + u64(0) + padding},
+        "wrapping offset": {
+            "m.gguf": head + u64(1) + u64(0) + key + u32(1) + u64(32) + u32(0) + u64((1 << 64) - 32) + padding
+        },
+        "wrapping shape": {
+            "m.gguf": head + u64(1) + u64(0) + key + u32(4) + u64(1 << 32) * 4 + u32(0) + u64(0) + padding
+        },
         "lists": {"config.json": b"[" + b"[]," * 300_000 + b"[]]", "model.safetensors": b"x"},
         "depth": {"config.json": b'{"a":' * 500_000, "model.safetensors": b"x"},
         "empty giants": {"config.json": b"{}", "model.safetensors": u64(len(header)) + header},
@@ -213,7 +252,14 @@ def test_links_that_lead_in_circles(tmp_path: Path) -> None:
     (folder / "self").symlink_to(folder)
     (folder / "config.json").symlink_to(folder / "config.json")
     (folder / "model.safetensors").symlink_to(folder / "model.safetensors")
-    for path in (loop, folder, folder / "self" / "self", folder / "model.safetensors", folder / "config.json", loop / "x"):
+    for path in (
+        loop,
+        folder,
+        folder / "self" / "self",
+        folder / "model.safetensors",
+        folder / "config.json",
+        loop / "x",
+    ):
         with pytest.raises(ModelNotFound) as caught:
             open_checkpoint(path)
         assert len(str(caught.value)) < 1000
@@ -246,11 +292,15 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
 def test_numbers_that_are_none_do_not_stop_the_reading(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     save_file({"t": torch.tensor([[float("nan"), float("inf"), -0.0]])}, tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(open_checkpoint(tmp_path).tensors["t"].dequantise(), [[np.nan, np.inf, -0.0]])
+    np.testing.assert_array_equal(
+        open_checkpoint(tmp_path).tensors["t"].dequantise(), [[np.nan, np.inf, -0.0]]
+    )
 
 
 def test_a_header_that_changes_while_it_is_read(tmp_path: Path) -> None:
-    """The tokenizer's arrays are decoded late: what was read at first is kept, so a shorter file then harms nothing."""
+    """The tokenizer's arrays are decoded late: what was read at first is kept, so a shorter file then
+    harms nothing.
+    """
     path = write_gguf(tmp_path / "m.gguf", SMALL)
     expected = open_checkpoint(path).metadata["tokenizer.ggml.tokens"]
     checkpoint = open_checkpoint(path)

@@ -1,4 +1,6 @@
-"""Parts, rows and chosen rows of a tensor are those of the whole, and a file that changes is refused in one sentence."""
+"""Parts, rows and chosen rows of a tensor are those of the whole, and a file that changes is refused in
+one sentence.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def in_file(folder: Path, type_name: str) -> tuple[FileTensor, FileTensor]:
     raw = np.ascontiguousarray(quantise(STACK.reshape(-1, 64), type_name)).reshape(-1).view(np.uint8)
     path = folder / "stack.bin"
     path.write_bytes(bytes(13) + raw.tobytes() + bytes(5))
-    return FileTensor("w", type_name, STACK.shape, ModelFile(path), 13), FileTensor("w", type_name, STACK.shape, raw)
+    return FileTensor("w", type_name, STACK.shape, ModelFile(path), 13), FileTensor(
+        "w", type_name, STACK.shape, raw
+    )
 
 
 @pytest.mark.parametrize("type_name", ["F32", "Q4_1", "BF16"])
@@ -74,7 +78,12 @@ def test_any_chain_of_pieces(tmp_path_factory: pytest.TempPathFactory, data: st.
 
 def test_pieces_that_are_not_there(tmp_path: Path) -> None:
     tensor = in_file(tmp_path, "F32")[0]
-    for piece in (lambda: tensor.part(3), lambda: tensor.rows(2, 4), lambda: tensor.rows(2, 1), lambda: tensor.take([-1])):
+    for piece in (
+        lambda: tensor.part(3),
+        lambda: tensor.rows(2, 4),
+        lambda: tensor.rows(2, 1),
+        lambda: tensor.take([-1]),
+    ):
         with pytest.raises(BadCheckpoint, match="of the tensor w were called for"):
             piece()
 
@@ -90,7 +99,10 @@ def test_numbers_keep_their_type() -> None:
 
 def test_another_type_of_the_same_bytes() -> None:
     raw = np.arange(8, dtype=np.uint8)
-    assert FileTensor("a", "U8", (8,), raw).retyped("b", "I32", (2, 1)).numbers().tolist() == [[0x03020100], [0x07060504]]
+    assert FileTensor("a", "U8", (8,), raw).retyped("b", "I32", (2, 1)).numbers().tolist() == [
+        [0x03020100],
+        [0x07060504],
+    ]
     with pytest.raises(BadCheckpoint, match="cannot be I32 of shape"):
         FileTensor("a", "U8", (8,), raw).retyped("b", "I32", (3,))
 
@@ -128,7 +140,12 @@ def test_a_file_that_changes_is_refused(tmp_path: Path, change: object) -> None:
     tensor.dequantise()
     assert callable(change)
     change(path)
-    for read in (tensor.dequantise, lambda: tensor.data, lambda: tensor.rows(1, 2).data, lambda: tensor.take([1, 0]).data):
+    for read in (
+        tensor.dequantise,
+        lambda: tensor.data,
+        lambda: tensor.rows(1, 2).data,
+        lambda: tensor.take([1, 0]).data,
+    ):
         with pytest.raises(BadCheckpoint, match=rf"m\.gguf was changed while tensor {name} was read"):
             read()
 

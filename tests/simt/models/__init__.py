@@ -1,7 +1,8 @@
 """What each kernel does, said once more in NumPy: `MODELS` by `Kernel.model`.
 
-A model is called as model(memory, blocks, constants, *arguments): the arguments of the launch, the grid, and the kernel's constants.
-`memory.view(address, type, count)` is the memory at an address as a NumPy array, not copied.
+A model is called as model(memory, blocks, constants, *arguments): the arguments of the launch, the grid, and
+the kernel's constants. `memory.view(address, type, count)` is the memory at an address as a NumPy array, not
+copied.
 """
 
 from __future__ import annotations

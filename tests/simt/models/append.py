@@ -1,4 +1,6 @@
-"""The store's kernels in NumPy: the same steps in the same order in float32, all lanes, heads and rows at once."""
+"""The store's kernels in NumPy: the same steps in the same order in float32, all lanes, heads and rows at
+once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.kernels.kv_write.codes import CURVE, LARGEST, SHRINK
-from engine.backends.cuda.kernels.kv_write.query_aware import HIGHEST, INVERSE, LOWEST, MAGIC, Q4_FIRST, Q4_STEP
+from engine.backends.cuda.kernels.kv_write.query_aware import (
+    HIGHEST,
+    INVERSE,
+    LOWEST,
+    MAGIC,
+    Q4_FIRST,
+    Q4_STEP,
+)
 from engine.backends.kv_formats import Q4_EXTREME, STEERING, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 from tests.simt.interpreter import Memory
@@ -135,10 +144,16 @@ def q4(x: Any, aims: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
     before = np.zeros((*x.shape[:2], 1), F)
     magic = F(MAGIC + 8)
     for j in range(x.shape[2]):
-        tried = (np.clip(extreme(x[:, :, j]), F(-Q4_EXTREME), F(Q4_EXTREME))[..., None] * shares).astype(np.float16)
+        tried = (np.clip(extreme(x[:, :, j]), F(-Q4_EXTREME), F(Q4_EXTREME))[..., None] * shares).astype(
+            np.float16
+        )
         scale = tried.astype(F)
         inverse = inverse_of(scale)
-        error, cost, found = np.broadcast_to(before, scale.shape), np.zeros_like(scale), np.zeros((*scale.shape, 4), np.uint32)
+        error, cost, found = (
+            np.broadcast_to(before, scale.shape),
+            np.zeros_like(scale),
+            np.zeros((*scale.shape, 4), np.uint32),
+        )
         for i in range(32):
             r, gain, aim = (part[:, :, j, i, None] for part in (x, gains, aims))
             wanted = np.clip(fma(-(gain * inverse), error, r * inverse), F(LOWEST), F(HIGHEST))
@@ -162,7 +177,11 @@ def mean_of(before: Any, here: Any, page: int, c: Any) -> None:
     """Blocks (G, bytes) uint8: write the mean of page number `page`."""
     n, heads = c["GROUPS"], len(before)
     words = floats_of(before, 0, PAGE_TOKENS * 16 * n, np.uint32).reshape(heads, PAGE_TOKENS, n, 4)
-    scales = floats_of(before, c["K_SCALES"], PAGE_TOKENS * 2 * n, np.float16).reshape(heads, PAGE_TOKENS, n).astype(F)
+    scales = (
+        floats_of(before, c["K_SCALES"], PAGE_TOKENS * 2 * n, np.float16)
+        .reshape(heads, PAGE_TOKENS, n)
+        .astype(F)
+    )
     first, last = int(page <= 1), WHOLE_KEYS if page == 0 else PAGE_TOKENS
     totals = np.zeros((8, heads, n, 4, 8), F)
     for place in range(first, last):
@@ -192,7 +211,9 @@ def page_of(memory: Memory, base: int, pages: int, page: int, heads: int, size: 
 
 def key_mean(memory: Memory, blocks: Any, c: Any, keys: int, pages: int, page: int) -> None:
     here = page_of(memory, keys, pages, page, blocks[1], c["K_BLOCK"])
-    mean_of(here if page == 0 else page_of(memory, keys, pages, page - 1, blocks[1], c["K_BLOCK"]), here, page, c)
+    mean_of(
+        here if page == 0 else page_of(memory, keys, pages, page - 1, blocks[1], c["K_BLOCK"]), here, page, c
+    )
 
 
 def plain_bytes(x: Any, size: int) -> Any:
@@ -202,17 +223,21 @@ def plain_bytes(x: Any, size: int) -> Any:
     with np.errstate(all="ignore"):
         if size == 1:
             x = np.clip(np.where(np.isnan(x), F(0), x), -448, 448)
-            return torch.from_numpy(np.ascontiguousarray(x, F)).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+            return (
+                torch.from_numpy(np.ascontiguousarray(x, F)).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+            )
         return np.ascontiguousarray(x.astype(F if size == 4 else np.float16)).view(np.uint8)
 
 
 def rows_of(memory: Memory, base: int, stride: int, rows: Any, shape: tuple[int, ...]) -> Any:
-    return np.stack([memory.view(base + int(row) * stride, F, int(np.prod(shape))).reshape(shape) for row in rows])
+    return np.stack(
+        [memory.view(base + int(row) * stride, F, int(np.prod(shape))).reshape(shape) for row in rows]
+    )
 
 
 def append(
-    memory: Memory, blocks: Any, c: Any, q: int, qs: int, k: int, ks: int, v: int, vs: int, keys: int, values: int, start: int,
-    pages: int, ratio: int, groups: int, first: int, alone: int,
+    memory: Memory, blocks: Any, c: Any, q: int, qs: int, k: int, ks: int, v: int, vs: int, keys: int,
+    values: int, start: int, pages: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
     heads, count, _ = blocks
     assert groups == c["GROUPS"]
@@ -225,7 +250,9 @@ def append(
         rows, slots = np.arange(first + at, first + at + run), np.arange(slot, slot + run)
         block = page_of(memory, keys, pages, page, heads, c["K_BLOCK"])
         if alone and c["KEYS_Q4"] and (place == WHOLE_KEYS or (slot == 0 and page)):
-            mean_of(page_of(memory, keys, pages, page - 1, heads, c["K_BLOCK"]) if page else block, block, page, c)
+            mean_of(
+                page_of(memory, keys, pages, page - 1, heads, c["K_BLOCK"]) if page else block, block, page, c
+            )
         x = rows_of(memory, k, ks, rows, (heads, dim))
         if c["KEY_FORMAT"] in ("q8", "q4"):
             keep_keys(block, place, slots, x, rows_of(memory, q, qs, rows, (heads, ratio, dim)), c)
@@ -240,7 +267,9 @@ def keep_keys(block: Any, place: int, slots: Any, x: Any, q: Any, c: Any) -> Non
     n = c["GROUPS"]
     r = turned(limited(groups_of(x, n)))
     if c["KEYS_Q4"] and place == 0:
-        block[:, c["FIRST"] : c["FIRST"] + 128 * n] = np.ascontiguousarray(r[0].reshape(len(block), -1)).view(np.uint8)
+        block[:, c["FIRST"] : c["FIRST"] + 128 * n] = np.ascontiguousarray(r[0].reshape(len(block), -1)).view(
+            np.uint8
+        )
     if c["KEYS_Q4"] and place >= WHOLE_KEYS:
         r = r - floats_of(block, c["MEAN"], 128 * n).reshape(len(block), n, 32)
     aims, gains, rests = aims_of(q, n)
@@ -257,7 +286,9 @@ def keep_values(block: Any, place: int, slots: Any, x: Any, c: Any) -> None:
     r = turned(limited(groups_of(x, n)))
     if c["VALUE_FORMAT"] == "q4":
         if place == 0:
-            block[:, c["V_FIRST"] : c["V_FIRST"] + 128 * n] = np.ascontiguousarray(r[0].reshape(len(block), -1)).view(np.uint8)
+            block[:, c["V_FIRST"] : c["V_FIRST"] + 128 * n] = np.ascontiguousarray(
+                r[0].reshape(len(block), -1)
+            ).view(np.uint8)
         none = np.zeros_like(r)
         codes, scales = q4(r, none, none, np.ones(r.shape[:3], F))
     else:
@@ -266,15 +297,21 @@ def keep_values(block: Any, place: int, slots: Any, x: Any, c: Any) -> None:
     put(block, slots, 2 * n, scales.view(np.uint8), c["V_SCALES"])
 
 
-def gather_store(memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int) -> None:
+def gather_store(
+    memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int
+) -> None:
     heads, dim, n = blocks[1], c["DIM"], c["GROUPS"]
-    out = memory.view(target, np.float16 if c["HALVES"] else F, count * heads * dim).reshape(count, heads, dim)
+    out = memory.view(target, np.float16 if c["HALVES"] else F, count * heads * dim).reshape(
+        count, heads, dim
+    )
     for page in range(first // PAGE_TOKENS, (first + count - 1) // PAGE_TOKENS + 1):
         block = page_of(memory, store, pages, page, heads, c["BLOCK"])
         x = plain_of(block, page, c) if c["NUMBER"] else turned_of(block, page, n, c)[..., :dim]
         start, stop = max(first, page * PAGE_TOKENS), min(first + count, (page + 1) * PAGE_TOKENS)
         with np.errstate(over="ignore"):
-            out[start - first : stop - first] = x.transpose(1, 0, 2)[start - page * PAGE_TOKENS : stop - page * PAGE_TOKENS]
+            out[start - first : stop - first] = x.transpose(1, 0, 2)[
+                start - page * PAGE_TOKENS : stop - page * PAGE_TOKENS
+            ]
 
 
 def plain_of(block: Any, page: int, c: Any) -> Any:
@@ -283,8 +320,16 @@ def plain_of(block: Any, page: int, c: Any) -> Any:
 
     data = np.ascontiguousarray(block[:, : PAGE_TOKENS * c["ROW"]])
     if c["FORMAT"] == "fp8":
-        return torch.from_numpy(data).view(torch.float8_e4m3fn).float().numpy().reshape(len(block), PAGE_TOKENS, -1)
-    return data.view(np.float16 if c["FORMAT"] == "fp16" else F).reshape(len(block), PAGE_TOKENS, -1).astype(F)
+        return (
+            torch.from_numpy(data)
+            .view(torch.float8_e4m3fn)
+            .float()
+            .numpy()
+            .reshape(len(block), PAGE_TOKENS, -1)
+        )
+    return (
+        data.view(np.float16 if c["FORMAT"] == "fp16" else F).reshape(len(block), PAGE_TOKENS, -1).astype(F)
+    )
 
 
 def turned_of(block: Any, page: int, n: int, c: Any) -> Any:
@@ -295,7 +340,9 @@ def turned_of(block: Any, page: int, n: int, c: Any) -> Any:
     else:
         words = floats_of(block, 0, PAGE_TOKENS * 16 * n, np.uint32).reshape(heads, PAGE_TOKENS, n, 4, 1)
         x = level(words >> SHIFTS & 15).reshape(heads, PAGE_TOKENS, n, 32)
-    x = x * floats_of(block, c["SCALES"], PAGE_TOKENS * 2 * n, np.float16).reshape(heads, PAGE_TOKENS, n, 1).astype(F)
+    x = x * floats_of(block, c["SCALES"], PAGE_TOKENS * 2 * n, np.float16).reshape(
+        heads, PAGE_TOKENS, n, 1
+    ).astype(F)
     if c["FORMAT"] == "q4" and c["ADDS_MEAN"]:
         whole = WHOLE_KEYS if page == 0 else 0
         x[:, whole:] = x[:, whole:] + floats_of(block, c["MEAN"], 128 * n).reshape(heads, 1, n, 32)
@@ -307,7 +354,9 @@ def turned_of(block: Any, page: int, n: int, c: Any) -> Any:
 
 def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     """data (T, G, row) into blocks (G, bytes) at rows `slots`."""
-    block[:, at : at + PAGE_TOKENS * row].reshape(len(block), PAGE_TOKENS, row)[:, slots] = data.transpose(1, 0, 2)
+    block[:, at : at + PAGE_TOKENS * row].reshape(len(block), PAGE_TOKENS, row)[:, slots] = data.transpose(
+        1, 0, 2
+    )
 
 
 MODELS = {"append": append, "key_mean": key_mean, "gather_store": gather_store}

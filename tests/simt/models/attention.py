@@ -12,7 +12,11 @@ from tests.simt.models.records import write_record
 
 LOG2_E = np.float32(1.4426950408889634)
 E4M3 = np.array(
-    [(-1) ** (b >> 7) * ((b & 7) / 8 * 2.0**-6 if not b >> 3 & 15 else (1 + (b & 7) / 8) * 2.0 ** ((b >> 3 & 15) - 7)) for b in range(256)],
+    [
+        (-1) ** (b >> 7)
+        * ((b & 7) / 8 * 2.0**-6 if not b >> 3 & 15 else (1 + (b & 7) / 8) * 2.0 ** ((b >> 3 & 15) - 7))
+        for b in range(256)
+    ],
     np.float32,
 )
 
@@ -26,7 +30,9 @@ def turned(x: Any) -> Any:
 
 
 def page_numbers(memory: Memory, layout: Layout, block: int, page: int, count: int) -> Any:
-    """The first `count` positions of page number `page` of a sequence: (count, D), or (count, n 32) turned, float32."""
+    """The first `count` positions of page number `page` of a sequence: (count, D), or (count, n 32)
+    turned, float32.
+    """
     n, name, width = layout.groups, layout.name, layout.head_dim
     if name in ("fp32", "fp16"):
         kind = np.float32 if name == "fp32" else np.float16
@@ -49,20 +55,26 @@ def page_numbers(memory: Memory, layout: Layout, block: int, page: int, count: i
 
 
 def attend(
-    memory: Memory, blocks: Any, constants: Any, keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int,
-    position: int, pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+    memory: Memory, blocks: Any, constants: Any, keys: int, values: int, q: int, q_stride: int, partial: int,
+    partial_stride: int, position: int, pages: int, rows: int, ratio: int, scale: float, cap: float,
+    window: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
     splits, groups, _ = blocks
     start = int(memory.view(position, np.int32, 1)[0])
-    layouts = [(Layout(side, name, k.D), base) for side, name, base in ((KEYS, k.KEYS, keys), (VALUES, k.VALUES, values))]
+    layouts = [
+        (Layout(side, name, k.D), base)
+        for side, name, base in ((KEYS, k.KEYS, keys), (VALUES, k.VALUES, values))
+    ]
     first = max(0, start - window + 1) // 256 if window else 0
     for g in range(groups):
         sides = []
         for layout, base in layouts:
             parts = []
             for page in range(first, (start + rows - 1) // 256 + 1):
-                block = base + (int(memory.view(pages + 4 * page, np.int32, 1)[0]) * groups + g) * layout.block
+                block = (
+                    base + (int(memory.view(pages + 4 * page, np.int32, 1)[0]) * groups + g) * layout.block
+                )
                 parts.append(page_numbers(memory, layout, block, page, min(256, start + rows - 256 * page)))
             sides.append(np.concatenate(parts))
         for row in range(rows):
@@ -82,7 +94,11 @@ def attend(
                     here = (seen // 64) % splits == split
                     if not here.any():
                         continue
-                    out = memory.view(partial + row * partial_stride + 4 * (head * splits + split) * (k.DP + 4), np.float32, k.DP + 4)
+                    out = memory.view(
+                        partial + row * partial_stride + 4 * (head * splits + split) * (k.DP + 4),
+                        np.float32,
+                        k.DP + 4,
+                    )
                     top = score[here].max()
                     weights = np.exp2(score[here] - top)
                     out[:2] = top, weights.sum()
@@ -91,15 +107,17 @@ def attend(
 
 
 def combine(
-    memory: Memory, blocks: Any, constants: Any, partial: int, partial_stride: int, y: int, y_stride: int, record: int, record_stride: int,
-    sinks: int, position: int, heads: int, splits: int, window: int,
+    memory: Memory, blocks: Any, constants: Any, partial: int, partial_stride: int, y: int, y_stride: int,
+    record: int, record_stride: int, sinks: int, position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
     for row in range(blocks[1]):
         own = int(memory.view(position, np.int32, 1)[0]) + row
         begin = (max(-1, own - window) + 1 if window else 0) // 64
         used = [(begin + i) % splits for i in range(min(splits, own // 64 - begin + 1))]
-        parts = memory.view(partial + row * partial_stride, np.float32, heads * splits * (k.DP + 4)).reshape(heads, splits, -1)[:, used]
+        parts = memory.view(partial + row * partial_stride, np.float32, heads * splits * (k.DP + 4)).reshape(
+            heads, splits, -1
+        )[:, used]
         top = parts[..., 0].max(1)
         total = np.zeros(heads, np.float32)
         if sinks:

@@ -8,7 +8,18 @@ import numpy as np
 from tests.simt.interpreter import Memory
 
 
-def route(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, ids: int, weights: int, stride: int, n: int, used: int) -> None:
+def route(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    xs: int,
+    ids: int,
+    weights: int,
+    stride: int,
+    n: int,
+    used: int,
+) -> None:
     for row in range(blocks[0]):
         logits = memory.view(x + row * xs, np.float32, n)
         chosen = np.argsort(np.where(np.isnan(logits), np.inf, -logits), kind="stable")[:used]
@@ -19,14 +30,28 @@ def route(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, ids: int
         memory.view(ids + row * stride, np.int32, used)[:] = chosen
 
 
-def spread(memory: Memory, blocks: Any, constants: Any, x: int, stride: int, y: int, width: int, used: int) -> None:
+def spread(
+    memory: Memory, blocks: Any, constants: Any, x: int, stride: int, y: int, width: int, used: int
+) -> None:
     for row in range(blocks[0]):
         for j in range(used):
-            memory.view(y + (row * used + j) * stride, np.uint32, width)[:] = memory.view(x + row * stride, np.uint32, width)
+            memory.view(y + (row * used + j) * stride, np.uint32, width)[:] = memory.view(
+                x + row * stride, np.uint32, width
+            )
 
 
 def gather(
-    memory: Memory, blocks: Any, constants: Any, x: int, stride: int, weights: int, ws: int, residual: int, y: int, width: int, used: int
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    stride: int,
+    weights: int,
+    ws: int,
+    residual: int,
+    y: int,
+    width: int,
+    used: int,
 ) -> None:
     for row in range(blocks[0]):
         total = memory.view(residual + row * stride, np.float32, width).copy()

@@ -11,7 +11,9 @@ from tests.simt.models.records import write_record
 
 
 def sum_norm(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> None:
-    z, zs, post, x, xs, total, ts, weight, bias, y, ys, record, rs, width, inverse, scale, post_eps, eps = arguments
+    z, zs, post, x, xs, total, ts, weight, bias, y, ys, record, rs, width, inverse, scale, post_eps, eps = (
+        arguments
+    )
     for row in range(blocks[0]):
         added = memory.view(z + row * zs, np.float32, width)
         if constants["POST"]:

@@ -7,7 +7,17 @@ import numpy as np
 from tests.simt.interpreter import Memory
 
 
-def halves(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, target: int, ts: int, factors: int, columns: int) -> None:
+def halves(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    xs: int,
+    target: int,
+    ts: int,
+    factors: int,
+    columns: int,
+) -> None:
     for row in range(blocks[0]):
         values = memory.view(x + row * xs, np.float32, columns)
         top = float(np.nanmax(np.abs(values), initial=0))
@@ -20,11 +30,24 @@ def halves(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, target:
         out[:columns] = values / np.float32(factor)
 
 
-def before(memory: Memory, blocks: Any, constants: Any, y: int, ys: int, r: int, rs: int, bias: int, factors: int, width: int) -> None:
+def before(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    y: int,
+    ys: int,
+    r: int,
+    rs: int,
+    bias: int,
+    factors: int,
+    width: int,
+) -> None:
     for row in range(blocks[0]):
         total = memory.view(r + row * rs, np.float32, width).copy() if r else np.zeros(width, np.float32)
         total += memory.view(bias, np.float32, width) if bias else 0
-        memory.view(y + row * ys, np.float32, width)[:] = total / (memory.view(factors + 4 * row, np.float32, 1)[0] if factors else 1)
+        memory.view(y + row * ys, np.float32, width)[:] = total / (
+            memory.view(factors + 4 * row, np.float32, 1)[0] if factors else 1
+        )
 
 
 def after(memory: Memory, blocks: Any, constants: Any, y: int, ys: int, factors: int, width: int) -> None:
@@ -33,13 +56,30 @@ def after(memory: Memory, blocks: Any, constants: Any, y: int, ys: int, factors:
 
 
 def expert_biases(
-    memory: Memory, blocks: Any, constants: Any, y: int, ys: int, ids: int, stride: int, used: int, biases: int, bs: int, width: int,
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    y: int,
+    ys: int,
+    ids: int,
+    stride: int,
+    used: int,
+    biases: int,
+    bs: int,
+    width: int,
     table: int,
 ) -> None:
     for row in range(blocks[0]):
         expert = int(memory.view(ids + row // used * stride, np.int32, used)[row % used])
         if memory.view(table + 8 * expert, np.int64, 1)[0]:
-            memory.view(y + row * ys, np.float32, width)[:] += memory.view(biases + expert * bs, np.float32, width)
+            memory.view(y + row * ys, np.float32, width)[:] += memory.view(
+                biases + expert * bs, np.float32, width
+            )
 
 
-MODELS = {"gemm_halves": halves, "gemm_before": before, "gemm_after": after, "gemm_expert_biases": expert_biases}
+MODELS = {
+    "gemm_halves": halves,
+    "gemm_before": before,
+    "gemm_after": after,
+    "gemm_expert_biases": expert_biases,
+}

@@ -1,4 +1,6 @@
-"""Products with packed codes, in NumPy: the layout of `engine.backends.cuda.layouts.codes`, read number by number."""
+"""Products with packed codes, in NumPy: the layout of `engine.backends.cuda.layouts.codes`, read number by
+number.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +71,16 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
     blocks = (columns + 63) // 64
     words = np.zeros((blocks, 32, 14), np.uint32)
     lanes = np.arange(32)
-    for words_each, at, first, header, each_lane in zip(*(c[f"R_{n}"] for n in ("WORDS", "AT", "FIRST", "HEADER", "LANE")), strict=True):
+    for words_each, at, first, header, each_lane in zip(
+        *(c[f"R_{n}"] for n in ("WORDS", "AT", "FIRST", "HEADER", "LANE")), strict=True
+    ):
         for block in range(blocks):
             span = block // c["SPAN"] * c["SPAN_BYTES"]
             start = span + at + (0 if header else c["HEADER_BYTES"] + block % c["SPAN"] * c["BLOCK_BYTES"])
             count = (32 if each_lane else 8) * words_each
-            found = np.ascontiguousarray(raw[start : start + 4 * count]).view(np.uint32).reshape(-1, words_each)
+            found = (
+                np.ascontiguousarray(raw[start : start + 4 * count]).view(np.uint32).reshape(-1, words_each)
+            )
             words[block, :, first : first + words_each] = found[lanes if each_lane else lanes // 4]
     codes = _codes(words, c)
     if c["TABLE"]:
@@ -96,7 +102,10 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
                     word, place = mine[:, :, c["L_WORD"][at]], c["L_PLACE"][at]
                     if c["LOWS"] == "sub":
                         byte = _byte(word, place)
-                        less = -(_half(mine[:, :, c["M_WORD"]], row) * (byte // 16 if c["SCALES"] == "nibbles" else byte))
+                        less = -(
+                            _half(mine[:, :, c["M_WORD"]], row)
+                            * (byte // 16 if c["SCALES"] == "nibbles" else byte)
+                        )
                     else:
                         less = _half(word, place)
                     less = less.T[..., None].astype(np.float64)
@@ -124,7 +133,9 @@ def x_row(memory: Memory, x: int, columns: int) -> Any:
     """A record of halves as numbers, float64 (K padded,)."""
     blocks = (columns + 63) // 64
     halves = memory.view(x, np.float16, 64 * blocks).reshape(blocks, 64).astype(np.float64)
-    return (halves * memory.view(x + 128 * blocks, np.float32, blocks).astype(np.float64)[:, None]).reshape(-1)
+    return (halves * memory.view(x + 128 * blocks, np.float32, blocks).astype(np.float64)[:, None]).reshape(
+        -1
+    )
 
 
 def _store(memory: Memory, total: Any, y: int, bias: int, residual: int) -> None:
@@ -147,12 +158,14 @@ def linear_codes(memory: Memory, blocks: Any, c: dict[str, Any], *arguments: int
         for row in range(rows):
             with np.errstate(all="ignore"):
                 total = numbers @ x_row(memory, x + row * x_stride, columns)
-            _store(memory, total, y + row * y_stride, bias, residual + row * residual_stride if residual else 0)
+            _store(
+                memory, total, y + row * y_stride, bias, residual + row * residual_stride if residual else 0
+            )
 
 
 def experts_codes(
-    memory: Memory, blocks: Any, c: dict[str, Any], table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int,
-    ids: int, ids_stride: int, used: int, x: int, x_stride: int, columns: int,
+    memory: Memory, blocks: Any, c: dict[str, Any], table: int, outputs: int, y: int, y_stride: int,
+    bias: int, bias_stride: int, ids: int, ids_stride: int, used: int, x: int, x_stride: int, columns: int,
 ) -> None:  # fmt: skip
     for row in range(blocks[1]):
         expert = int(memory.view(ids + row // used * ids_stride + row % used * 4, np.int32, 1)[0])
@@ -164,7 +177,16 @@ def experts_codes(
             _store(memory, total, y + row * y_stride, bias + expert * bias_stride if bias else 0, 0)
 
 
-def unpack_codes(memory: Memory, blocks: Any, c: dict[str, Any], weight: int, first: int, target: int, stride: int, columns: int) -> None:
+def unpack_codes(
+    memory: Memory,
+    blocks: Any,
+    c: dict[str, Any],
+    weight: int,
+    first: int,
+    target: int,
+    stride: int,
+    columns: int,
+) -> None:
     numbers = matrix(memory, c, weight, first, blocks[1], columns)
     with np.errstate(all="ignore"):
         halves = numbers.astype(np.float32).astype(np.float16)
@@ -173,13 +195,28 @@ def unpack_codes(memory: Memory, blocks: Any, c: dict[str, Any], weight: int, fi
 
 
 def embed_codes(
-    memory: Memory, blocks: Any, c: dict[str, Any], weight: int, tokens: int, y: int, y_stride: int, factor: float, columns: int
+    memory: Memory,
+    blocks: Any,
+    c: dict[str, Any],
+    weight: int,
+    tokens: int,
+    y: int,
+    y_stride: int,
+    factor: float,
+    columns: int,
 ) -> None:
     for row in range(blocks[1]):
         token = int(memory.view(tokens + 4 * row, np.int32, 1)[0])
         line = matrix(memory, c, weight, token // 16, 1, columns)[token % 16, :columns]
         with np.errstate(all="ignore"):
-            memory.view(y + row * y_stride, np.float32, columns)[:] = line.astype(np.float32) * np.float32(factor)
+            memory.view(y + row * y_stride, np.float32, columns)[:] = line.astype(np.float32) * np.float32(
+                factor
+            )
 
 
-MODELS = {"linear_codes": linear_codes, "experts_codes": experts_codes, "unpack_codes": unpack_codes, "embed_codes": embed_codes}
+MODELS = {
+    "linear_codes": linear_codes,
+    "experts_codes": experts_codes,
+    "unpack_codes": unpack_codes,
+    "embed_codes": embed_codes,
+}

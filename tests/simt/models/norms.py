@@ -17,8 +17,8 @@ def normed(x: Any, centred: bool, inverse: float, eps: float) -> Any:
 
 
 def norm(
-    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, weight: int, bias: int, y: int, ys: int, record: int, rs: int,
-    width: int, inverse: float, eps: float,
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, weight: int, bias: int, y: int, ys: int,
+    record: int, rs: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     w = memory.view(weight, np.float32, width)
     for row in range(blocks[0]):
@@ -31,11 +31,16 @@ def norm(
 
 
 def heads_norm(
-    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, weight: int, bias: int, step: int, y: int, ys: int, parts: int,
-    width: int, inverse: float, eps: float,
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, weight: int, bias: int, step: int, y: int,
+    ys: int, parts: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     for row in range(blocks[0]):
-        out = normed(memory.view(x + row * xs, np.float32, parts * width).reshape(parts, width), constants["CENTRED"], inverse, eps)
+        out = normed(
+            memory.view(x + row * xs, np.float32, parts * width).reshape(parts, width),
+            constants["CENTRED"],
+            inverse,
+            eps,
+        )
         count = parts if step else 1
         out = out * memory.view(weight, np.float32, count * width).reshape(count, width)
         if bias:

@@ -1,4 +1,6 @@
-"""Products of few rows with plain matrices, their unpacking and rows by number, as NumPy has them: in float64, rounded once."""
+"""Products of few rows with plain matrices, their unpacking and rows by number, as NumPy has them: in
+float64, rounded once.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,21 @@ def tile_rows(memory: Memory, weight: int, constants: Any, first: int, count: in
     kind, unit, blocks = constants["KIND"], constants["UNIT"], -(-columns // 64)
     if kind != "fp8":
         dtype = np.dtype(_DTYPES[kind])
-        raw = memory.view(weight + first * 1024 * blocks * dtype.itemsize, dtype, count * 1024 * blocks).reshape(-1, 64 * blocks)
+        raw = memory.view(
+            weight + first * 1024 * blocks * dtype.itemsize, dtype, count * 1024 * blocks
+        ).reshape(-1, 64 * blocks)
         return bf16_floats(raw) if kind == "bf16" else raw.astype(np.float32)
     units = -(-64 * blocks // unit)
     tile_bytes = 1024 * blocks + 64 * units
     raw = memory.view(weight + first * tile_bytes, np.uint8, count * tile_bytes).reshape(count, tile_bytes)
     lanes = raw[:, : 1024 * blocks].reshape(count, 2 * blocks, 8, 4, 2, 2, 4)[..., [0, 2, 1, 3]]
     numbers = E4M3_VALUES[lanes.transpose(0, 4, 2, 1, 3, 5, 6).reshape(count, 16, 64 * blocks)]
-    scales = np.ascontiguousarray(raw[:, 1024 * blocks :]).view(np.float32).reshape(count, units, 16).transpose(0, 2, 1)
+    scales = (
+        np.ascontiguousarray(raw[:, 1024 * blocks :])
+        .view(np.float32)
+        .reshape(count, units, 16)
+        .transpose(0, 2, 1)
+    )
     wide = np.repeat(scales, unit, axis=2)[:, :, : 64 * blocks] / np.float32(256)
     return (numbers * wide).reshape(16 * count, -1)
 
@@ -60,7 +69,9 @@ def linear_plain(memory: Memory, blocks: Any, constants: Any, *arguments: int) -
     x, x_stride, rows, columns = arguments[21:]
     inputs = x_rows(memory, x, x_stride, rows, columns, constants["KIND"])
     taken = 0
-    for weight, y, y_stride, bias, residual, residual_stride, features in (arguments[7 * p : 7 * p + 7] for p in range(3)):
+    for weight, y, y_stride, bias, residual, residual_stride, features in (
+        arguments[7 * p : 7 * p + 7] for p in range(3)
+    ):
         taken += -(-features // (16 * constants["TILES"]))
         if not features:
             continue
@@ -76,8 +87,8 @@ def linear_plain(memory: Memory, blocks: Any, constants: Any, *arguments: int) -
 
 
 def experts_plain(
-    memory: Memory, blocks: Any, constants: Any, table: int, features: int, y: int, y_stride: int, biases: int, bias_stride: int,
-    ids: int, ids_stride: int, used: int, x: int, x_stride: int, columns: int,
+    memory: Memory, blocks: Any, constants: Any, table: int, features: int, y: int, y_stride: int,
+    biases: int, bias_stride: int, ids: int, ids_stride: int, used: int, x: int, x_stride: int, columns: int,
 ) -> None:  # fmt: skip
     assert blocks[0] == -(-features // (16 * constants["TILES"]))
     for row in range(blocks[1]):
@@ -91,7 +102,16 @@ def experts_plain(
             memory.view(y + row * y_stride, np.float32, features)[:] = out
 
 
-def unpack_fp8(memory: Memory, blocks: Any, constants: Any, weight: int, first: int, target: int, stride: int, columns: int) -> None:
+def unpack_fp8(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    weight: int,
+    first: int,
+    target: int,
+    stride: int,
+    columns: int,
+) -> None:
     whole = -(-columns // 64) * 64
     values = tile_rows(memory, weight, {"KIND": "fp8", **constants}, first, blocks[1], columns)
     assert blocks[0] == -(-whole // 512)
@@ -100,7 +120,15 @@ def unpack_fp8(memory: Memory, blocks: Any, constants: Any, weight: int, first: 
 
 
 def embed_plain(
-    memory: Memory, blocks: Any, constants: Any, weight: int, ids: int, y: int, y_stride: int, scale: float, columns: int
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    weight: int,
+    ids: int,
+    y: int,
+    y_stride: int,
+    scale: float,
+    columns: int,
 ) -> None:
     for row in range(blocks[1]):
         token = int(memory.view(ids + 4 * row, np.int32, 1)[0])
@@ -108,4 +136,9 @@ def embed_plain(
         memory.view(y + row * y_stride, np.float32, columns)[:] = values[:columns] * np.float32(scale)
 
 
-MODELS = {"linear_plain": linear_plain, "experts_plain": experts_plain, "unpack_fp8": unpack_fp8, "embed_plain": embed_plain}
+MODELS = {
+    "linear_plain": linear_plain,
+    "experts_plain": experts_plain,
+    "unpack_fp8": unpack_fp8,
+    "embed_plain": embed_plain,
+}

@@ -25,7 +25,18 @@ def activation(name: str, x: Any) -> Any:
 
 
 def gated(
-    memory: Memory, blocks: Any, constants: Any, gate: int, gs: int, up: int, us: int, y: int, ys: int, record: int, rs: int, width: int
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    gate: int,
+    gs: int,
+    up: int,
+    us: int,
+    y: int,
+    ys: int,
+    record: int,
+    rs: int,
+    width: int,
 ) -> None:
     name = constants["ACTIVATION"]
     for row in range(blocks[0]):
@@ -43,24 +54,65 @@ def gated(
         write_record(memory, record + row * rs, constants["RECORD"], out)
 
 
-def add(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, o: int, os: int, y: int, ys: int, width: int, s: float) -> None:
+def add(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    xs: int,
+    o: int,
+    os: int,
+    y: int,
+    ys: int,
+    width: int,
+    s: float,
+) -> None:
     for row in range(blocks[0]):
         a, b = (memory.view(base + row * stride, np.float32, width) for base, stride in ((x, xs), (o, os)))
         memory.view(y + row * ys, np.float32, width)[:] = a + np.float32(s) * b
 
 
-def soft_cap(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, width: int, scale: float, cap: float) -> None:
+def soft_cap(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    xs: int,
+    y: int,
+    ys: int,
+    width: int,
+    scale: float,
+    cap: float,
+) -> None:
     for row in range(blocks[0]):
         a = memory.view(x + row * xs, np.float32, width) * np.float32(scale)
         out = np.float32(cap) * np.tanh(a) if constants["CAPPED"] else a
         memory.view(y + row * ys, np.float32, width)[:] = out
 
 
-def add_positions(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, table: int, y: int, ys: int, width: int, at: int) -> None:
+def add_positions(
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    x: int,
+    xs: int,
+    table: int,
+    y: int,
+    ys: int,
+    width: int,
+    at: int,
+) -> None:
     first = int(memory.view(at, np.int32, 1)[0])
     for row in range(blocks[0]):
         learned = memory.view(table + 4 * width * (first + row), np.float32, width)
-        memory.view(y + row * ys, np.float32, width)[:] = memory.view(x + row * xs, np.float32, width) + learned
+        memory.view(y + row * ys, np.float32, width)[:] = (
+            memory.view(x + row * xs, np.float32, width) + learned
+        )
 
 
-MODELS: dict[str, Callable[..., None]] = {"gated": gated, "add": add, "soft_cap": soft_cap, "add_positions": add_positions}
+MODELS: dict[str, Callable[..., None]] = {
+    "gated": gated,
+    "add": add,
+    "soft_cap": soft_cap,
+    "add_positions": add_positions,
+}

@@ -36,7 +36,9 @@ def encoded(kind: str, x: Any) -> Any:
         kept = finite & ~empty
         exponent[~kept] = 14
         halves = np.where(kept[:, None], np.ldexp(blocks, (14 - exponent)[:, None]), 0).astype(np.float16)
-        scales = np.where(kept, np.ldexp(np.float32(1), exponent - 14), np.where(empty, np.float32(0), np.float32(np.nan)))
+        scales = np.where(
+            kept, np.ldexp(np.float32(1), exponent - 14), np.where(empty, np.float32(0), np.float32(np.nan))
+        )
     return np.concatenate([halves.reshape(-1).view(np.uint8), scales.astype(np.float32).view(np.uint8)])
 
 
@@ -60,9 +62,16 @@ def write_record(memory: Memory, address: int, kind: str, x: Any) -> None:
         memory.view(address, np.uint8, len(record))[:] = record
 
 
-def record(memory: Memory, blocks: Any, constants: Any, x: int, x_stride: int, to: int, to_stride: int, width: int) -> None:
+def record(
+    memory: Memory, blocks: Any, constants: Any, x: int, x_stride: int, to: int, to_stride: int, width: int
+) -> None:
     for row in range(blocks[0]):
-        write_record(memory, to + row * to_stride, constants["RECORD"], memory.view(x + row * x_stride, np.float32, width))
+        write_record(
+            memory,
+            to + row * to_stride,
+            constants["RECORD"],
+            memory.view(x + row * x_stride, np.float32, width),
+        )
 
 
 MODELS: dict[str, Callable[..., None]] = {"record": record}

@@ -16,7 +16,9 @@ def rope(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> None:
         x, x_stride, y, y_stride, weight, bias, first, heads, step, eps = part
         for row in range(blocks[0] if heads else 0):
             c, s = (memory.view(table + 4 * half * (place + row), np.float32, half) for table in (cos, sin))
-            values = memory.view(x + row * x_stride + 4 * first, np.float32, heads * width).reshape(heads, width)
+            values = memory.view(x + row * x_stride + 4 * first, np.float32, heads * width).reshape(
+                heads, width
+            )
             if constants["NORM"] != "none":
                 count = heads if step else 1
                 values = normed(values, constants["NORM"] == "layer", inverse, eps)

@@ -15,8 +15,9 @@ f32, i32 = np.float32, np.int32
 
 
 def survey(
-    memory: Memory, blocks: Any, constants: Any, logits: int, kept: int, kept_stride: int, state: int, plan: int, position: int, bias: int,
-    amounts: int, latest: int, scores: int, groups: int, raw_groups: int, partials: int, size: int,
+    memory: Memory, blocks: Any, constants: Any, logits: int, kept: int, kept_stride: int, state: int,
+    plan: int, position: int, bias: int, amounts: int, latest: int, scores: int, groups: int, raw_groups: int,
+    partials: int, size: int,
 ) -> None:  # fmt: skip
     whole, real = memory.view(plan, i32, lay.PLAN_WORDS), memory.view(plan, f32, lay.PLAN_WORDS)
     given = memory.view(logits, f32, size)
@@ -33,7 +34,9 @@ def survey(
         own = np.where((added <= lay.LOWEST) | (raw <= lay.LOWEST), f32(lay.NOTHING), raw + added)
         if whole[lay.PENALISES]:
             place = int(memory.view(position, i32, 1)[0]) + 1
-            own = _penalised(own, memory.view(amounts, i32, room), memory.view(latest, i32, room), place, whole, real)
+            own = _penalised(
+                own, memory.view(amounts, i32, room), memory.view(latest, i32, room), place, whole, real
+            )
         memory.view(scores, f32, room)[:] = own
         memory.view(raw_groups, f32, room // group)[:] = raw.reshape(-1, group).max(axis=1)
     memory.view(groups, f32, room // group)[:] = own.reshape(-1, group).max(axis=1)
@@ -42,7 +45,11 @@ def survey(
         here = slice(part * lay.PART, (part + 1) * lay.PART)
         mine, others = raw[here].astype(float), own[here].astype(float)
         depths = mine[mine > lay.LOWEST] - mine.max()
-        out[lay.RAW_MAX], out[lay.RAW_SUM], out[lay.RAW_INNER] = mine.max(), np.exp(depths).sum(), (np.exp(depths) * depths).sum()
+        out[lay.RAW_MAX], out[lay.RAW_SUM], out[lay.RAW_INNER] = (
+            mine.max(),
+            np.exp(depths).sum(),
+            (np.exp(depths) * depths).sum(),
+        )
         out[lay.BAD] = sum(wrong[here].reshape(2, 256, 4).any(axis=(0, 2)))
         out[lay.MAX] = others.max()
         out[lay.SUM] = np.exp((others[others > lay.LOWEST] - others.max()) * real[lay.WHOLE_SCALE]).sum()
@@ -50,7 +57,9 @@ def survey(
 
 def _penalised(scores: Any, amounts: Any, latest: Any, place: int, whole: Any, real: Any) -> Any:
     reach, parts = int(whole[lay.REACH]), int(whole[lay.FADE]) + 1
-    strength = np.ones(len(scores)) if reach < 0 else np.minimum(1.0, (parts - (place - reach - latest)) / parts)
+    strength = (
+        np.ones(len(scores)) if reach < 0 else np.minimum(1.0, (parts - (place - reach - latest)) / parts)
+    )
     penalty = 1 + (float(real[lay.REPETITION]) - 1) * strength
     less = float(real[lay.FREQUENCY]) * amounts / parts + float(real[lay.PRESENCE]) * strength
     new = scores.astype(float)
@@ -69,7 +78,16 @@ def _bins(depths: Any) -> Any:
 
 
 def sort(
-    memory: Memory, blocks: Any, constants: Any, values: int, groups: int, plan: int, wanted: int, out: int, count: int, group: int
+    memory: Memory,
+    blocks: Any,
+    constants: Any,
+    values: int,
+    groups: int,
+    plan: int,
+    wanted: int,
+    out: int,
+    count: int,
+    group: int,
 ) -> None:
     whole = memory.view(plan, i32, lay.PLAN_WORDS)
     maxima = memory.view(groups, f32, count)
@@ -132,23 +150,38 @@ class _Candidates:
 
 
 def draw(
-    memory: Memory, blocks: Any, constants: Any, ordered: int, raw_ordered: int, logits: int, plan: int, state: int, partials: int,
-    parts: int, uniforms: int, records: int, tokens: int, position: int, amounts: int, latest: int, history: int,
+    memory: Memory, blocks: Any, constants: Any, ordered: int, raw_ordered: int, logits: int, plan: int,
+    state: int, partials: int, parts: int, uniforms: int, records: int, tokens: int, position: int,
+    amounts: int, latest: int, history: int,
 ) -> None:  # fmt: skip
     whole, real = memory.view(plan, i32, lay.PLAN_WORDS), memory.view(plan, f32, lay.PLAN_WORDS)
     told = memory.view(partials, f32, parts * lay.PARTIAL_WORDS).reshape(-1, lay.PARTIAL_WORDS).astype(float)
     raw_max, own_max = told[:, lay.RAW_MAX].max(), told[:, lay.MAX].max()
     share = np.exp(np.maximum(told[:, lay.RAW_MAX] - raw_max, -1e4))
     raw_total = float((share * told[:, lay.RAW_SUM]).sum())
-    inner = float((share * (told[:, lay.RAW_INNER] + told[:, lay.RAW_SUM] * np.maximum(told[:, lay.RAW_MAX] - raw_max, -1e4))).sum())
-    own_total = float((np.exp(np.maximum(told[:, lay.MAX] - own_max, -1e4) * real[lay.WHOLE_SCALE]) * told[:, lay.SUM]).sum())
+    inner = float(
+        (
+            share
+            * (
+                told[:, lay.RAW_INNER]
+                + told[:, lay.RAW_SUM] * np.maximum(told[:, lay.RAW_MAX] - raw_max, -1e4)
+            )
+        ).sum()
+    )
+    own_total = float(
+        (
+            np.exp(np.maximum(told[:, lay.MAX] - own_max, -1e4) * real[lay.WHOLE_SCALE]) * told[:, lay.SUM]
+        ).sum()
+    )
     left = _Candidates(memory, ordered, own_total, int(whole[lay.INSIDE]))
     if whole[lay.GREEDY]:
         left.keep(1, "ordered")
     for step in range(int(whole[lay.STEPS])):
         left.apply(int(whole[lay.PROGRAM + 2 * step]), float(real[lay.PROGRAM + 2 * step + 1]))
     raw_count = int(memory.view(raw_ordered, i32, 1)[0])
-    sure = left.sure and not left.open and not told[:, lay.BAD].any() and raw_max > lay.LOWEST and raw_count >= 0
+    sure = (
+        left.sure and not left.open and not told[:, lay.BAD].any() and raw_max > lay.LOWEST and raw_count >= 0
+    )
     weights = left.weights()
     weights = weights / weights.sum() if len(weights) else weights
     serial = int(memory.view(state, i32, 1)[0])
@@ -157,7 +190,9 @@ def draw(
     token, final = 0, 0.0
     if len(order):
         sums = weights[order].cumsum()
-        chosen = order[min(int(np.searchsorted(sums, uniform * sums[-1], "right")), int(np.searchsorted(sums, sums[-1])))]
+        chosen = order[
+            min(int(np.searchsorted(sums, uniform * sums[-1], "right")), int(np.searchsorted(sums, sums[-1])))
+        ]
         token, final = int(left.ids[chosen]), float(weights[chosen])
     record = memory.view(records + 4 * lay.RECORD_WORDS * (serial % lay.SLOTS), i32, lay.RECORD_WORDS)
     numbers = record.view(f32)
@@ -168,7 +203,10 @@ def draw(
         asked = int(whole[lay.ALTERNATIVES])
         numbers[lay.ENTROPY] = max(0.0, np.log(raw_total) - inner / raw_total) if asked else 0.0
     others = max(0, min(asked, raw_count))
-    raw_scores, raw_ids = memory.view(raw_ordered + 4 * lay.SCORES, f32, lay.MOST), memory.view(raw_ordered + 4 * lay.IDS, i32, lay.MOST)
+    raw_scores, raw_ids = (
+        memory.view(raw_ordered + 4 * lay.SCORES, f32, lay.MOST),
+        memory.view(raw_ordered + 4 * lay.IDS, i32, lay.MOST),
+    )
     finals = dict(zip(left.ids.tolist(), weights.tolist(), strict=True))
     for i in range(others):
         at = lay.OTHERS_AT + 3 * i
@@ -187,7 +225,9 @@ def draw(
     where[0] = place
 
 
-def _remember(memory: Memory, token: int, place: int, reach: int, fade: int, amounts: int, latest: int, history: int) -> None:
+def _remember(
+    memory: Memory, token: int, place: int, reach: int, fade: int, amounts: int, latest: int, history: int
+) -> None:
     memory.view(amounts, i32, token + 1)[token] += fade + 1
     memory.view(latest, i32, token + 1)[token] = place
     if reach > 0:

@@ -33,13 +33,17 @@ def page_size(territory: str = "") -> QPageSize:
     return QPageSize(QPageSize.PageSizeId.Letter if code in _LETTER else QPageSize.PageSizeId.A4)
 
 
-def write_pdf(conversation: ConversationRecord, path: Path, size: QPageSize | None = None) -> Iterator[Progress]:
-    """Print it to `path`, telling how many of its pieces are done (the total is an estimate by messages). Ended early, or failing,
-    it leaves a file that was there as it was. Raises `StoreError` when the file cannot be written.
+def write_pdf(
+    conversation: ConversationRecord, path: Path, size: QPageSize | None = None
+) -> Iterator[Progress]:
+    """Print it to `path`, telling how many of its pieces are done (the total is an estimate by messages).
+    Ended early, or failing, it leaves a file that was there as it was. Raises `StoreError` when the file
+    cannot be written.
     """
     from pypdf.errors import PyPdfError
 
-    _dispatcher = QEventLoop()  # a long document starts timers, for which a thread of Python's has nothing before
+    # a long document starts timers, for which a thread of Python's has nothing before
+    _dispatcher = QEventLoop()
     total = 2 + 2 * len(shown_path(conversation))
     title = first_words(conversation.title, 300) or "Conversation"
     made = when(conversation.created_at)

@@ -1,4 +1,6 @@
-"""Formulas and pictures inside text that is printed: formulas are drawn as paths on their baseline, what cannot be drawn is words."""
+"""Formulas and pictures inside text that is printed: formulas are drawn as paths on their baseline, what
+cannot be drawn is words.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def _formula(latex: str, size: float, colour: str, display: bool) -> _Formula | 
         given = element.attrib.get("stroke", given) if given == "none" else given
         found = _shape(element)
         if found is not None and given != "none":
-            shade = QColor(colour if given in ("black", "currentColor") or not QColor.isValidColorName(given) else given)
+            shade = QColor(
+                colour if given in ("black", "currentColor") or not QColor.isValidColorName(given) else given
+            )
             shapes.append((found.translated(-left, 0), shade))
     return _Formula(shapes, width, max(0.0, -top), top + height) if shapes else None
 
@@ -118,9 +122,20 @@ class FormulaHandler(QPyTextObject):
 
     def intrinsicSize(self, document: QTextDocument, position: int, shape: QTextFormat) -> QSizeF:
         found, share = _of(shape)
-        return QSizeF(found.width, found.ascent + max(0.0, found.descent)) * share if found is not None else QSizeF()
+        return (
+            QSizeF(found.width, found.ascent + max(0.0, found.descent)) * share
+            if found is not None
+            else QSizeF()
+        )
 
-    def drawObject(self, painter: QPainter, place: QRectF | QRect, document: QTextDocument, position: int, shape: QTextFormat) -> None:
+    def drawObject(
+        self,
+        painter: QPainter,
+        place: QRectF | QRect,
+        document: QTextDocument,
+        position: int,
+        shape: QTextFormat,
+    ) -> None:
         found, share = _of(shape)
         if found is None:
             return
@@ -139,7 +154,9 @@ def _of(shape: QTextFormat) -> tuple[_Formula | None, float]:
     return _formula(latex, size, colour, display), share
 
 
-def put_inlays(document: QTextDocument, formulas: tuple[Span, ...], handler: FormulaHandler, width: float, height: float) -> None:
+def put_inlays(
+    document: QTextDocument, formulas: tuple[Span, ...], handler: FormulaHandler, width: float, height: float
+) -> None:
     """Put formulas in their places, and make pictures no larger than `width` by `height` pixels."""
     document.documentLayout().registerHandler(_KIND, handler)
     places: list[tuple[int, QTextImageFormat]] = []
@@ -149,7 +166,10 @@ def put_inlays(document: QTextDocument, formulas: tuple[Span, ...], handler: For
         while not iterator.atEnd():
             fragment = iterator.fragment()
             if fragment.charFormat().isImageFormat():  # equal ones beside each other are one fragment
-                places += [(fragment.position() + n, fragment.charFormat().toImageFormat()) for n in range(fragment.length())]
+                places += [
+                    (fragment.position() + n, fragment.charFormat().toImageFormat())
+                    for n in range(fragment.length())
+                ]
             iterator += 1
         block = block.next()
     cursor = QTextCursor(document)
@@ -190,7 +210,9 @@ def _put_formula(cursor: QTextCursor, around: QTextCharFormat, span: Span, width
     cursor.insertText("\ufffc", shape)
 
 
-def _put_picture(document: QTextDocument, cursor: QTextCursor, shape: QTextImageFormat, width: float, height: float) -> None:
+def _put_picture(
+    document: QTextDocument, cursor: QTextCursor, shape: QTextImageFormat, width: float, height: float
+) -> None:
     image = _decoded(shape.name())
     if image.isNull():
         cursor.insertText("(a picture that cannot be read)", QTextCharFormat())

@@ -1,4 +1,7 @@
-"""What Qt's PDF has not: an outline, and page numbers that know how many pages there are. Written into the finished file by pypdf."""
+"""What Qt's PDF has not: an outline, and page numbers that know how many pages there are.
+
+Written into the finished file by pypdf.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,28 @@ _WIDTHS = {" ": 0.278, "o": 0.556, "f": 0.278} | dict.fromkeys("0123456789", 0.5
 _CODES = re.compile(rb"\[[^\]]*\]")
 
 
-def add_marks(path: Path, marks: Sequence[Mark], margins: tuple[float, float], about: Mapping[str, str]) -> None:
+def add_marks(
+    path: Path, marks: Sequence[Mark], margins: tuple[float, float], about: Mapping[str, str]
+) -> None:
     """Write an outline, page numbers and `about` (pypdf's names: "/Title") into the PDF at `path`.
 
-    `margins` are those above and below the text, in points; a pixel is 3/4 of one. Raises `OSError` when it cannot be written, and
-    pypdf's `PyPdfError` when it cannot be read.
+    `margins` are those above and below the text, in points; a pixel is 3/4 of one. Raises `OSError` when it
+    cannot be written, and pypdf's `PyPdfError` when it cannot be read.
     """
     from pypdf import PdfWriter
     from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, Fit, NameObject
 
     top, bottom = margins
     writer = PdfWriter(clone_from=io.BytesIO(path.read_bytes()))
-    names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica", "/Encoding": "/WinAnsiEncoding"}
-    font = writer._add_object(DictionaryObject({NameObject(name): NameObject(value) for name, value in names.items()}))
+    names = {
+        "/Type": "/Font",
+        "/Subtype": "/Type1",
+        "/BaseFont": "/Helvetica",
+        "/Encoding": "/WinAnsiEncoding",
+    }
+    font = writer._add_object(
+        DictionaryObject({NameObject(name): NameObject(value) for name, value in names.items()})
+    )
     total = len(writer.pages)
     mended: set[int] = set()
     for number, page in enumerate(writer.pages):
@@ -71,6 +83,12 @@ def _mend_spaces(font: DictionaryObject, mended: set[int]) -> None:
 
 
 def _number(words: str, width: float, bottom: float) -> bytes:
-    """The words in the middle of the lower margin; before the page's own content, whose measures are others."""
+    """The words in the middle of the lower margin; before the page's own content, whose measures are
+    others.
+    """
     left = (width - _SIZE * sum(_WIDTHS[letter] for letter in words)) / 2
-    return f"q BT /PageNumber {_SIZE} Tf {_GREY} g {left:.2f} {bottom * 0.5:.2f} Td ({words}) Tj ET Q\n".encode("ascii")
+    return (
+        f"q BT /PageNumber {_SIZE} Tf {_GREY} g {left:.2f} {bottom * 0.5:.2f} Td ({words}) Tj ET Q\n".encode(
+            "ascii"
+        )
+    )

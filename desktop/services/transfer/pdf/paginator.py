@@ -1,6 +1,8 @@
-"""Puts pieces of text below each other on pages: where a page ends, what stays together, grounds and bars behind text.
+"""Puts pieces of text below each other on pages: where a page ends, what stays together, grounds and bars
+behind text.
 
-All measures are CSS pixels, in which Qt's rich text reckons; what is drawn is shapes and glyphs, sharp at any size.
+All measures are CSS pixels, in which Qt's rich text reckons; what is drawn is shapes and glyphs, sharp at any
+size.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ KEPT_WHOLE = 0.2
 """What is no longer than this part of a page is not cut."""
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth
 _CELL = 7.5
-"""From a table's edge to the text of its first cell: the padding, and what Qt adds for borders that are one."""
+"""From a table's edge to the text of its first cell: the padding, and what Qt adds for borders that are
+one.
+"""
 HEAD_ABOVE = 30.0
 """From the running head's line to the text below it."""
 
@@ -59,7 +63,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Laid:
-    """A piece as it will stand: `scale` makes what is too wide fit, `cuts` are the heights at which it may be parted."""
+    """A piece as it will stand: `scale` makes what is too wide fit, `cuts` are the heights at which it may
+    be parted.
+    """
 
     piece: Piece
     document: QTextDocument
@@ -74,7 +80,9 @@ class _Laid:
 
     @property
     def tables(self) -> list[QRectF]:
-        """Where its tables are, in the document's own measure; not those that are the ground of code or the bar of a quote."""
+        """Where its tables are, in the document's own measure; not those that are the ground of code or
+        the bar of a quote.
+        """
         if GRID not in self.piece.html:
             return []
         frames = self.document.rootFrame().childFrames()
@@ -124,7 +132,11 @@ class Paginator:
         group, self._held = self._held, []
         if not group:
             return
-        needed = sum(laid.piece.before + laid.height for laid in group[:-1]) + group[-1].piece.before + group[-1].least(self._height)
+        needed = (
+            sum(laid.piece.before + laid.height for laid in group[:-1])
+            + group[-1].piece.before
+            + group[-1].least(self._height)
+        )
         if 0 < self._height - self._y < needed and self._y > 0:
             self._next_page()
         for laid in group:
@@ -140,7 +152,11 @@ class Paginator:
         while done < laid.height:
             above = laid.pad if (piece.begins and not done) or not self._y else 0.0
             room = self._height - self._y - above - laid.pad
-            end = laid.height if laid.height - done <= room + 0.5 else _cut(laid.cuts, done, done + room, self._y <= 0)
+            end = (
+                laid.height
+                if laid.height - done <= room + 0.5
+                else _cut(laid.cuts, done, done + room, self._y <= 0)
+            )
             if end <= done:
                 self._next_page()
                 continue
@@ -156,7 +172,9 @@ class Paginator:
         painter.save()
         if laid.piece.ground:
             rounded = (laid.piece.begins and not start, laid.piece.ends and end >= laid.height)
-            painter.fillPath(_ground(QRectF(0, self._y, self._width, high), *rounded), QColor(laid.piece.ground))
+            painter.fillPath(
+                _ground(QRectF(0, self._y, self._width, high), *rounded), QColor(laid.piece.ground)
+            )
         elif laid.piece.bar:
             joined = laid.piece.before if not start and self._behind is not None and self._behind.bar else 0.0
             left = self._width - BAR_WIDTH if laid.is_mirrored else 0.0
@@ -166,7 +184,9 @@ class Paginator:
         painter.scale(laid.scale, laid.scale)
         context = QAbstractTextDocumentLayout.PaintContext()
         context.palette = self._look  # the window's may be dark
-        clip = QRectF(0, start / laid.scale, max(laid.document.size().width(), 1.0) + 1, (end - start) / laid.scale)
+        clip = QRectF(
+            0, start / laid.scale, max(laid.document.size().width(), 1.0) + 1, (end - start) / laid.scale
+        )
         context.clip = clip
         painter.setClipRect(clip)
         laid.document.documentLayout().draw(painter, context)
@@ -180,7 +200,10 @@ class Paginator:
 
     def _next_page(self) -> None:
         if self._behind is not None and self._behind.ground and not self._behind.ends:  # it goes on overleaf
-            self._painter.fillRect(QRectF(0, self._y, self._width, min(PAD_Y, self._height - self._y)), QColor(self._behind.ground))
+            self._painter.fillRect(
+                QRectF(0, self._y, self._width, min(PAD_Y, self._height - self._y)),
+                QColor(self._behind.ground),
+            )
         self._writer.newPage()
         self.pages += 1
         self._y, self._behind = 0.0, None
@@ -209,7 +232,14 @@ class Paginator:
         scale = min(1.0, width / wide) if wide > width + 0.5 else 1.0
         mirrored = document.begin().textDirection() == Qt.LayoutDirection.RightToLeft
         cuts = [cut * scale for cut in _cuts(document, self._height / scale)]
-        return _Laid(piece, document, 0.0 if mirrored and piece.bar else aside, scale, document.size().height() * scale, cuts)
+        return _Laid(
+            piece,
+            document,
+            0.0 if mirrored and piece.bar else aside,
+            scale,
+            document.size().height() * scale,
+            cuts,
+        )
 
     def _document(self, piece: Piece, width: float) -> QTextDocument:
         document = QTextDocument()
@@ -243,7 +273,9 @@ def _ground(place: QRectF, top: bool, bottom: bool) -> QPainterPath:
 
 
 def _cuts(document: QTextDocument, page: float) -> list[float]:
-    """Heights at which no line is parted, nor the row of a table that is not very high; the last is the end."""
+    """Heights at which no line is parted, nor the row of a table that is not very high; the last is the
+    end.
+    """
     spans = _lines(document, document.begin(), document.end())
     for frame in document.rootFrame().childFrames():
         if isinstance(frame, QTextTable):
@@ -262,7 +294,8 @@ def _lines(document: QTextDocument, first: QTextBlock, end: QTextBlock) -> list[
     layout, block = document.documentLayout(), first
     while block.isValid() and block != end:
         top, text = layout.blockBoundingRect(block).top(), block.layout()
-        hidden = block.length() == 1 and not block.blockFormat().hasProperty(_RULE)  # Qt lays one over the end of each inner table
+        # Qt lays one over the end of each inner table
+        hidden = block.length() == 1 and not block.blockFormat().hasProperty(_RULE)
         lines = (text.lineAt(number) for number in range(0 if hidden else text.lineCount()))
         found += [(top + line.y(), top + line.y() + line.height()) for line in lines]
         block = block.next()
@@ -283,14 +316,18 @@ def _rows(document: QTextDocument, table: QTextTable) -> list[tuple[float, float
         lines: list[tuple[float, float]] = []
         for column in range(table.columns()):
             cell = table.cellAt(row, column)
-            lines += _lines(document, cell.firstCursorPosition().block(), cell.lastCursorPosition().block().next())
+            lines += _lines(
+                document, cell.firstCursorPosition().block(), cell.lastCursorPosition().block().next()
+            )
         if lines:
             found.append((min(top for top, _ in lines), max(bottom for _, bottom in lines)))
     return found
 
 
 def _cut(cuts: list[float], start: float, limit: float, fresh: bool) -> float:
-    """The lowest cut in reach that leaves no line alone; `start` for none, or the limit itself on a `fresh` page."""
+    """The lowest cut in reach that leaves no line alone; `start` for none, or the limit itself on a
+    `fresh` page.
+    """
     first = bisect_right(cuts, start + 0.5)
     last = bisect_right(cuts, limit + 0.5) - 1
     if last == len(cuts) - 2 and last - first >= 2:

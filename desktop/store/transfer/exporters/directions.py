@@ -1,7 +1,8 @@
-"""The direction of each block of Markdown that is exported as a web page: that of its first letter which has one.
+"""The direction of each block of Markdown that is exported as a web page: that of its first letter which has
+one.
 
-HTML's own `dir="auto"` on a list or table looks past whatever within it has a direction, and on the whole of a reply it lets the
-first line decide for all.
+HTML's own `dir="auto"` on a list or table looks past whatever within it has a direction, and on the whole of
+a reply it lets the first line decide for all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def _set_directions(state: StateCore) -> None:
     """From the end to the beginning, so that each block knows what it holds when it is come to."""
     tokens = state.tokens
     own: dict[int, str] = {}
-    inside = [""]  # of each block that is open: the direction of the first words seen, the last one read being the first
+    # of each block that is open: the direction of the first words seen, the last one read being the first
+    inside = [""]
     for place in range(len(tokens) - 1, -1, -1):
         token = tokens[place]
         if token.nesting < 0:

@@ -1,7 +1,9 @@
-"""Footnotes in Markdown that is exported: small numbers in the text, and the notes as a numbered list behind it.
+"""Footnotes in Markdown that is exported: small numbers in the text, and the notes as a numbered list behind
+it.
 
-The plugin `mdit-py-plugins` finds them. It drops a note that nothing refers to, and the first of two with one label; here every
-note is in the list: first those that are referred to, in the order of the references, then the others.
+The plugin `mdit-py-plugins` finds them. It drops a note that nothing refers to, and the first of two with one
+label; here every note is in the list: first those that are referred to, in the order of the references, then
+the others.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["NOTE_BACK", "NOTE_REF", "add_footnotes"]
 
 NOTE_REF, NOTE_BACK = "footnote_ref", "footnote_back"
-"""Types of tokens: a number in the text, and the ways back from a note to it. `meta` has `id`, and `subId` or `count`."""
+"""Types of tokens: a number in the text, and the ways back from a note to it.
+
+`meta` has `id`, and `subId` or `count`.
+"""
 
 
 def add_footnotes(markdown: MarkdownIt) -> MarkdownIt:
@@ -34,7 +39,9 @@ def add_footnotes(markdown: MarkdownIt) -> MarkdownIt:
 
 def _to_end(state: StateCore) -> None:
     known: dict[str, Any] = state.env.get("footnotes") or {}
-    numbers: dict[str, int] = {label: number for label, number in known.get("refs", {}).items() if number >= 0}
+    numbers: dict[str, int] = {
+        label: number for label, number in known.get("refs", {}).items() if number >= 0
+    }
     counts = {number: int(note.get("count", 0)) for number, note in known.get("list", {}).items()}
     text: list[Token] = []
     notes: list[tuple[int, list[Token]]] = []
@@ -54,7 +61,9 @@ def _to_end(state: StateCore) -> None:
     state.tokens = [*text, *_listed(state, sorted(notes, key=lambda note: note[0]), counts)]
 
 
-def _listed(state: StateCore, notes: Sequence[tuple[int, list[Token]]], counts: dict[int, int]) -> list[Token]:
+def _listed(
+    state: StateCore, notes: Sequence[tuple[int, list[Token]]], counts: dict[int, int]
+) -> list[Token]:
     from markdown_it.token import Token
 
     if not notes:
@@ -62,9 +71,17 @@ def _listed(state: StateCore, notes: Sequence[tuple[int, list[Token]]], counts: 
     found = [Token("ordered_list_open", "ol", 1, block=True, attrs={"class": "notes"})]
     for number, tokens in notes:
         back = Token(NOTE_BACK, "", 0, meta={"id": number, "count": counts.get(number, 0)})
-        inside = [*tokens[:-1], back, tokens[-1]] if tokens and tokens[-1].type == "paragraph_close" else [*tokens, back]
+        inside = (
+            [*tokens[:-1], back, tokens[-1]]
+            if tokens and tokens[-1].type == "paragraph_close"
+            else [*tokens, back]
+        )
         place = {"id": f"note-{_page(state.env)}-{number + 1}"}
-        found += [Token("list_item_open", "li", 1, block=True, attrs=dict(place)), *inside, Token("list_item_close", "li", -1, block=True)]
+        found += [
+            Token("list_item_open", "li", 1, block=True, attrs=dict(place)),
+            *inside,
+            Token("list_item_close", "li", -1, block=True),
+        ]
     return [*found, Token("ordered_list_close", "ol", -1, block=True)]
 
 

@@ -1,4 +1,6 @@
-"""Formulas in Markdown that is exported: found by the rules of the transcript, as tokens `math` whose `meta` is the `Span`."""
+"""Formulas in Markdown that is exported: found by the rules of the transcript, as tokens `math` whose
+`meta` is the `Span`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def _inline(state: StateInline, silent: bool) -> bool:
 def _row(state: StateBlock, first: int, end: int, silent: bool) -> bool:
     """Display math from its own line on; text behind what closes it is a paragraph."""
     begin = state.bMarks[first] + state.tShift[first]
-    opening = display_math(state.src[begin : state.eMarks[first]]) if state.sCount[first] - state.blkIndent < 4 else None
+    opening = (
+        display_math(state.src[begin : state.eMarks[first]])
+        if state.sCount[first] - state.blkIndent < 4
+        else None
+    )
     if opening is None:
         return False
     _, closing, closes_here = opening
@@ -53,7 +59,11 @@ def _row(state: StateBlock, first: int, end: int, silent: bool) -> bool:
     lines, last, size = [state.src[begin + skip : state.eMarks[first]]], first, 0
     while closing not in lines[-1]:
         last += 1
-        if last >= end or size > MATH_LIMIT or (state.sCount[last] < state.blkIndent and not state.isEmpty(last)):
+        if (
+            last >= end
+            or size > MATH_LIMIT
+            or (state.sCount[last] < state.blkIndent and not state.isEmpty(last))
+        ):
             return False
         lines.append(state.getLines(last, last + 1, state.blkIndent, False))
         size += len(lines[-1])
@@ -66,7 +76,9 @@ def _row(state: StateBlock, first: int, end: int, silent: bool) -> bool:
     content = inner.strip() + (closing if environment else "") + (after.strip() if is_stop else "")
     source = state.src[begin : begin + skip] + "\n".join(lines)
     token = state.push(ROW, "", 0)
-    token.meta = {"span": Span(SpanKind.DISPLAY, source if is_stop else source[: len(source) - len(after)], content)}
+    token.meta = {
+        "span": Span(SpanKind.DISPLAY, source if is_stop else source[: len(source) - len(after)], content)
+    }
     token.block, token.map = True, [first, last + 1]
     if not is_stop:
         state.push("paragraph_open", "p", 1)

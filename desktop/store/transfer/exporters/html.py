@@ -1,4 +1,6 @@
-"""Conversations as one web page that needs nothing else: no script, no request to any server, light and dark, fit for print."""
+"""Conversations as one web page that needs nothing else: no script, no request to any server, light and
+dark, fit for print.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,11 @@ h4, h5, h6 { font-size: 1em; }
 .text, .thoughts { overflow-wrap: break-word; }
 .user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; }
 .user, .system, .document { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; }
-.system, .thoughts, blockquote { border-inline-start: 3px solid #c4c6d0; padding-inline-start: 16px; margin: 10px 0; }
+.system, .thoughts, blockquote { border-inline-start: 3px solid #c4c6d0; padding-inline-start: 16px;
+  margin: 10px 0; }
 pre, code { font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; }
-pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px; overflow-x: auto; }
+pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px;
+  overflow-x: auto; }
 pre, code { direction: ltr; text-align: left; unicode-bidi: isolate; }
 ul > .task { list-style: none; margin-inline-start: -1.3em; }
 img { max-width: 100%; }
@@ -77,7 +81,10 @@ _MOST_HIGHLIGHTED = 100_000
 
 
 def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> Iterator[str]:
-    """Pieces of the page's text, one conversation at a time. Without a title, the first conversation gives it."""
+    """Pieces of the page's text, one conversation at a time.
+
+    Without a title, the first conversation gives it.
+    """
     is_first = True
     pages = itertools.count(1)
     for conversation in conversations:
@@ -93,7 +100,8 @@ def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> I
 def _head(title: str) -> str:
     return (
         '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(' '.join(title.split()))}</title>\n<style>{_style()}</style>\n</head>\n<body>\n"
     )
@@ -105,7 +113,10 @@ def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator
     if made := when(conversation.created_at):
         yield f'<p class="date">{made}</p>\n'
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
-        yield f'<h2>System prompt</h2>\n<div class="system" dir="auto">{_plain(conversation.system_prompt)}</div>\n'
+        yield (
+            '<h2>System prompt</h2>\n<div class="system" '
+            f'dir="auto">{_plain(conversation.system_prompt)}</div>\n'
+        )
     for message in shown_path(conversation):
         if conversation.kind == NOTEBOOK:
             yield f'<div class="document" dir="auto">{_plain(message.text)}</div>\n'
@@ -148,7 +159,9 @@ def make_renderer() -> MarkdownIt:
     """A renderer for who changes some of its rules."""
     from markdown_it import MarkdownIt
 
-    found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(["table", "strikethrough"])
+    found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(
+        ["table", "strikethrough"]
+    )
     found.add_render_rule("image", _picture)
     add_formulas(add_footnotes(add_addresses(add_tasks(found)))).add_render_rule(INLINE, _formula)
     found.add_render_rule(ROW, _formula_row)

@@ -13,14 +13,18 @@ _DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNO
 
 
 def file_name(title: str) -> str:
-    """The title as a file's name without an ending: no separators, nothing invisible, no name that Windows keeps for devices."""
+    """The title as a file's name without an ending: no separators, nothing invisible, no name that Windows
+    keeps for devices.
+    """
     name = " ".join(_UNSAFE.sub(" ", title).split()).strip(". ")
     name = name.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore").rstrip(". ")
     return f"{name} chat" if _DEVICES.fullmatch(name) else name or "Chat"
 
 
 def free_name(title: str, suffix: str, taken: set[str]) -> str:
-    """A name with the ending `suffix` that is not in `taken` (names in small letters), which it is added to."""
+    """A name with the ending `suffix` that is not in `taken` (names in small letters), which it is added
+    to.
+    """
     name = file_name(title)
     found, count = f"{name}{suffix}", 1
     while found.casefold() in taken:

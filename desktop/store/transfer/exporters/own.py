@@ -1,4 +1,6 @@
-"""This program's own JSON: a list of conversations with everything the store has of them, to be read back without loss."""
+"""This program's own JSON: a list of conversations with everything the store has of them, to be read back
+without loss.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,20 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 __all__ = ["FORMAT", "PERSONA_FIELDS", "VERSION", "own_json", "plain"]
 
 FORMAT, VERSION = "inglenook-conversation", 2
-"""Each conversation says so for itself: one of them alone is a file, too. Version 1 knew no folders, pins and personas."""
+"""Each conversation says so for itself: one of them alone is a file, too.
+
+Version 1 knew no folders, pins and personas.
+"""
 
 PERSONA_FIELDS = ("name", "avatar", "system_prompt", "preset", "model_path")
 """What is kept of a persona: all but its picture."""
 
 
 def own_json(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
-    """Pieces of the file's text, one conversation at a time. Times are seconds since 1970; `tokens` is base64."""
+    """Pieces of the file's text, one conversation at a time.
+
+    Times are seconds since 1970; `tokens` is base64.
+    """
     yield "["
     separator = "\n"
     for conversation in conversations:
@@ -31,7 +39,8 @@ def own_json(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
 def plain(conversation: ConversationRecord) -> dict[str, Any]:
     """The conversation as a JSON object."""
     return _head(conversation) | {
-        "settings": dict(conversation.settings), "model_path": conversation.model_path, "shown": conversation.shown_root,
+        "settings": dict(conversation.settings), "model_path": conversation.model_path,
+        "shown": conversation.shown_root,
         "messages": [_message(message) for message in conversation.messages],
     }  # fmt: skip
 
@@ -39,10 +48,12 @@ def plain(conversation: ConversationRecord) -> dict[str, Any]:
 def _head(conversation: ConversationRecord) -> dict[str, Any]:
     who = conversation.persona
     return {
-        "format": FORMAT, "version": VERSION, "title": conversation.title, "auto_title": conversation.auto_title,
-        "kind": conversation.kind, "source": conversation.source, "key": conversation.key, "created_at": conversation.created_at,
-        "updated_at": conversation.updated_at, "deleted": conversation.deleted, "deleted_at": conversation.deleted_at,
-        "folder": list(conversation.folder), "pinned": conversation.pinned, "inherits_prompt": conversation.inherits_prompt,
+        "format": FORMAT, "version": VERSION, "title": conversation.title,
+        "auto_title": conversation.auto_title, "kind": conversation.kind, "source": conversation.source,
+        "key": conversation.key, "created_at": conversation.created_at, "updated_at": conversation.updated_at,
+        "deleted": conversation.deleted, "deleted_at": conversation.deleted_at,
+        "folder": list(conversation.folder), "pinned": conversation.pinned,
+        "inherits_prompt": conversation.inherits_prompt,
         "persona": {name: getattr(who, name) for name in PERSONA_FIELDS} if who is not None else None,
         "system_prompt": conversation.system_prompt,
     } | ({"roles": dict(conversation.roles)} if conversation.roles else {})  # fmt: skip
@@ -50,11 +61,12 @@ def _head(conversation: ConversationRecord) -> dict[str, Any]:
 
 def _message(message: MessageRecord) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "key": message.key, "parent": message.parent, "role": message.role, "text": message.text, "created_at": message.created_at,
-        "state": message.state,
+        "key": message.key, "parent": message.parent, "role": message.role, "text": message.text,
+        "created_at": message.created_at, "state": message.state,
     }  # fmt: skip
     optional = {
-        "stats": dict(message.stats), "shown": message.shown_child, "deleted": message.deleted, "raw": message.raw,
-        "speaker": message.speaker, "tokens": base64.b64encode(message.tokens).decode("ascii"),
+        "stats": dict(message.stats), "shown": message.shown_child, "deleted": message.deleted,
+        "raw": message.raw, "speaker": message.speaker,
+        "tokens": base64.b64encode(message.tokens).decode("ascii"),
     }  # fmt: skip
     return found | {name: value for name, value in optional.items() if value not in (None, {}, False, "")}

@@ -1,7 +1,7 @@
 """A conversation as a row of small pieces of HTML for Qt's rich text, which are printed one after another.
 
-Pieces are small, so that a chat of any length is printed in bounded memory and no piece takes long. What Qt's rich text cannot
-draw around a block (a ground, a bar, a formula) is told beside its HTML.
+Pieces are small, so that a chat of any length is printed in bounded memory and no piece takes long. What Qt's
+rich text cannot draw around a block (a ground, a bar, a formula) is told beside its HTML.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ body, p, li, td, th { color: #1c1c1e; line-height: 132%; }
 p { margin: 0; }
 li p { margin: 0; }
 .title { font-size: 19pt; font-weight: bold; line-height: 112%; }
-.h1 { font-size: 14.5pt; font-weight: bold; line-height: 115%; } .h2 { font-size: 12.5pt; font-weight: bold; line-height: 115%; }
+.h1 { font-size: 14.5pt; font-weight: bold; line-height: 115%; }
+.h2 { font-size: 12.5pt; font-weight: bold; line-height: 115%; }
 .h3 { font-size: 10.5pt; font-weight: bold; line-height: 115%; }
 .date { color: #5c5c66; font-size: 8.5pt; }
 .who { font-size: 9pt; font-weight: bold; color: #5c5c66; }
@@ -69,7 +70,9 @@ _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def sheet(coloured: bool = True) -> str:
-    """The style sheet of pieces, with the colours of code or without: reading it takes as long as a short piece."""
+    """The style sheet of pieces, with the colours of code or without: reading it takes as long as a short
+    piece.
+    """
     return SHEET + (code_style() if coloured else "")
 
 
@@ -77,8 +80,9 @@ def sheet(coloured: bool = True) -> str:
 class Piece:
     """`before` is the gap above it in CSS pixels.
 
-    One that `keeps` stands on the page of what follows it. `ground` is a colour behind it and `bar` a line beside it; `begins` and
-    `ends` say where these end, for what is cut into several pieces. `mark` is its entry in the outline.
+    One that `keeps` stands on the page of what follows it. `ground` is a colour behind it and `bar` a line
+    beside it; `begins` and `ends` say where these end, for what is cut into several pieces. `mark` is its
+    entry in the outline.
     """
 
     html: str
@@ -95,7 +99,9 @@ class Piece:
 def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
     """The pieces, in order: the head, then every message of the shown path."""
     made = when(conversation.created_at)
-    yield Piece(f'<p class="title">{escape(" ".join(conversation.title.split()) or "Conversation")}</p>', 0.0, True)
+    yield Piece(
+        f'<p class="title">{escape(" ".join(conversation.title.split()) or "Conversation")}</p>', 0.0, True
+    )
     if made:
         yield Piece(f'<p class="date">{made}</p>', 3.0, True)
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
@@ -106,7 +112,9 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
 
 
 def first_words(text: str, most: int = 64) -> str:
-    """At most this many characters of the text on one line, cut between two words where that can be; nothing that is no character."""
+    """At most this many characters of the text on one line, cut between two words where that can be;
+    nothing that is no character.
+    """
     line = " ".join(_HIDDEN.sub(" ", text[: 8 * most]).split())
     if len(line) <= most:
         return line
@@ -121,13 +129,21 @@ def _who(words: str, mark: str = "") -> Piece:
 def _message(message: MessageRecord) -> Iterator[Piece]:
     made = when(message.created_at)
     is_user = message.role == "user"
-    yield _who(label(message) + (f" · {made}" if made else ""), (first_words(message.text) or "…") if is_user else "")
+    yield _who(
+        label(message) + (f" · {made}" if made else ""), (first_words(message.text) or "…") if is_user else ""
+    )
     if is_user:
-        yield from (replace(piece, before=5.0 if piece.begins else 0.0) for piece in _plain(message.text, TYPED))
+        yield from (
+            replace(piece, before=5.0 if piece.begins else 0.0) for piece in _plain(message.text, TYPED)
+        )
         return
     for is_thought, text in pieces(message.text):
         for piece in _rendered(text):
-            yield replace(piece, html=f'<div class="thoughts">{piece.html}</div>', bar=True) if is_thought else piece
+            yield (
+                replace(piece, html=f'<div class="thoughts">{piece.html}</div>', bar=True)
+                if is_thought
+                else piece
+            )
 
 
 def _plain(text: str, colour: str) -> Iterator[Piece]:
@@ -136,7 +152,9 @@ def _plain(text: str, colour: str) -> Iterator[Piece]:
     for number, part in enumerate(parts):
         lines = (escape(line).replace("\t", "    ").replace("  ", "\u00a0 ") for line in part.split("\n"))
         html = "".join(f"<p>{line or '&nbsp;'}</p>" for line in lines)  # each line has a direction of its own
-        yield Piece(html, 8.0 if not number else 0.0, ground=colour, begins=not number, ends=number == len(parts) - 1)
+        yield Piece(
+            html, 8.0 if not number else 0.0, ground=colour, begins=not number, ends=number == len(parts) - 1
+        )
 
 
 def _cut(text: str) -> Iterator[str]:
@@ -172,7 +190,8 @@ def _rendered(text: str) -> Iterator[Piece]:
         elif token.type == "hr":
             yield Piece("<hr>", 10.0)
         else:
-            leads = token.type == "paragraph_close" and block[-2].content.rstrip().endswith((":", "："))  # to the list or code after it
+            # to the list or code after it
+            leads = token.type == "paragraph_close" and block[-2].content.rstrip().endswith((":", "："))
             bar = token.type == "blockquote_close"
             yield replace(_piece(block), keeps=leads, bar=bar, before=11.0 if token.type == ROW else 8.0)
 
@@ -182,14 +201,21 @@ def _piece(tokens: Sequence[Token]) -> Piece:
     html = str(found.renderer.render(tokens, found.options, formulas))
     html = html.replace("<table>", f'<table {GRID} cellspacing="0" cellpadding="5">')
     html = html.replace("\n</code></pre>", "</code></pre>")
-    html = _HEADING.sub(lambda head: f'<p class="h{min(int(head[1]), 3)}">{head[2]}</p>', html)  # Qt's own sizes are large
+    # Qt's own sizes are large
+    html = _HEADING.sub(lambda head: f'<p class="h{min(int(head[1]), 3)}">{head[2]}</p>', html)
     return Piece(html, formulas=tuple(formulas["formulas"]))
 
 
 def _table(tokens: Sequence[Token]) -> Iterator[Piece]:
-    """The table; of many rows, several with the same head. One in a script that runs from right to left begins at the right."""
+    """The table; of many rows, several with the same head.
+
+    One in a script that runs from right to left begins at the right.
+    """
     head = next((token.content for token in tokens if token.type == "inline" and token.content.strip()), "")
-    if next((bidirectional(letter) for letter in head if bidirectional(letter) in ("L", "R", "AL")), "L") != "L":
+    if (
+        next((bidirectional(letter) for letter in head if bidirectional(letter) in ("L", "R", "AL")), "L")
+        != "L"
+    ):
         for piece in _upright_table(_mirrored(tokens)):
             yield replace(piece, html=piece.html.replace("<table ", '<table align="right" '))
         return
@@ -213,7 +239,11 @@ def _mirrored(tokens: Sequence[Token]) -> list[Token]:
 
 def _upright_table(tokens: Sequence[Token]) -> Iterator[Piece]:
     bodies = [place for place, token in enumerate(tokens) if token.type == "tbody_open"]
-    ends = [place + 1 for place, token in enumerate(tokens) if token.type == "tr_close" and bodies and place > bodies[0]]
+    ends = [
+        place + 1
+        for place, token in enumerate(tokens)
+        if token.type == "tr_close" and bodies and place > bodies[0]
+    ]
     if len(ends) <= TABLE_ROWS:
         yield _piece(tokens)
         return
@@ -233,17 +263,24 @@ def _list(tokens: Sequence[Token]) -> Iterator[Piece]:
     first, begin = int(tokens[0].attrs.get("start", 1)), 1
     for number in range(0, len(ends), LIST_ITEMS):
         end = ends[min(number + LIST_ITEMS, len(ends)) - 1]
-        head = tokens[0] if not number or tokens[0].tag == "ul" else tokens[0].copy(attrs=tokens[0].attrs | {"start": first + number})
+        head = (
+            tokens[0]
+            if not number or tokens[0].tag == "ul"
+            else tokens[0].copy(attrs=tokens[0].attrs | {"start": first + number})
+        )
         yield replace(_piece([head, *tokens[begin:end], tokens[-1]]), before=0.0 if number else 8.0)
         begin = end
 
 
 def _code(code: str, language: str) -> Iterator[Piece]:
-    lines = (highlighted(code, language) or escape(code)).rstrip("\n").split("\n")  # each line is closed for itself
+    # each line is closed for itself
+    lines = (highlighted(code, language) or escape(code)).rstrip("\n").split("\n")
     for first in range(0, len(lines), CODE_LINES):
         body = "\n".join(lines[first : first + CODE_LINES])
         rest = first + CODE_LINES >= len(lines)
-        yield Piece(f'<pre dir="ltr">{body}</pre>', 0.0 if first else 9.0, ground=CODE, begins=not first, ends=rest)
+        yield Piece(
+            f'<pre dir="ltr">{body}</pre>', 0.0 if first else 9.0, ground=CODE, begins=not first, ends=rest
+        )
 
 
 @lru_cache(maxsize=1)
@@ -256,33 +293,45 @@ def _printer() -> MarkdownIt:
     found.add_render_rule("code_block", _inner_code)
     found.add_render_rule("blockquote_open", _quote_open)
     found.add_render_rule("blockquote_close", _quote_close)
-    found.add_render_rule(NOTE_REF, lambda _renderer, tokens, index, *_: f"<sup>{int(tokens[index].meta['id']) + 1}</sup>")
+    found.add_render_rule(
+        NOTE_REF, lambda _renderer, tokens, index, *_: f"<sup>{int(tokens[index].meta['id']) + 1}</sup>"
+    )
     found.add_render_rule(NOTE_BACK, lambda *_: "")
     return found
 
 
 def _inner_code(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """Code within a list, a quote or a note: a table of one cell, since a ground stands behind whole pieces only."""
+    """Code within a list, a quote or a note: a table of one cell, since a ground stands behind whole
+    pieces only.
+    """
     code, language = tokens[index].content, tokens[index].info.split()
     body = (highlighted(code, language[0] if language else "") or escape(code)).rstrip("\n")
     return f'{_BOX}bgcolor="{CODE}" cellpadding="7"><tr><td><pre dir="ltr">{body}</pre></td></tr></table>'
 
 
 def _quote_open(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """A quote within something has its bar as a narrow cell; beside one that is a piece of its own the bar is drawn."""
+    """A quote within something has its bar as a narrow cell; beside one that is a piece of its own the bar
+    is drawn.
+    """
     if not tokens[index].level:
         return "<blockquote>"
-    return f'{_BOX}cellpadding="0"><tr><td width="3" bgcolor="{LINE}"></td><td width="13"></td><td><blockquote>'
+    return (
+        f'{_BOX}cellpadding="0"><tr><td width="3" bgcolor="{LINE}"></td><td width="13"></td><td><blockquote>'
+    )
 
 
 def _quote_close(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
     return "</blockquote></td></tr></table>" if tokens[index].level else "</blockquote>"
 
 
-def _formula(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, env: dict[str, list[Span]]) -> str:
+def _formula(
+    _renderer: Any, tokens: Sequence[Token], index: int, _options: Any, env: dict[str, list[Span]]
+) -> str:
     env["formulas"].append(tokens[index].meta["span"])
     return f'<img src="{FORMULA}{len(env["formulas"]) - 1}">'
 
 
-def _formula_row(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: dict[str, list[Span]]) -> str:
+def _formula_row(
+    renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: dict[str, list[Span]]
+) -> str:
     return f'<p align="center">{_formula(renderer, tokens, index, options, env)}</p>'

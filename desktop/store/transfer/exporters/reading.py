@@ -1,4 +1,6 @@
-"""What an exported conversation shows to a reader: its shown path, names for roles, thoughts apart from the text."""
+"""What an exported conversation shows to a reader: its shown path, names for roles, thoughts apart from
+the text.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": 
 
 
 def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
-    """The messages on display, from the first to the last; where the variant asked for is gone, the newest one."""
+    """The messages on display, from the first to the last; where the variant asked for is gone, the newest
+    one.
+    """
     children: dict[str | None, list[MessageRecord]] = {}
     for message in conversation.messages:
         if not message.deleted:
@@ -31,7 +35,9 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
 
 
 def without_thoughts(conversation: ConversationRecord) -> ConversationRecord:
-    """The conversation with replies that hold no thoughts; a reply that was nothing but thoughts is empty then."""
+    """The conversation with replies that hold no thoughts; a reply that was nothing but thoughts is empty
+    then.
+    """
     return dataclasses.replace(conversation, messages=tuple(map(_said, conversation.messages)))
 
 
@@ -41,12 +47,16 @@ def _said(message: MessageRecord) -> MessageRecord:
     parts = pieces(message.text)
     if not any(is_thought for is_thought, _ in parts):
         return message
-    return dataclasses.replace(message, text="\n\n".join(text for is_thought, text in parts if not is_thought))
+    return dataclasses.replace(
+        message, text="\n\n".join(text for is_thought, text in parts if not is_thought)
+    )
 
 
 def label(message: MessageRecord) -> str:
     """Who speaks, with the model's name where it is known."""
-    name = " ".join(message.speaker.split()) or _LABELS.get(message.role, message.role.capitalize() or "Message")
+    name = " ".join(message.speaker.split()) or _LABELS.get(
+        message.role, message.role.capitalize() or "Message"
+    )
     model = message.stats.get("model")
     return f"{name} ({' '.join(model.split())})" if isinstance(model, str) and model.strip() else name
 
@@ -62,7 +72,9 @@ def when(seconds: float | None) -> str:
 
 
 def pieces(text: str, tags: Sequence[tuple[str, str]] = THINKING_TAGS) -> list[tuple[bool, str]]:
-    """The text in order, as (is it a thought, its text); a thought begins on a line of its own and may not be closed."""
+    """The text in order, as (is it a thought, its text); a thought begins on a line of its own and may not
+    be closed.
+    """
     begins = "|".join(f"(?:{re.escape(begin)}.*?(?:{re.escape(end)}|\\Z))" for begin, end in tags)
     found: list[tuple[bool, str]] = []
     place = 0

@@ -1,4 +1,6 @@
-"""Items of lists that are tasks, in Markdown that is exported: `[ ]` and `[x]` become boxes (GitHub Flavored Markdown, section 5.3)."""
+"""Items of lists that are tasks, in Markdown that is exported: `[ ]` and `[x]` become boxes (GitHub
+Flavored Markdown, section 5.3).
+"""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to export: the conversations' ids; `given` are those that are no rows of the file (temporary ones). Without `thoughts`,
-    what was thought before an answer is left out; JSON keeps everything.
+    """What to export: the conversations' ids; `given` are those that are no rows of the file (temporary
+    ones). Without `thoughts`, what was thought before an answer is left out; JSON keeps everything.
     """
 
     ids: Sequence[int]
@@ -54,12 +54,17 @@ class Choice:
 
 
 def export_conversations(
-    database: Database, choice: Choice | Sequence[int], path: Path, format: ExportFormat, cancel: Callable[[], bool] = lambda: False
+    database: Database,
+    choice: Choice | Sequence[int],
+    path: Path,
+    format: ExportFormat,
+    cancel: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """Write the conversations into one file, telling how many of them are done; `database` is the calling thread's.
+    """Write the conversations into one file, telling how many of them are done; `database` is the calling
+    thread's.
 
-    When `cancel()` turns true, or anything fails, a file that was there stays as it was. Raises `StoreError` when a conversation is
-    not there or the file cannot be written.
+    When `cancel()` turns true, or anything fails, a file that was there stays as it was. Raises `StoreError`
+    when a conversation is not there or the file cannot be written.
     """
     wanted = choice if isinstance(choice, Choice) else Choice(choice)
     done = 0
@@ -94,9 +99,11 @@ def export_folder(
     write: Callable[[ConversationRecord, Path], Iterator[Progress]],
     cancel: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """A file of its own for each conversation, named after its title; nothing that is in the folder is replaced.
+    """A file of its own for each conversation, named after its title; nothing that is in the folder is
+    replaced.
 
-    `write` makes one file. What was written before `cancel()` turned true stays. Raises `StoreError` as `export_conversations` does.
+    `write` makes one file. What was written before `cancel()` turned true stays. Raises `StoreError` as
+    `export_conversations` does.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +121,8 @@ def export_folder(
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` at the end; where that is not reached, or the file is gone, `path` stays as it was.
+    """A name to write to, which becomes `path` at the end; where that is not reached, or the file is gone,
+    `path` stays as it was.
 
     Raises `StoreError` for an `OSError` inside.
     """
@@ -132,4 +140,6 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def _cannot_save(path: Path, error: OSError) -> StoreError:
     why = error.strerror or str(error)
-    return StoreError(f"The conversations cannot be saved as {path} ({why}); choose another place or make room there.")
+    return StoreError(
+        f"The conversations cannot be saved as {path} ({why}); choose another place or make room there."
+    )

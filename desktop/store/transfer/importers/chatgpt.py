@@ -1,7 +1,7 @@
 """ChatGPT's data export: `conversations.json`, a list of conversations that are trees of nodes.
 
-Format, as seen from outside: github.com/mitkury/chatgpt-export-parser, docs/chatgpt-data-export-format.md, and
-github.com/mohamed-chs/convoviz, docs/dev/chatgpt-spec.md (of 2026).
+Format, as seen from outside: github.com/mitkury/chatgpt-export-parser, docs/chatgpt-data-export-format.md,
+and github.com/mohamed-chs/convoviz, docs/dev/chatgpt-spec.md (of 2026).
 """
 
 from __future__ import annotations
@@ -10,9 +10,26 @@ import json
 import re
 from typing import Any
 
-from desktop.store.transfer.importers.fields import clean, compact, first_text, items, mapping, rest, seconds, text
+from desktop.store.transfer.importers.fields import (
+    clean,
+    compact,
+    first_text,
+    items,
+    mapping,
+    rest,
+    seconds,
+    text,
+)
 from desktop.store.transfer.importers.kept import told, with_chat
-from desktop.store.transfer.importers.parts import fenced, join, made_file, placeholder, thought, tool_call, tool_result
+from desktop.store.transfer.importers.parts import (
+    fenced,
+    join,
+    made_file,
+    placeholder,
+    thought,
+    tool_call,
+    tool_result,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -22,15 +39,29 @@ __all__ = ["ChatGpt"]
 _MARKS = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue000-\uf8ff]")
 """Citations between private-use characters, which mean nothing outside that program."""
 _ROLES = ("system", "user", "assistant", "tool")
-_CHAT = ("mapping", "current_node", "title", "create_time", "update_time", "id", "conversation_id", "is_starred", "pinned_time")
+_CHAT = (
+    "mapping",
+    "current_node",
+    "title",
+    "create_time",
+    "update_time",
+    "id",
+    "conversation_id",
+    "is_starred",
+    "pinned_time",
+)
 _MESSAGE = ("id", "author", "create_time", "content", "status", "recipient", "metadata", "end_turn", "weight")
 _METADATA = (
-    "model_slug", "default_model_slug", "attachments", "is_visually_hidden_from_conversation", "is_user_system_message",
-    "user_context_message_data", "request_id", "parent_id", "message_type", "timestamp_", "turn_exchange_id", "is_complete",
-    "message_source", "serialization_metadata", "can_save",
+    "model_slug", "default_model_slug", "attachments", "is_visually_hidden_from_conversation",
+    "is_user_system_message", "user_context_message_data", "request_id", "parent_id", "message_type",
+    "timestamp_", "turn_exchange_id", "is_complete", "message_source", "serialization_metadata", "can_save",
 )  # fmt: skip
 """What is read, and what means nothing outside of that program."""
-_FILES = {"image_asset_pointer": "image", "audio_asset_pointer": "audio", "video_container_asset_pointer": "video"}
+_FILES = {
+    "image_asset_pointer": "image",
+    "audio_asset_pointer": "audio",
+    "video_container_asset_pointer": "video",
+}
 
 
 class ChatGpt:
@@ -63,9 +94,10 @@ class ChatGpt:
         key = first_text(value.get("conversation_id"), value.get("id")) or shaped.messages[0].key
         kept = rest(value, *_CHAT) | ({"hidden": hidden} if hidden else {})
         return ConversationRecord(
-            self.source, key, text(value.get("title")), seconds(value.get("create_time")), seconds(value.get("update_time")),
-            with_chat(shaped.messages, kept), shaped.shown_root, shaped.system_prompt,
-            pinned=value.get("is_starred") is True or bool(value.get("pinned_time")), left_out=told(kept),
+            self.source, key, text(value.get("title")), seconds(value.get("create_time")),
+            seconds(value.get("update_time")), with_chat(shaped.messages, kept), shaped.shown_root,
+            shaped.system_prompt, pinned=value.get("is_starred") is True or bool(value.get("pinned_time")),
+            left_out=told(kept),
         )  # fmt: skip
 
 
@@ -88,7 +120,10 @@ def _hidden(message: Any) -> list[Any]:
     """A message that the program itself hid, if it says anything."""
     content = mapping(mapping(message).get("content"))
     about = mapping(mapping(message).get("metadata"))
-    is_hidden = about.get("is_visually_hidden_from_conversation") is True or content.get("content_type") == "model_editable_context"
+    is_hidden = (
+        about.get("is_visually_hidden_from_conversation") is True
+        or content.get("content_type") == "model_editable_context"
+    )
     says = bool(rest(content, "content_type", "parts")) or any(items(content.get("parts")))
     return [rest(message, "metadata")] if is_hidden and says else []
 
@@ -115,22 +150,38 @@ def _message(key: str, parent: str | None, message: Any, note: Note) -> MessageR
     recipient = text(message.get("recipient")) or "all"
     part = kind in ("thoughts", "reasoning_recap") or role == "tool" or recipient != "all"
     if role == "assistant" and recipient != "all":
-        words = _document(text(content.get("text")) or words) if recipient == "canmore.create_textdoc" else tool_call(recipient, words)
+        words = (
+            _document(text(content.get("text")) or words)
+            if recipient == "canmore.create_textdoc"
+            else tool_call(recipient, words)
+        )
     elif role == "tool":
         words = tool_result(text(author.get("name")), words)
-    known = kind in ("text", "code", "execution_output") or (kind == "thoughts" and not _extra(content)) or own
-    raw: dict[str, Any] = {} if known and not about.get("attachments") else {"content": content, "attachments": about.get("attachments")}
+    known = (
+        kind in ("text", "code", "execution_output") or (kind == "thoughts" and not _extra(content)) or own
+    )
+    raw: dict[str, Any] = (
+        {}
+        if known and not about.get("attachments")
+        else {"content": content, "attachments": about.get("attachments")}
+    )
     if not words.strip() and not raw:
         return None
-    raw |= rest({"metadata": rest(about, *_METADATA), "message": rest(message, *_MESSAGE), "author": rest(author, "role", "name")})
+    raw |= rest(
+        {
+            "metadata": rest(about, *_METADATA),
+            "message": rest(message, *_MESSAGE),
+            "author": rest(author, "role", "name"),
+        }
+    )
     model = text(about.get("model_slug"))
     ended = mapping(about.get("finish_details")).get("type")
     status = message.get("status")
     stopped = status in ("in_progress", "finished_partial_completion") or ended == "interrupted"
     state = "failed" if status == "error" else "stopped" if stopped else "complete"
     return MessageRecord(
-        key, parent, role, words, seconds(message.get("create_time")), state, {"model": model} if model and role == "assistant" else {},
-        raw=raw or None, part=part,
+        key, parent, role, words, seconds(message.get("create_time")), state,
+        {"model": model} if model and role == "assistant" else {}, raw=raw or None, part=part,
     )  # fmt: skip
 
 
@@ -141,7 +192,9 @@ def _instructions(data: dict[str, Any]) -> str:
 
 def _extra(content: dict[str, Any]) -> bool:
     """Whether thoughts hold more than summaries and words."""
-    return any(rest(piece, "summary", "content", "chunks", "finished") for piece in items(content.get("thoughts")))
+    return any(
+        rest(piece, "summary", "content", "chunks", "finished") for piece in items(content.get("thoughts"))
+    )
 
 
 def _identity(pointer: str) -> str:
@@ -160,7 +213,8 @@ def _unnamed(about: dict[str, Any], content: dict[str, Any]) -> list[str]:
     pointers = {_identity(text(mapping(part).get("asset_pointer"))) for part in items(content.get("parts"))}
     files = [mapping(file) for file in items(about.get("attachments"))]
     return [
-        placeholder("image" if first_text(file.get("mime_type"), file.get("mimeType")).startswith("image/") else "file",
+        placeholder("image" if first_text(file.get("mime_type"),
+        file.get("mimeType")).startswith("image/") else "file",
                     first_text(file.get("name"), file.get("id")))
         for file in files if _identity(text(file.get("id"))) not in pointers
     ]  # fmt: skip
@@ -175,13 +229,19 @@ def _document(words: str) -> str:
     if not isinstance(given.get("content"), str):
         return tool_call("canmore.create_textdoc", words)
     kind = text(given.get("type"))
-    return made_file(text(given.get("name")), text(given["content"]), kind.removeprefix("code/") if kind.startswith("code/") else "")
+    return made_file(
+        text(given.get("name")),
+        text(given["content"]),
+        kind.removeprefix("code/") if kind.startswith("code/") else "",
+    )
 
 
 def _words(content: dict[str, Any], kind: str, names: dict[str, str]) -> str:
     if kind == "thoughts":
         thoughts = [mapping(piece) for piece in items(content.get("thoughts"))]
-        return thought(join([join([text(piece.get("summary")), text(piece.get("content"))]) for piece in thoughts]))
+        return thought(
+            join([join([text(piece.get("summary")), text(piece.get("content"))]) for piece in thoughts])
+        )
     if kind == "reasoning_recap":
         return ""  # "Thought for 5 seconds", which is kept beside it
     if kind == "code":
@@ -193,7 +253,10 @@ def _words(content: dict[str, Any], kind: str, names: dict[str, str]) -> str:
         return _instructions(content)
     parts = [_part(part, names) for part in items(content.get("parts"))]
     if not parts:
-        parts = [first_text(content.get("text"), content.get("result"), content.get("content")) or placeholder(kind or "unknown")]
+        parts = [
+            first_text(content.get("text"), content.get("result"), content.get("content"))
+            or placeholder(kind or "unknown")
+        ]
     return _MARKS.sub("", join(parts)) if len(parts) > 1 else _MARKS.sub("", parts[0])
 
 
@@ -205,8 +268,12 @@ def _part(part: Any, names: dict[str, str]) -> str:
     kind = text(part.get("content_type"))
     if kind == "audio_transcription":
         return text(part.get("text"))
-    pointer = text(part.get("asset_pointer")) or text(mapping(part.get("audio_asset_pointer")).get("asset_pointer"))
+    pointer = text(part.get("asset_pointer")) or text(
+        mapping(part.get("audio_asset_pointer")).get("asset_pointer")
+    )
     about = mapping(part.get("metadata"))
-    asked = first_text(mapping(about.get("dalle")).get("prompt"), mapping(about.get("generation")).get("prompt"))
+    asked = first_text(
+        mapping(about.get("dalle")).get("prompt"), mapping(about.get("generation")).get("prompt")
+    )
     name = names.get(_identity(pointer)) or asked or _identity(pointer)
     return first_text(part.get("text")) or placeholder(_FILES.get(kind, kind or "unknown"), name)

@@ -1,7 +1,7 @@
 """Claude's data export: `conversations.json`, a list of conversations with `chat_messages`.
 
-A message's `parent_message_uuid` makes a tree of them; files without it are plain rows. `content` holds parts (text, thinking,
-tool_use, tool_result); older files have only `text`.
+A message's `parent_message_uuid` makes a tree of them; files without it are plain rows. `content` holds parts
+(text, thinking, tool_use, tool_result); older files have only `text`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from typing import Any
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.fields import first_text, items, mapping, rest, seconds, text
 from desktop.store.transfer.importers.kept import told, with_chat
-from desktop.store.transfer.importers.parts import document, join, made_file, placeholder, thought, tool_call, tool_result, with_files
+from desktop.store.transfer.importers.parts import (
+    document,
+    join,
+    made_file,
+    placeholder,
+    thought,
+    tool_call,
+    tool_result,
+    with_files,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -23,17 +32,18 @@ __all__ = ["Claude"]
 
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
 _CHAT = (
-    "uuid", "name", "title", "model", "created_at", "updated_at", "chat_messages", "current_leaf_message_uuid", "is_starred", "project",
-    "account",
+    "uuid", "name", "title", "model", "created_at", "updated_at", "chat_messages",
+    "current_leaf_message_uuid", "is_starred", "project", "account",
 )  # fmt: skip
-_MESSAGE = ("uuid", "text", "content", "sender", "role", "index", "created_at", "updated_at", "attachments", "files", "files_v2",
+_MESSAGE = ("uuid", "text", "content", "sender", "role", "index", "created_at", "updated_at", "attachments",
+    "files", "files_v2",
             "parent_message_uuid")  # fmt: skip
 _TEXT = ("type", "text", "thinking", "start_timestamp", "stop_timestamp")
 _SILENT = ("token_budget", "flag")
 """Parts that say nothing to a reader."""
 _LANGUAGES = {
-    "application/vnd.ant.react": "jsx", "application/vnd.ant.mermaid": "mermaid", "text/html": "html", "image/svg+xml": "xml",
-    "text/markdown": "markdown",
+    "application/vnd.ant.react": "jsx", "application/vnd.ant.mermaid": "mermaid", "text/html": "html",
+    "image/svg+xml": "xml", "text/markdown": "markdown",
 }  # fmt: skip
 """Of artifacts by their type, where they do not say it themselves."""
 _ARTIFACT = re.compile(r"\n*<antArtifact\b([^>]{0,2000})>(.*?)(?:</antArtifact>|\Z)\n*", re.DOTALL)
@@ -61,8 +71,8 @@ class Claude:
             if is_tree:
                 parent = text(entry.get("parent_message_uuid"))
                 found = MessageRecord(
-                    found.key, None if parent == _NO_PARENT else parent or None, found.role, found.text, found.created_at,
-                    found.state, found.stats, raw=found.raw,
+                    found.key, None if parent == _NO_PARENT else parent or None, found.role, found.text,
+                    found.created_at, found.state, found.stats, raw=found.raw,
                 )  # fmt: skip
             messages.append(found)
             last = found.key
@@ -72,9 +82,11 @@ class Claude:
         kept = rest(value, *_CHAT) | rest({"project": value.get("project")})
         folder = " ".join(text(mapping(value.get("project")).get("name")).split())
         return ConversationRecord(
-            self.source, text(value.get("uuid")) or shaped.messages[0].key, first_text(value.get("name"), value.get("title")),
-            seconds(value.get("created_at")), seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
-            shaped.system_prompt, folder=(folder,) if folder else (), pinned=value.get("is_starred") is True, left_out=told(kept),
+            self.source, text(value.get("uuid")) or shaped.messages[0].key,
+            first_text(value.get("name"), value.get("title")), seconds(value.get("created_at")),
+            seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
+            shaped.system_prompt, folder=(folder,) if folder else (), pinned=value.get("is_starred") is True,
+            left_out=told(kept),
         )  # fmt: skip
 
 
@@ -87,17 +99,25 @@ def _message(entry: Any, before: str | None, model: str) -> MessageRecord | None
     words = join([_part(part) for part in parts]) if parts else first_text(entry.get("text"), content)
     words = words or _with_artifacts(text(entry.get("text")))
     files: list[dict[str, Any]] = []
-    for file in (mapping(file) for name in ("attachments", "files", "files_v2") for file in items(entry.get(name))):
+    for file in (
+        mapping(file) for name in ("attachments", "files", "files_v2") for file in items(entry.get(name))
+    ):
         known = text(file.get("file_uuid"))
-        if not known or known not in {text(other.get("file_uuid")) for other in files}:  # `files_v2` says it again
+        # `files_v2` says it again
+        if not known or known not in {text(other.get("file_uuid")) for other in files}:
             files.append(file)
     words = with_files([_file(file) for file in files], words)
-    if role is None or (not words and not isinstance(content, (list, str)) and not isinstance(entry.get("text"), str)):
+    if role is None or (
+        not words and not isinstance(content, (list, str)) and not isinstance(entry.get("text"), str)
+    ):
         return None
-    unknown = [part for part in parts if mapping(part).get("type") not in ("text", "thinking") or rest(part, *_TEXT)]
+    unknown = [
+        part for part in parts if mapping(part).get("type") not in ("text", "thinking") or rest(part, *_TEXT)
+    ]
     raw = rest(entry, *_MESSAGE) | rest({"content": unknown, "files": files})
     return MessageRecord(
-        text(entry.get("uuid")) or chain_key(before, role, words), before, role, words, seconds(entry.get("created_at")),
+        text(entry.get("uuid")) or chain_key(before, role, words), before, role, words,
+        seconds(entry.get("created_at")),
         "stopped" if entry.get("stop_reason") == "user_canceled" else "complete",
         {"model": model} if model and role == "assistant" else {}, raw=raw or None,
     )  # fmt: skip
@@ -105,7 +125,9 @@ def _message(entry: Any, before: str | None, model: str) -> MessageRecord | None
 
 def _file(file: dict[str, Any]) -> str:
     name = first_text(file.get("file_name"), file.get("name"))
-    return document(name, text(file.get("extracted_content")), "image" if file.get("file_kind") == "image" else "file")
+    return document(
+        name, text(file.get("extracted_content")), "image" if file.get("file_kind") == "image" else "file"
+    )
 
 
 def _with_artifacts(words: str) -> str:
@@ -114,13 +136,16 @@ def _with_artifacts(words: str) -> str:
     def made(match: re.Match[str]) -> str:
         about = {name: unescape(value) for name, value in _ATTRIBUTE.findall(match[1])}
         language = about.get("language") or _LANGUAGES.get(about.get("type", ""), "")
-        return f"\n\n{made_file(about.get('title') or about.get('identifier', ''), match[2].strip(chr(10)), language)}\n\n"
+        title = about.get("title") or about.get("identifier", "")
+        return f"\n\n{made_file(title, match[2].strip(chr(10)), language)}\n\n"
 
     return _ARTIFACT.sub(made, words).strip("\n") if "<antArtifact" in words else words
 
 
 def _made(name: str, given: dict[str, Any]) -> str:
-    """A file that a tool was given to write: an artifact that is new or written anew, or a file; empty for every other use."""
+    """A file that a tool was given to write: an artifact that is new or written anew, or a file; empty for
+    every other use.
+    """
     display = given.get("display_content")
     if isinstance(display, str):
         try:
@@ -128,11 +153,19 @@ def _made(name: str, given: dict[str, Any]) -> str:
         except (ValueError, RecursionError):
             display = None
     shown = mapping(display)
-    title = first_text(given.get("title"), given.get("path"), shown.get("filename"), shown.get("title"), given.get("id"))
+    title = first_text(
+        given.get("title"), given.get("path"), shown.get("filename"), shown.get("title"), given.get("id")
+    )
     words = first_text(given.get("file_text"), given.get("content"), shown.get("code"), shown.get("content"))
-    if not words or (name == "artifacts" and given.get("command") == "update") or name not in ("artifacts", "create_file"):
+    if (
+        not words
+        or (name == "artifacts" and given.get("command") == "update")
+        or name not in ("artifacts", "create_file")
+    ):
         return ""
-    language = first_text(given.get("language"), shown.get("language")) or _LANGUAGES.get(text(given.get("type")), "")
+    language = first_text(given.get("language"), shown.get("language")) or _LANGUAGES.get(
+        text(given.get("type")), ""
+    )
     return made_file(title, words, language)
 
 
@@ -152,7 +185,10 @@ def _part(part: Any) -> str:
         return _made(name, mapping(given)) or tool_call(name, given)
     if kind == "tool_result":
         inner = part.get("content")
-        return tool_result(text(part.get("name")), join([_part(piece) for piece in inner]) if isinstance(inner, list) else text(inner))
+        return tool_result(
+            text(part.get("name")),
+            join([_part(piece) for piece in inner]) if isinstance(inner, list) else text(inner),
+        )
     if kind in ("image", "document", "file"):
         return placeholder(kind, first_text(part.get("file_name"), part.get("title"), part.get("name")))
     return first_text(part.get("text")) or placeholder(kind or "unknown")

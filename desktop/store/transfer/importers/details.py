@@ -1,4 +1,5 @@
-"""What Open WebUI writes into a reply as HTML `<details>`: thoughts, uses of tools and code that was run, in the words of this program.
+"""What Open WebUI writes into a reply as HTML `<details>`: thoughts, uses of tools and code that was run, in
+the words of this program.
 
 Their forms: `serialize_content_blocks` in backend/open_webui/utils/middleware.py of open-webui/open-webui.
 """
@@ -20,7 +21,9 @@ _END = "</details>"
 
 
 def without_details(text: str) -> str:
-    """The text with these elements as other imports write such things; elements of other types, and open ones, stay as they are."""
+    """The text with these elements as other imports write such things; elements of other types, and open
+    ones, stay as they are.
+    """
     parts: list[str] = []
     place = 0
     while found := _BEGIN.search(text, place):
@@ -45,7 +48,9 @@ def _words(kind: str, about: dict[str, str], inner: str) -> str:
         return join([inner, tool_result("", _text(output)) if output else ""])
     given = _value(about.get("arguments", ""))
     result = _value(about.get("result", ""))
-    return join([tool_call(about.get("name", ""), given), tool_result("", _text(result)) if result else "", inner])
+    return join(
+        [tool_call(about.get("name", ""), given), tool_result("", _text(result)) if result else "", inner]
+    )
 
 
 def _value(words: str) -> Any:
@@ -62,7 +67,11 @@ def _value(words: str) -> Any:
 def _text(value: Any) -> str:
     """What came back: the text of a result that holds little else, in lines as it was written."""
     if isinstance(value, dict) and all(isinstance(inner, str) for inner in value.values()):
-        return "\n".join(inner if name in ("stdout", "result") else f"{name}: {inner}" for name, inner in value.items() if inner)
+        return "\n".join(
+            inner if name in ("stdout", "result") else f"{name}: {inner}"
+            for name, inner in value.items()
+            if inner
+        )
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 

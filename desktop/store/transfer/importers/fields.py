@@ -12,7 +12,10 @@ __all__ = ["clean", "compact", "content_key", "first_text", "items", "mapping", 
 
 _LATEST = 32_503_680_000.0  # the year 3000: later ones are damaged, and calendars refuse them
 _MILLISECONDS_FROM = 1e11
-_LOOSE = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T@]+(\d{1,2})(?:h|:)\s*(\d{1,2})m?(?:[:\s]*(\d{1,2})s?)?(?:\s*(\d{1,3})ms)?)?\s*")
+_LOOSE = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T@]+(\d{1,2})(?:h"
+    r"|:)\s*(\d{1,2})m?(?:[:\s]*(\d{1,2})s?)?(?:\s*(\d{1,3})ms)?)?\s*"
+)
 _WORDS = re.compile(r"\s*([A-Za-z]{3,9}) (\d{1,2}), (\d{4}) (\d{1,2}):(\d{2}) ?([ap]m)\s*", re.IGNORECASE)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -43,8 +46,14 @@ def items(value: Any) -> list[Any]:
 
 
 def rest(value: Any, *known: str) -> dict[str, Any]:
-    """What an object holds beside the fields `known`, and what says something: no nulls, nothing empty, nothing false."""
-    return {clean(name): inner for name, inner in mapping(value).items() if name not in known and not _says_nothing(inner)}
+    """What an object holds beside the fields `known`, and what says something: no nulls, nothing empty,
+    nothing false.
+    """
+    return {
+        clean(name): inner
+        for name, inner in mapping(value).items()
+        if name not in known and not _says_nothing(inner)
+    }
 
 
 def _says_nothing(value: Any) -> bool:
@@ -52,7 +61,8 @@ def _says_nothing(value: Any) -> bool:
 
 
 def seconds(value: Any) -> float | None:
-    """A time as seconds since 1970: from seconds, milliseconds, microseconds or nanoseconds, or a date in ISO 8601 or SillyTavern's way.
+    """A time as seconds since 1970: from seconds, milliseconds, microseconds or nanoseconds, or a date in ISO
+    8601 or SillyTavern's way.
 
     Dates without a zone are the machine's local time. None for anything else.
     """

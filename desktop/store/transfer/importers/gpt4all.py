@@ -1,7 +1,8 @@
 """GPT4All's `.chat` files: one conversation in the binary form of Qt's `QDataStream`, read without Qt.
 
-Layout: github.com/nomic-ai/gpt4all, gpt4all-chat/src/chat.cpp, chatllm.cpp, chatmodel.cpp and tool.cpp (versions 1 to 12);
-primitive types: https://doc.qt.io/qt-6/datastreamformat.html (big-endian; texts are UTF-16 behind their length in bytes).
+Layout: github.com/nomic-ai/gpt4all, gpt4all-chat/src/chat.cpp, chatllm.cpp, chatmodel.cpp and tool.cpp
+(versions 1 to 12); primitive types: https://doc.qt.io/qt-6/datastreamformat.html (big-endian; texts are
+UTF-16 behind their length in bytes).
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class _Stream:
 
     def take(self, count: int) -> bytes:
         if count < 0 or self.at + count > len(self._data):
-            raise Unreadable(f"it ends in the middle: byte {self.at:,} should be followed by {count:,} more, of which some are missing")
+            raise Unreadable(
+                f"it ends in the middle: byte {self.at:,} should be followed by {count:,} more, of which "
+                "some are missing"
+            )
         self.at += count
         return self._data[self.at - count : self.at]
 
@@ -80,7 +84,10 @@ class _Stream:
 
 
 def read_chat(data: bytes, note: Note) -> ConversationRecord:
-    """The conversation in a `.chat` file. When the file is cut or damaged, what stands before that place is kept."""
+    """The conversation in a `.chat` file.
+
+    When the file is cut or damaged, what stands before that place is kept.
+    """
     stream = _Stream(data)
     if stream.take(4) != MAGIC:
         raise Unreadable("it does not begin as a GPT4All chat does")
@@ -100,8 +107,9 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
         raise Unreadable("it has no messages")
     kept = {"knowledge": collections} if collections else {}
     return ConversationRecord(
-        SOURCE, key or shaped.messages[0].key, name, made, None, with_chat(shaped.messages, kept), shaped.shown_root,
-        shaped.system_prompt, left_out=(*told(kept), *((RATINGS,) if any(item.rating for item in found) else ())),
+        SOURCE, key or shaped.messages[0].key, name, made, None, with_chat(shaped.messages, kept),
+        shaped.shown_root, shaped.system_prompt,
+        left_out=(*told(kept), *((RATINGS, ) if any(item.rating for item in found) else ())),
     )  # fmt: skip
 
 
@@ -149,7 +157,10 @@ def _item(stream: _Stream, version: int) -> _Item:
     if version >= 8:
         names = ("collection", "path", "file", "title", "author", "date", "text")
         for _ in range(stream.count(least=40)):
-            item.sources.append({name: stream.string() for name in names} | {name: stream.number("i") for name in ("page", "from", "to")})
+            item.sources.append(
+                {name: stream.string() for name in names}
+                | {name: stream.number("i") for name in ("page", "from", "to")}
+            )
     elif version >= 3:
         references = stream.string()
         texts = [stream.string() for _ in range(stream.count("I", 4))]
@@ -157,7 +168,9 @@ def _item(stream: _Stream, version: int) -> _Item:
     if version >= 10:
         for _ in range(stream.count(least=8)):
             url = stream.bytes().decode("utf-8", "replace")
-            item.files.append((clean(url.rsplit("/", 1)[-1]), clean(stream.bytes().decode("utf-8", "replace"))))
+            item.files.append(
+                (clean(url.rsplit("/", 1)[-1]), clean(stream.bytes().decode("utf-8", "replace")))
+            )
     if version >= 12:
         item.inner = [_inner(stream, 0) for _ in range(stream.count(least=16))]
     return item
@@ -187,7 +200,12 @@ def _inner(stream: _Stream, depth: int) -> _Item:
             given.append(f"{name}: {_variant(stream, 0)}")
         result = stream.string()
         failed, why = stream.number("i"), stream.string()
-        item.value = join([tool_call(item.tool, join(given) or item.value), tool_result(item.tool, why if failed else result)])
+        item.value = join(
+            [
+                tool_call(item.tool, join(given) or item.value),
+                tool_result(item.tool, why if failed else result),
+            ]
+        )
     item.inner = [_inner(stream, depth + 1) for _ in range(stream.count(least=16))]
     return item
 
@@ -223,7 +241,8 @@ def _message(item: _Item, model: str) -> MessageRecord | None:
         return None
     stats: dict[str, Any] = {"model": model} if model and role == "assistant" else {}
     state = "failed" if item.failed else "stopped" if item.stopped else "complete"
-    kept = {"sources": item.sources, "rating": item.rating, "suggested": item.other}  # the last: an answer that was not taken
+    # the last: an answer that was not taken
+    kept = {"sources": item.sources, "rating": item.rating, "suggested": item.other}
     raw = {name: value for name, value in kept.items() if value}
     return MessageRecord("", None, role, words, None, state, stats, raw=raw or None, part=role == "tool")
 

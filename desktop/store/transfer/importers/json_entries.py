@@ -1,7 +1,9 @@
-"""The conversations of a JSON file one after another: an array's elements, or values on lines, in bounded memory.
+"""The conversations of a JSON file one after another: an array's elements, or values on lines, in bounded
+memory.
 
-A general streaming parser stops at the first error; here each entry is cut out by its brackets and read for itself, so that
-a damaged one is reported with its place and reading goes on at the next. Grammar: RFC 8259, with NaN and Infinity as Python writes them.
+A general streaming parser stops at the first error; here each entry is cut out by its brackets and read for
+itself, so that a damaged one is reported with its place and reading goes on at the next. Grammar: RFC 8259,
+with NaN and Infinity as Python writes them.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ MOST_BYTES = 128 << 20
 """An entry larger than this is refused: it must fit into memory, several times over once it is read."""
 DEEPEST = 200
 
-# One match runs over everything between two brackets; possessive, so that it never goes back and needs no memory.
-_BETWEEN = re.compile(rb'(?:[\s,:]++|"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"|[0-9.eE+\-]++|true|false|null|NaN|Infinity)*+')
+# One match runs over everything between two brackets; possessive, so that it never goes back and needs no
+# memory.
+_BETWEEN = re.compile(
+    rb'(?:[\s,:]++|"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"|[0-9.eE+\-]++|true|false|null|NaN|Infinity)*+'
+)
 _STRING = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+')
 _SPACE = re.compile(rb"[\s,]*+")
 _LINE = re.compile(rb"\n(?=[{\[])")
@@ -59,7 +64,8 @@ class _Bad(Exception):
 def json_entries(
     read: Callable[[int], bytes], accepts: Callable[[Any], bool], most_bytes: int = MOST_BYTES
 ) -> Iterator[Entry | Flaw | int]:
-    """Entries and flaws of the bytes that `read(count)` gives; an int in between says how many were read so far.
+    """Entries and flaws of the bytes that `read(count)` gives; an int in between says how many were read so
+    far.
 
     `accepts` says whether a value is a conversation: after a flaw, reading goes on at the next one that is.
     """
@@ -67,7 +73,9 @@ def json_entries(
 
 
 class _Reader:
-    """The bytes between `_at` and the end of the buffer are still to be read; only `_advance` throws any away."""
+    """The bytes between `_at` and the end of the buffer are still to be read; only `_advance` throws any
+    away.
+    """
 
     def __init__(self, read: Callable[[int], bytes], accepts: Callable[[Any], bool], most_bytes: int) -> None:
         self._read, self._accepts, self._most = read, accepts, most_bytes
@@ -92,7 +100,11 @@ class _Reader:
             else:
                 yield from self._one(byte)
         if self._in_array:
-            yield Flaw(self._place(self._count + 1), "the file ends in the middle of its list", self._before + self._at)
+            yield Flaw(
+                self._place(self._count + 1),
+                "the file ends in the middle of its list",
+                self._before + self._at,
+            )
 
     def _one(self, byte: int) -> Iterator[Entry | Flaw | int]:
         """The value that begins here, or what is wrong with it; after this, the next one begins."""
@@ -161,7 +173,11 @@ class _Reader:
                     continue
                 if byte in b"}]":
                     if stack.pop() != _OPEN[byte]:
-                        raise _Bad(f"a “{chr(byte)}” stands where another bracket is still open (byte {self._before + place:,})", place)
+                        raise _Bad(
+                            f"a “{chr(byte)}” stands where another bracket is still open (byte "
+                            f"{self._before + place:,})",
+                            place,
+                        )
                     place += 1
                     if not stack:
                         return place
@@ -174,7 +190,9 @@ class _Reader:
             yield from self._more()
 
     def _check_open(self, stack: bytearray, at: int, place: int) -> None:
-        """A bracket within an object stands behind a colon, and in a list behind a comma: else a closing one is missing."""
+        """A bracket within an object stands behind a colon, and in a list behind a comma: else a closing
+        one is missing.
+        """
         if not stack:
             return
         before = place - 1
@@ -206,7 +224,9 @@ class _Reader:
         try:
             return json.loads(str(memoryview(self._buffer)[self._at : end], "utf-8"))
         except UnicodeDecodeError as error:
-            raise _Bad(f"the text is not UTF-8 at byte {self._before + self._at + error.start:,}", end) from error
+            raise _Bad(
+                f"the text is not UTF-8 at byte {self._before + self._at + error.start:,}", end
+            ) from error
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1:,} of it"
             raise _Bad(f"this is not valid JSON: {why}", end) from error
@@ -216,7 +236,11 @@ class _Reader:
     # -- the buffer
 
     def _place(self, count: int) -> str:
-        return f"entry {count:,} (byte {self._before + self._at:,})" if self._in_array else f"line {self._line:,}"
+        return (
+            f"entry {count:,} (byte {self._before + self._at:,})"
+            if self._in_array
+            else f"line {self._line:,}"
+        )
 
     def _skip_space(self) -> Generator[int, None, bool]:
         """Advance to the next byte that says something; False at the end of the file."""

@@ -1,4 +1,6 @@
-"""What a file says beyond messages and their texts: kept beside the first message, and told where people would miss it."""
+"""What a file says beyond messages and their texts: kept beside the first message, and told where people
+would miss it.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,35 @@ _KEPT = "kept with the chat and in its export as JSON, but not shown"
 RATINGS = f"Ratings of replies are {_KEPT}"
 ARCHIVED = "Archived chats stand among the others here"
 _SENTENCES = {
-    "tags": f"Tags are {_KEPT}", "archived": ARCHIVED, "is_archived": ARCHIVED, "draft": f"Text that was not sent yet is {_KEPT}",
-    "notes": f"Notes are {_KEPT}", "folder_id": "Folders have only numbers in the file: their chats are in no folder here",
-    "summary": f"Summaries are {_KEPT}", "knowledge": f"Collections of documents are named with the chat, but {_KEPT.partition(', ')[2]}",
-    "parameters": f"Sampling parameters without a setting here are {_KEPT}", "hidden": f"Messages that the program itself hid are {_KEPT}",
+    "tags": f"Tags are {_KEPT}", "archived": ARCHIVED, "is_archived": ARCHIVED,
+    "draft": f"Text that was not sent yet is {_KEPT}", "notes": f"Notes are {_KEPT}",
+    "folder_id": "Folders have only numbers in the file: their chats are in no folder here",
+    "summary": f"Summaries are {_KEPT}",
+    "knowledge": f"Collections of documents are named with the chat, but {_KEPT.partition(', ')[2]}",
+    "parameters": f"Sampling parameters without a setting here are {_KEPT}",
+    "hidden": f"Messages that the program itself hid are {_KEPT}",
 }  # fmt: skip
 
 
 def told(found: Mapping[str, Any]) -> tuple[str, ...]:
     """A sentence for each of these names whose value says something."""
-    return tuple(dict.fromkeys(_SENTENCES[name] for name, value in found.items() if name in _SENTENCES and value))
+    return tuple(
+        dict.fromkeys(_SENTENCES[name] for name, value in found.items() if name in _SENTENCES and value)
+    )
 
 
 def with_chat(messages: tuple[MessageRecord, ...], chat: Mapping[str, Any]) -> tuple[MessageRecord, ...]:
-    """The messages, of which the first keeps in `raw["chat"]` what the file says of the whole conversation."""
+    """The messages, of which the first keeps in `raw["chat"]` what the file says of the whole
+    conversation.
+    """
     if not chat or not messages:
         return messages
     first = messages[0]
-    raw = dict(first.raw) if isinstance(first.raw, dict) else {"parts": first.raw} if first.raw is not None else {}
+    raw = (
+        dict(first.raw)
+        if isinstance(first.raw, dict)
+        else {"parts": first.raw}
+        if first.raw is not None
+        else {}
+    )
     return (dataclasses.replace(first, raw=raw | {"chat": dict(chat)}), *messages[1:])

@@ -1,4 +1,5 @@
-"""Conversations of llama.cpp's web UI: `{conv, messages}` (2025), or lines of a session and its messages (2026).
+"""Conversations of llama.cpp's web UI: `{conv, messages}` (2025), or lines of a session and its messages
+(2026).
 
 Format: github.com/ggml-org/llama.cpp, tools/ui/src/lib/types/database.d.ts (tools/server/webui before 2026).
 """
@@ -20,7 +21,8 @@ __all__ = ["LlamaCpp"]
 
 _ROLES = ("system", "user", "assistant", "tool")
 _SESSION = ("type", "id", "name", "lastModified", "currNode", "pinned")
-_MESSAGE = ("id", "convId", "type", "timestamp", "role", "content", "parent", "children", "reasoningContent", "thinking", "toolCalls",
+_MESSAGE = ("id", "convId", "type", "timestamp", "role", "content", "parent", "children", "reasoningContent",
+    "thinking", "toolCalls",
             "extra", "model")  # fmt: skip
 
 
@@ -28,7 +30,11 @@ class LlamaCpp:
     source, label = "llama.cpp", "llama.cpp web UI"
 
     def recognises(self, value: Any) -> bool:
-        return isinstance(value, dict) and isinstance(value.get("conv"), dict) and isinstance(value.get("messages"), list)
+        return (
+            isinstance(value, dict)
+            and isinstance(value.get("conv"), dict)
+            and isinstance(value.get("messages"), list)
+        )
 
     def read(self, value: Any, note: Note) -> ConversationRecord:
         return self._read(value["conv"], value["messages"], note)
@@ -41,7 +47,9 @@ class LlamaCpp:
         return isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] != "session"
 
     def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
-        return self._read(values[0], [value.get("message") for value in values[1:] if value["type"] == "message"], note)
+        return self._read(
+            values[0], [value.get("message") for value in values[1:] if value["type"] == "message"], note
+        )
 
     def _read(self, session: dict[str, Any], entries: list[Any], note: Note) -> ConversationRecord:
         messages: list[MessageRecord] = []
@@ -66,15 +74,22 @@ class LlamaCpp:
             raise Unreadable("it has no messages")
         changed = seconds(session.get("lastModified"))
         return ConversationRecord(
-            self.source, _id(session.get("id")) or shaped.messages[0].key, text(session.get("name")), None, changed,
-            with_chat(shaped.messages, rest(session, *_SESSION)), shaped.shown_root, shaped.system_prompt,
-            pinned=session.get("pinned") is True, left_out=told(rest(session, *_SESSION)),
+            self.source, _id(session.get("id")) or shaped.messages[0].key, text(session.get("name")), None,
+            changed, with_chat(shaped.messages, rest(session, *_SESSION)), shaped.shown_root,
+            shaped.system_prompt, pinned=session.get("pinned") is True,
+            left_out=told(rest(session, *_SESSION)),
         )  # fmt: skip
 
 
 def _id(value: Any) -> str:
     """Ids are texts, in old files numbers."""
-    return text(value) if isinstance(value, str) else str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+    return (
+        text(value)
+        if isinstance(value, str)
+        else str(value)
+        if isinstance(value, int) and not isinstance(value, bool)
+        else ""
+    )
 
 
 def _message(key: str, about: dict[str, Any]) -> MessageRecord:
@@ -85,12 +100,15 @@ def _message(key: str, about: dict[str, Any]) -> MessageRecord:
     if role == "tool":
         words = tool_result("", words)
     thinking = thought(first_text(about.get("reasoningContent"), about.get("thinking")))
-    whole = with_files(list(map(_extra, extra)), join([thinking, words, *map(_call, calls)]) if thinking or calls else words)
+    whole = with_files(
+        list(map(_extra, extra)), join([thinking, words, *map(_call, calls)]) if thinking or calls else words
+    )
     model = text(about.get("model"))
     raw = rest(about, *_MESSAGE) | rest({"extra": extra, "toolCalls": calls})
     return MessageRecord(
         key, _id(about.get("parent")) or None, role, whole, seconds(about.get("timestamp")), "complete",
-        {"model": model} if model and role == "assistant" else {}, raw=raw or None, part=role == "tool" or bool(calls),
+        {"model": model} if model and role == "assistant" else {}, raw=raw or None,
+        part=role == "tool" or bool(calls),
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
-"""LM Studio's chat files, `<time>.conversation.json`: a row of messages, each with versions of which one is selected.
+"""LM Studio's chat files, `<time>.conversation.json`: a row of messages, each with versions of which one is
+selected.
 
 What follows a message is put below its selected version. Format, as seen from outside: github.com/YorkieDev/
-lm-studio-conversation-converter and github.com/ispaure/migration-chatgpt-to-lmstudio; it may change, and is read defensively.
+lm-studio-conversation-converter and github.com/ispaure/migration-chatgpt-to-lmstudio; it may change, and is
+read defensively.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ _ROLES = ("system", "user", "assistant", "tool")
 _STAMP = re.compile(r"(\d{12,14})-")
 _TEXT_STEPS = ("contentBlock", "debugInfoBlock")
 _CHAT = (
-    "name", "pinned", "createdAt", "systemPrompt", "messages", "perChatPredictionConfig", "usePerChatPredictionConfig", "tokenCount",
-    "clientInput", "userLastMessagedAt", "assistantLastMessagedAt",
+    "name", "pinned", "createdAt", "systemPrompt", "messages", "perChatPredictionConfig",
+    "usePerChatPredictionConfig", "tokenCount", "clientInput", "userLastMessagedAt",
+    "assistantLastMessagedAt",
 )  # fmt: skip
 _PREDICTION = "llm.prediction."
 _ENDS = {"userStopped": "stopped", "failed": "failed", "modelUnloaded": "failed"}
@@ -38,7 +41,9 @@ class LmStudio:
         if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
             return False
         first = next(iter(value["messages"]), None)
-        return isinstance(mapping(first).get("versions"), list) or (first is None and "createdAt" in value and "systemPrompt" in value)
+        return isinstance(mapping(first).get("versions"), list) or (
+            first is None and "createdAt" in value and "systemPrompt" in value
+        )
 
     def read(self, value: Any, note: Note) -> ConversationRecord:
         messages: list[MessageRecord] = []
@@ -48,7 +53,10 @@ class LmStudio:
             found = [_version(version, above) for version in versions]
             good = [message for message in found if message is not None]
             if len(good) < max(len(versions), 1):
-                note(f"message {number}", "it has no versions" if not versions else "one of its versions has no role or no content")
+                note(
+                    f"message {number}",
+                    "it has no versions" if not versions else "one of its versions has no role or no content",
+                )
             if not good:
                 continue
             selected = mapping(entry).get("currentlySelected")
@@ -64,16 +72,27 @@ class LmStudio:
         }
         prompt = first_text(value.get("systemPrompt"), fields.pop(f"{_PREDICTION}systemPrompt", None))
         used = value.get("usePerChatPredictionConfig") is not False
-        given = {key.rpartition(".")[2]: switched(inner) for key, inner in fields.items() if used and key.startswith(_PREDICTION)}
+        given = {
+            key.rpartition(".")[2]: switched(inner)
+            for key, inner in fields.items()
+            if used and key.startswith(_PREDICTION)
+        }
         settings, unused = chat_settings(given)
-        parameters = {key: inner for key, inner in fields.items() if not used or key.rpartition(".")[2] in unused or _PREDICTION not in key}
+        parameters = {
+            key: inner
+            for key, inner in fields.items()
+            if not used or key.rpartition(".")[2] in unused or _PREDICTION not in key
+        }
         draft = text(value.get("clientInput"))
-        kept = rest(value, *_CHAT) | rest({"parameters": rest(parameters), "draft": draft if draft.strip() else ""})
+        kept = rest(value, *_CHAT) | rest(
+            {"parameters": rest(parameters), "draft": draft if draft.strip() else ""}
+        )
         made = value.get("createdAt")
         return ConversationRecord(
-            self.source, str(made) if isinstance(made, (int, str)) and made else shaped.messages[0].key, text(value.get("name")),
-            seconds(made), seconds(value.get("assistantLastMessagedAt")), with_chat(shaped.messages, kept), shaped.shown_root,
-            join([prompt, shaped.system_prompt]), settings=settings, pinned=value.get("pinned") is True, left_out=told(kept),
+            self.source, str(made) if isinstance(made, (int, str)) and made else shaped.messages[0].key,
+            text(value.get("name")), seconds(made), seconds(value.get("assistantLastMessagedAt")),
+            with_chat(shaped.messages, kept), shaped.shown_root, join([prompt, shaped.system_prompt]),
+            settings=settings, pinned=value.get("pinned") is True, left_out=told(kept),
         )  # fmt: skip
 
 
@@ -92,7 +111,9 @@ def _version(version: Any, above: str | None) -> MessageRecord | None:
             words.append(_step(step, raw))
             model = text(mapping(mapping(step).get("genInfo")).get("indexedModelIdentifier")) or model
             stamp = _STAMP.match(text(mapping(step).get("stepIdentifier")))
-            state = _ENDS.get(text(mapping(mapping(mapping(step).get("genInfo")).get("stats")).get("stopReason")), state)
+            state = _ENDS.get(
+                text(mapping(mapping(mapping(step).get("genInfo")).get("stats")).get("stopReason")), state
+            )
             created = created if created is not None or stamp is None else seconds(int(stamp[1]))
         line = join(words)
         stats = {"model": model} if model else {}
@@ -101,7 +122,11 @@ def _version(version: Any, above: str | None) -> MessageRecord | None:
     else:
         return None
     key = chain_key(above, role, line)
-    raw += [extra] if (extra := rest(version, "type", "role", "content", "steps", "senderInfo", "preprocessed")) else []
+    raw += (
+        [extra]
+        if (extra := rest(version, "type", "role", "content", "steps", "senderInfo", "preprocessed"))
+        else []
+    )
     return MessageRecord(key, above, role, line, created, state, stats, raw=raw or None)
 
 

@@ -1,7 +1,8 @@
-"""Open WebUI's chat export: a list of chats, each a tree of messages under `chat.history`; older files have the inner object alone.
+"""Open WebUI's chat export: a list of chats, each a tree of messages under `chat.history`; older files have
+the inner object alone.
 
-Format: docs.openwebui.com, features/chat-features/data-controls/import-export; the fields of a chat: backend/open_webui/models/chats.py
-and chat_messages.py of open-webui/open-webui.
+Format: docs.openwebui.com, features/chat-features/data-controls/import-export; the fields of a chat:
+backend/open_webui/models/chats.py and chat_messages.py of open-webui/open-webui.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from typing import Any
 from desktop.store.transfer.importers.details import without_details
 from desktop.store.transfer.importers.fields import clean, first_text, items, mapping, rest, seconds, text
 from desktop.store.transfer.importers.kept import RATINGS, told, with_chat
-from desktop.store.transfer.importers.parts import document, join, placeholder, thought, tool_call, tool_result, with_files
+from desktop.store.transfer.importers.parts import (
+    document,
+    join,
+    placeholder,
+    thought,
+    tool_call,
+    tool_result,
+    with_files,
+)
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings
 from desktop.store.transfer.importers.trees import shape
@@ -20,9 +29,22 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 __all__ = ["OpenWebUi"]
 
 _ROLES = ("system", "user", "assistant", "tool")
-_OUTER = ("id", "user_id", "title", "chat", "created_at", "updated_at", "pinned", "folder", "meta", "current_message_id", "last_read_at")
+_OUTER = (
+    "id",
+    "user_id",
+    "title",
+    "chat",
+    "created_at",
+    "updated_at",
+    "pinned",
+    "folder",
+    "meta",
+    "current_message_id",
+    "last_read_at",
+)
 _INNER = ("id", "title", "params", "system", "history", "messages", "timestamp", "tags", "currentId")
-_NODE = ("id", "parentId", "childrenIds", "role", "content", "output", "timestamp", "model", "done", "error", "user_id", "modelIdx",
+_NODE = ("id", "parentId", "childrenIds", "role", "content", "output", "timestamp", "model", "done", "error",
+    "user_id", "modelIdx",
          "lastSentence")  # fmt: skip
 
 
@@ -49,10 +71,16 @@ class OpenWebUi:
                 note(f"message {key}", "it has no role or no content")
             else:
                 messages.append(found)
-        rank = {child: place for node in nodes.values() for place, child in _numbered(mapping(node).get("childrenIds"))}
+        rank = {
+            child: place
+            for node in nodes.values()
+            for place, child in _numbered(mapping(node).get("childrenIds"))
+        }
         messages.sort(key=lambda message: rank.get(message.key, len(nodes)))
         shown = first_text(history.get("currentId"), value.get("current_message_id"), chat.get("currentId"))
-        shaped = shape(messages, note, shown or (messages[-1].key if messages and not history else None), skipped)
+        shaped = shape(
+            messages, note, shown or (messages[-1].key if messages and not history else None), skipped
+        )
         if not shaped.messages:
             raise Unreadable("it has no messages")
         params = mapping(chat.get("params"))
@@ -66,10 +94,11 @@ class OpenWebUi:
         rated = any(mapping(node).get("annotation") for node in nodes.values())
         return ConversationRecord(
             self.source, first_text(value.get("id"), chat.get("id")) or shaped.messages[0].key,
-            first_text(chat.get("title"), value.get("title")), seconds(value.get("created_at")) or seconds(chat.get("timestamp")),
-            seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root, join([prompt, shaped.system_prompt]),
-            settings=settings, pinned=value.get("pinned") in (True, 1), folder=_folder(value.get("folder")),
-            left_out=(*told(missed), *((RATINGS,) if rated else ())),
+            first_text(chat.get("title"), value.get("title")),
+            seconds(value.get("created_at")) or seconds(chat.get("timestamp")),
+            seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
+            join([prompt, shaped.system_prompt]), settings=settings, pinned=value.get("pinned") in (True, 1),
+            folder=_folder(value.get("folder")), left_out=(*told(missed), *((RATINGS,) if rated else ())),
         )  # fmt: skip
 
 
@@ -79,7 +108,9 @@ def _inner(value: Any) -> dict[str, Any]:
 
 
 def _nodes(chat: dict[str, Any]) -> dict[str, Any]:
-    """The messages by their keys; of files from before there was a tree, those of the row, each under the one before it."""
+    """The messages by their keys; of files from before there was a tree, those of the row, each under the
+    one before it.
+    """
     history = mapping(mapping(chat.get("history")).get("messages"))
     if history or "history" in chat:
         return history
@@ -88,7 +119,9 @@ def _nodes(chat: dict[str, Any]) -> dict[str, Any]:
         about = mapping(entry)
         if not isinstance(about.get("id"), str) or not about["id"] or about["id"] in found:
             return {}
-        found[about["id"]] = about if "parentId" in about else about | {"parentId": next(reversed(found), None)}
+        found[about["id"]] = (
+            about if "parentId" in about else about | {"parentId": next(reversed(found), None)}
+        )
     return found
 
 
@@ -110,7 +143,10 @@ def _message(key: str, node: Any) -> MessageRecord | None:
     role, content = about.get("role"), about.get("content")
     if role not in _ROLES or not (isinstance(content, (str, list)) or items(about.get("output"))):
         return None
-    parts = [text(mapping(part).get("text")) or placeholder(text(mapping(part).get("type")) or "unknown") for part in items(content)]
+    parts = [
+        text(mapping(part).get("text")) or placeholder(text(mapping(part).get("type")) or "unknown")
+        for part in items(content)
+    ]
     words = without_details(text(content)) if isinstance(content, str) else join(parts)
     words = words or join([_output(item) for item in items(about.get("output"))])
     keep = rest(about, *_NODE)
@@ -124,7 +160,8 @@ def _message(key: str, node: Any) -> MessageRecord | None:
         stats["error"] = first_text(mapping(failure).get("content"), failure) or "The reply failed."
     state = "failed" if failure else "stopped" if about.get("done") is False else "complete"
     return MessageRecord(
-        key, text(about.get("parentId")) or None, str(role), with_files([_file(file) for file in items(about.get("files"))], words),
+        key, text(about.get("parentId")) or None, str(role),
+        with_files([_file(file) for file in items(about.get("files"))], words),
         seconds(about.get("timestamp")), state, stats, raw=keep or None,
     )  # fmt: skip
 
@@ -134,7 +171,11 @@ def _file(file: Any) -> str:
     inner = mapping(about.get("file"))
     url = text(about.get("url"))
     name = first_text(about.get("name"), inner.get("filename")) or ("" if url.startswith("data:") else url)
-    words = first_text(mapping(inner.get("data")).get("content"), mapping(about.get("data")).get("content"), about.get("content"))
+    words = first_text(
+        mapping(inner.get("data")).get("content"),
+        mapping(about.get("data")).get("content"),
+        about.get("content"),
+    )
     return document(name, words, text(about.get("type")) or "file")
 
 
@@ -142,12 +183,19 @@ def _output(item: Any) -> str:
     """One item of a reply that is kept as the Responses API gives it."""
     about = mapping(item)
     kind = text(about.get("type"))
-    inner = join([text(part) or text(mapping(part).get("text")) for part in [*items(about.get("summary")), *items(about.get("content"))]])
+    inner = join(
+        [
+            text(part) or text(mapping(part).get("text"))
+            for part in [*items(about.get("summary")), *items(about.get("content"))]
+        ]
+    )
     if kind == "reasoning":
         return thought(inner)
     if kind == "function_call":
         return tool_call(text(about.get("name")), about.get("arguments"))
     if kind == "function_call_output":
         given = about.get("output")
-        return tool_result("", text(given) or join([text(mapping(part).get("text")) for part in items(given)]))
+        return tool_result(
+            "", text(given) or join([text(mapping(part).get("text")) for part in items(given)])
+        )
     return inner or placeholder(kind or "unknown")

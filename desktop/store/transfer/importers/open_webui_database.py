@@ -1,7 +1,9 @@
-"""Open WebUI's own database, `webui.db`: the rows of its table `chat`, one at a time, as the objects that its export holds.
+"""Open WebUI's own database, `webui.db`: the rows of its table `chat`, one at a time, as the objects that its
+export holds.
 
-The file is only read, and so that nothing appears beside it. What a row may hold is bounded; a row that cannot be read is told
-and passed over. Columns: `backend/open_webui/models/chats.py` of open-webui/open-webui; old versions lack some.
+The file is only read, and so that nothing appears beside it. What a row may hold is bounded; a row that
+cannot be read is told and passed over. Columns: `backend/open_webui/models/chats.py` of
+open-webui/open-webui; old versions lack some.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ __all__ = ["MAGIC", "chat_rows", "has_chats"]
 
 MAGIC = b"SQLite format 3\x00"
 _COLUMNS = (
-    "id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "meta", "variables", "folder_id", "tasks", "summary",
-    "share_id", "current_message_id",
+    "id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "meta", "variables", "folder_id",
+    "tasks", "summary", "share_id", "current_message_id",
 )  # fmt: skip
 _JSON = ("meta", "variables", "tasks")
 _MOST_FOLDERS, _DEEPEST = 100_000, 50
@@ -38,8 +40,11 @@ def has_chats(path: Path) -> bool:
         return False
 
 
-def chat_rows(path: Path, cancel: Callable[[], bool], most_bytes: int) -> Iterator[Entry | Flaw | tuple[int, int]]:
-    """The chats of a database, in the order of their rows, with flaws in their places; pairs are (rows done, all rows).
+def chat_rows(
+    path: Path, cancel: Callable[[], bool], most_bytes: int
+) -> Iterator[Entry | Flaw | tuple[int, int]]:
+    """The chats of a database, in the order of their rows, with flaws in their places; pairs are (rows done,
+    all rows).
 
     Ends early when `cancel()` turns true. A database of something else is one flaw without a place.
     """
@@ -49,7 +54,12 @@ def chat_rows(path: Path, cancel: Callable[[], bool], most_bytes: int) -> Iterat
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_bytes)
             columns = _columns(database)
             if columns is None:
-                yield Flaw("", "it is a SQLite database, but not Open WebUI's: it has no table “chat” with the columns “id” and “chat”", 0)
+                yield Flaw(
+                    "",
+                    "it is a SQLite database, but not Open WebUI's: it has no table “chat” with the "
+                    "columns “id” and “chat”",
+                    0,
+                )
                 return
             yield from _rows(database, columns, cancel, most_bytes)
     except (sqlite3.Error, OSError) as error:
@@ -58,10 +68,14 @@ def chat_rows(path: Path, cancel: Callable[[], bool], most_bytes: int) -> Iterat
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Without a journal beside it the file is taken as it stands; with one, Open WebUI may be running, and SQLite joins both."""
+    """Without a journal beside it the file is taken as it stands; with one, Open WebUI may be running, and
+    SQLite joins both.
+    """
     journal = path.with_name(f"{path.name}-wal")
     alone = not journal.exists() or not journal.stat().st_size
-    database = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if alone else ''}", uri=True, timeout=2)
+    database = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if alone else ''}", uri=True, timeout=2
+    )
     database.text_factory = lambda data: data.decode("utf-8", "replace")
     database.execute("PRAGMA trusted_schema = OFF")  # what the file defines must not run anything
     database.execute("PRAGMA query_only = ON")
@@ -70,7 +84,10 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _columns(database: sqlite3.Connection) -> tuple[str, ...] | None:
     """The columns to read, or None when it is no table of chats."""
-    if database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'chat'").fetchone() is None:
+    if (
+        database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'chat'").fetchone()
+        is None
+    ):
         return None
     there = {row[1] for row in database.execute("PRAGMA table_info(chat)")}
     found = tuple(name for name in _COLUMNS if name in there)
@@ -84,11 +101,17 @@ def _rows(
     total = database.execute("SELECT count(*) FROM chat").fetchone()[0]
     folders = _folders(database)
     last, done = -(1 << 63), 0
-    while not cancel() and (found := database.execute("SELECT min(rowid) FROM chat WHERE rowid > ?", (last,)).fetchone()[0]) is not None:
+    while (
+        not cancel()
+        and (found := database.execute("SELECT min(rowid) FROM chat WHERE rowid > ?", (last,)).fetchone()[0])
+        is not None
+    ):
         last, done = found, done + 1
         place = f"chat {done:,}"
         try:
-            row = database.execute(f"SELECT {', '.join(columns)} FROM chat WHERE rowid = ?", (last,)).fetchone()
+            row = database.execute(
+                f"SELECT {', '.join(columns)} FROM chat WHERE rowid = ?", (last,)
+            ).fetchone()
             value = dict(zip(columns, row, strict=True))
             value["chat"] = _object(value["chat"])
             value |= {name: _loaded(value[name]) for name in _JSON if name in value}

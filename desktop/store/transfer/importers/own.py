@@ -1,4 +1,6 @@
-"""This program's own JSON: everything the store has of a conversation (`desktop/store/transfer/exporters/own.py` writes it)."""
+"""This program's own JSON: everything the store has of a conversation
+(`desktop/store/transfer/exporters/own.py` writes it).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Own:
     def read(self, value: Any, note: Note) -> ConversationRecord:
         version = value.get("version")
         if not isinstance(version, int) or version > VERSION:
-            raise Unreadable("it was written by a newer version of Inglenook: update Inglenook, then import it again")
+            raise Unreadable(
+                "it was written by a newer version of Inglenook: update Inglenook, then import it again"
+            )
         entries = value.get("messages")
         if not isinstance(entries, list):
             raise Unreadable("it has no list of messages")
@@ -39,7 +43,10 @@ class Own:
             parent = _parent(about.get("parent"), messages, lost)
             found = _message(about, parent)
             if found is None or found.key in messages:
-                note(f"message {number}", "it has no key, no role or no text" if found is None else "its key was used before")
+                note(
+                    f"message {number}",
+                    "it has no key, no role or no text" if found is None else "its key was used before",
+                )
                 lost.setdefault(text(about.get("key")), parent)
                 continue
             if parent is None and about.get("parent") is not None:
@@ -48,11 +55,13 @@ class Own:
         made = seconds(value.get("created_at"))
         key = text(value.get("key")) or chain_key(None, *(message.key for message in messages.values()))
         return ConversationRecord(
-            text(value.get("source")) or OWN, key, text(value.get("title")), made, seconds(value.get("updated_at")),
-            tuple(messages.values()), _known(value.get("shown"), messages), text(value.get("system_prompt")),
-            _settings(value.get("settings"), note), text(value.get("model_path")), value.get("auto_title") is True,
-            value.get("deleted") is True, _folder(value.get("folder")), value.get("pinned") is True, _persona(value.get("persona")),
-            value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")), mapping(value.get("roles")),
+            text(value.get("source")) or OWN, key, text(value.get("title")), made,
+            seconds(value.get("updated_at")), tuple(messages.values()), _known(value.get("shown"), messages),
+            text(value.get("system_prompt")), _settings(value.get("settings"), note),
+            text(value.get("model_path")), value.get("auto_title") is True, value.get("deleted") is True,
+            _folder(value.get("folder")), value.get("pinned") is True, _persona(value.get("persona")),
+            value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")),
+            mapping(value.get("roles")),
             NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
         )  # fmt: skip
 
@@ -96,8 +105,9 @@ def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
     except (binascii.Error, ValueError):
         tokens = b""
     return MessageRecord(
-        key, parent, role, text(about["text"]), seconds(about.get("created_at")), state if state in STATES else "complete",
-        _stats(mapping(about.get("stats"))), text(about.get("shown")) or None, about.get("deleted") is True, tokens, about.get("raw"),
+        key, parent, role, text(about["text"]), seconds(about.get("created_at")),
+        state if state in STATES else "complete", _stats(mapping(about.get("stats"))),
+        text(about.get("shown")) or None, about.get("deleted") is True, tokens, about.get("raw"),
         speaker=" ".join(text(about.get("speaker")).split()),
     )  # fmt: skip
 
@@ -108,11 +118,19 @@ def _stats(given: dict[str, Any]) -> dict[str, Any]:
     if counts is None:
         return given
     kinds = {field.name: field.default for field in dataclasses.fields(Stats)}
-    good = {name: value for name, value in mapping(counts).items() if name not in kinds or _alike(value, kinds[name])}
+    good = {
+        name: value
+        for name, value in mapping(counts).items()
+        if name not in kinds or _alike(value, kinds[name])
+    }
     return given | {"stats": good}
 
 
 def _alike(value: Any, default: Any) -> bool:
     if isinstance(default, (int, float)) and not isinstance(default, bool):
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and (isinstance(default, float) or isinstance(value, int))
+        return (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and (isinstance(default, float) or isinstance(value, int))
+        )
     return isinstance(value, type(default)) or default is dataclasses.MISSING

@@ -1,4 +1,6 @@
-"""How parts of a message that are no plain text are written into it: thoughts, uses of tools, files, what is not known."""
+"""How parts of a message that are no plain text are written into it: thoughts, uses of tools, files, what
+is not known.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from typing import Any
 from desktop.store.attachments.message_format import Attachment, language_of, message_text
 from desktop.store.transfer.importers.fields import clean, compact
 
-__all__ = ["document", "fenced", "join", "made_file", "placeholder", "thought", "tool_call", "tool_result", "with_files"]
+__all__ = [
+    "document",
+    "fenced",
+    "join",
+    "made_file",
+    "placeholder",
+    "thought",
+    "tool_call",
+    "tool_result",
+    "with_files",
+]
 
 _LONGEST_NAME = 120
 
@@ -38,12 +50,18 @@ def placeholder(kind: str, name: str = "") -> str:
 
 
 def document(name: str, text: str, kind: str = "file") -> str:
-    """A file that came with a message: as this program attaches one where its text is known, else a word in its place."""
-    return message_text(Attachment(_short(name), text.rstrip("\n"))) if text.strip() else placeholder(kind, name)
+    """A file that came with a message: as this program attaches one where its text is known, else a word
+    in its place.
+    """
+    return (
+        message_text(Attachment(_short(name), text.rstrip("\n"))) if text.strip() else placeholder(kind, name)
+    )
 
 
 def with_files(files: Sequence[str], words: str) -> str:
-    """A message with what `document` gave for its files: attached ones stand at the beginning, where they are found again."""
+    """A message with what `document` gave for its files: attached ones stand at the beginning, where they
+    are found again.
+    """
     attached = [file for file in files if "\n" in file]
     return join([*attached, *(file for file in files if file not in attached), words]) if files else words
 
@@ -57,14 +75,19 @@ def made_file(name: str, text: str, language: str = "") -> str:
 def tool_call(name: str, arguments: Any) -> str:
     """That a tool was called, and with what: a text, or JSON in one, or an object.
 
-    Texts of several lines within an object (code, whole files) stand in blocks of their own, as they were written.
+    Texts of several lines within an object (code, whole files) stand in blocks of their own, as they were
+    written.
     """
     title = f"**Tool call: {_short(name) or 'tool'}**"
     given = _object(arguments)
     if given is None:
-        words = arguments if isinstance(arguments, str) else "" if arguments in (None, {}) else compact(arguments)
+        words = (
+            arguments if isinstance(arguments, str) else "" if arguments in (None, {}) else compact(arguments)
+        )
         return f"{title}\n\n{fenced(clean(words))}" if words.strip() else title
-    long = {key: clean(value) for key, value in given.items() if isinstance(value, str) and "\n" in value.strip()}
+    long = {
+        key: clean(value) for key, value in given.items() if isinstance(value, str) and "\n" in value.strip()
+    }
     short = {key: value for key, value in given.items() if key not in long}
     language = str(short.get("language", ""))
     language = language if language.isalnum() else ""
@@ -81,7 +104,11 @@ def _object(arguments: Any) -> dict[str, Any] | None:
             return None
     if not isinstance(arguments, dict):
         return None
-    return arguments if any(isinstance(value, str) and "\n" in value.strip() for value in arguments.values()) else None
+    return (
+        arguments
+        if any(isinstance(value, str) and "\n" in value.strip() for value in arguments.values())
+        else None
+    )
 
 
 def tool_result(name: str, text: str) -> str:

@@ -1,4 +1,6 @@
-"""Whether a file is an export of chats, from its beginning: a few milliseconds at most, however large it is."""
+"""Whether a file is an export of chats, from its beginning: a few milliseconds at most, however large it
+is.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
 """Endings of the files that are looked into; an archive is always taken for one of chats."""
 HEAD = 1 << 16
 _MARKS = (
-    ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"), ("chat_messages",),
-    ("history", "currentId"), ("conv", "messages"), ("messages", "versions"), ("conversations", "from", "value"),
-    ("messages", "role", "content"), ("chat_metadata",), ("user_name", "character_name"), ("type", "session"),
+    ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"),
+    ("chat_messages",), ("history", "currentId"), ("conv", "messages"), ("messages", "versions"),
+    ("conversations", "from", "value"), ("messages", "role", "content"), ("chat_metadata",),
+    ("user_name", "character_name"), ("type", "session"),
 )  # fmt: skip
-"""Words in quotes that stand together where a conversation begins whose end is not in the part that is read."""
+"""Words in quotes that stand together where a conversation begins whose end is not in the part that is
+read.
+"""
 _WORD = re.compile(r'"([\w-]{1,40})"')
 
 
@@ -53,7 +58,11 @@ def _first(text: str) -> bool | None:
     except (ValueError, RecursionError):
         return None
     inside = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
-    near = [value, *inside[:50], *(entry for part in inside[:50] if isinstance(part, list) for entry in part[:5])]
+    near = [
+        value,
+        *inside[:50],
+        *(entry for part in inside[:50] if isinstance(part, list) for entry in part[:5]),
+    ]
     return any(format_of(entry) is not None or line_format_of(entry) is not None for entry in near)
 
 

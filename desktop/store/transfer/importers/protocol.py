@@ -34,7 +34,10 @@ class Format(Protocol):
         """Whether this JSON value is a conversation of this format, by what it holds."""
 
     def read(self, value: Any, note: Note) -> ConversationRecord:
-        """The conversation in it; damaged messages go to `note`. Raises `Unreadable` when nothing of it can be read."""
+        """The conversation in it; damaged messages go to `note`.
+
+        Raises `Unreadable` when nothing of it can be read.
+        """
 
 
 class LineFormat(Protocol):
@@ -50,4 +53,7 @@ class LineFormat(Protocol):
         """Whether this value goes on with the conversation that is being read."""
 
     def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
-        """The conversation of all its values, the first of which `begins`. Raises `Unreadable` as `Format.read` does."""
+        """The conversation of all its values, the first of which `begins`.
+
+        Raises `Unreadable` as `Format.read` does.
+        """

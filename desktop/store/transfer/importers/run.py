@@ -1,4 +1,6 @@
-"""One import: from a path, entry by entry, into the store, with progress, and with a report of everything that is broken."""
+"""One import: from a path, entry by entry, into the store, with progress, and with a report of everything
+that is broken.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,13 @@ _OTHER_FILES = "Files of the archive that hold no chats (pictures, sounds, accou
 def import_conversations(
     database: Database, path: Path, cancel: Callable[[], bool] = lambda: False, most_bytes: int = MOST_BYTES
 ) -> Iterator[Event]:
-    """Import every conversation of a file (or zip archive), each whole or not at all, and tell what happened as it happens.
+    """Import every conversation of a file (or zip archive), each whole or not at all, and tell what happened
+    as it happens.
 
-    `database` is one that the calling thread opened. When `cancel()` turns true the import ends between two entries; what was
-    imported stays. An entry of more than `most_bytes` is refused, and at most that much is held. Whatever is wrong with the file
-    comes as `Broken`; only trouble with the store itself raises `StoreError`.
+    `database` is one that the calling thread opened. When `cancel()` turns true the import ends between two
+    entries; what was imported stays. An entry of more than `most_bytes` is refused, and at most that much is
+    held. Whatever is wrong with the file comes as `Broken`; only trouble with the store itself raises
+    `StoreError`.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -47,7 +51,9 @@ def import_conversations(
         except TROUBLE as error:
             yield Broken(path.name, f"The file cannot be opened ({_short(error)}).")
             return
-        run = _Run(Intake(database), cancel, most_bytes, sum(file.size for file in files), alone=len(files) == 1)
+        run = _Run(
+            Intake(database), cancel, most_bytes, sum(file.size for file in files), alone=len(files) == 1
+        )
         for file in files:
             yield from run.file(file, path.name if run.alone and file.member is None else file.name)
             if run.stopped:
@@ -67,7 +73,10 @@ class _Group:
 
 @dataclass
 class _Run:
-    """The state of one import. `held` are flaws of files in an archive that may have nothing to do with conversations."""
+    """The state of one import.
+
+    `held` are flaws of files in an archive that may have nothing to do with conversations.
+    """
 
     intake: Intake
     cancel: Callable[[], bool]
@@ -86,7 +95,10 @@ class _Run:
     _group: _Group | None = None
 
     def file(self, source: SourceFile, name: str) -> Iterator[Event]:
-        """Everything in one file. In an archive, a file that holds nothing known is passed over and counted."""
+        """Everything in one file.
+
+        In an archive, a file that holds nothing known is passed over and counted.
+        """
         yield from self._progress(0)
         if self.cancel():
             self.stopped = True
@@ -107,7 +119,11 @@ class _Run:
         if not self.stopped:
             yield from self._close()
             if self._found and self._foreign:
-                yield Broken(name, f"Entries that are no conversations of a known program were passed over: {self._foreign:,}.")
+                yield Broken(
+                    name,
+                    "Entries that are no conversations of a known program were passed over: "
+                    f"{self._foreign:,}.",
+                )
         self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
         self._others += not self._found
         self._done += source.size
@@ -138,7 +154,9 @@ class _Run:
                     if isinstance(found, tuple):
                         yield from self._progress(source.size * found[0] // max(found[1], 1))
                     elif isinstance(found, Flaw):
-                        yield from self._flaw(Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason)))
+                        yield from self._flaw(
+                            Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason))
+                        )
                     else:
                         yield from self._entry(found, f"{name}, {found.place}", 0)
                     if self.cancel():
@@ -169,7 +187,9 @@ class _Run:
             self._group.values.append(value)
             self._group.bytes += size
             if self._group.bytes > self.most_bytes:
-                yield from self._flaw(Broken(self._group.place, f"It is larger than {self.most_bytes >> 20} MB."))
+                yield from self._flaw(
+                    Broken(self._group.place, f"It is larger than {self.most_bytes >> 20} MB.")
+                )
                 self._group = None
             return
         yield from self._close()
@@ -179,7 +199,9 @@ class _Run:
             self._group = _Group(begun, place, [value], size)
         elif inner := _inside(value):
             for number, found in enumerate(inner, start=1):
-                yield from self._entry(Entry(entry.place, found, entry.end), f"{place}, {number:,} in it", size)
+                yield from self._entry(
+                    Entry(entry.place, found, entry.end), f"{place}, {number:,} in it", size
+                )
                 yield from self._close()
         else:
             self._foreign += 1
@@ -191,7 +213,9 @@ class _Run:
             yield from self._save(lambda note: group.format.read_lines(group.values, note), group.place)
 
     def _accepts(self, value: Any) -> bool:
-        return format_of(value) is not None or (self._group is not None and self._group.format.continues(value))
+        return format_of(value) is not None or (
+            self._group is not None and self._group.format.continues(value)
+        )
 
     # -- what is told
 
@@ -237,7 +261,11 @@ class _Run:
 
 def _inside(value: Any) -> list[Any]:
     """The conversations in an object that wraps a list of them, or in a list; empty when there are none."""
-    lists = [value] if isinstance(value, list) else [below for below in mapping(value).values() if isinstance(below, list)]
+    lists = (
+        [value]
+        if isinstance(value, list)
+        else [below for below in mapping(value).values() if isinstance(below, list)]
+    )
     if isinstance(value, list) and line_format_of(next(iter(value), None)) is not None:
         return [{"messages": value}]  # a row of messages
     return next((found for found in lists if any(format_of(entry) is not None for entry in found)), [])

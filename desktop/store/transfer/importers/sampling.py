@@ -13,18 +13,20 @@ from engine.settings import SamplerSettings, StopSettings
 __all__ = ["chat_settings", "switched"]
 
 _STOP_NAMES = {
-    "max_tokens": "max_tokens", "num_predict": "max_tokens", "n_predict": "max_tokens", "maxPredictedTokens": "max_tokens",
-    "stop": "stop_strings", "stopStrings": "stop_strings",
+    "max_tokens": "max_tokens", "num_predict": "max_tokens", "n_predict": "max_tokens",
+    "maxPredictedTokens": "max_tokens", "stop": "stop_strings", "stopStrings": "stop_strings",
 }  # fmt: skip
 _SAMPLER_NAMES = {
-    "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p", "repeatPenalty": "repetition_penalty",
-    "presencePenalty": "presence_penalty", "frequencyPenalty": "frequency_penalty",
+    "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p",
+    "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty",
 }  # fmt: skip
 """LM Studio's names, where those of other programs differ."""
 
 
 def chat_settings(given: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Settings by the name of their class, and what of `given` is none here, or has no value that a setting can have.
+    """Settings by the name of their class, and what of `given` is none here, or has no value that a setting
+    can have.
 
     Only what the file names is set: the rest stays with the model's or the user's own.
     """
@@ -36,17 +38,25 @@ def chat_settings(given: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], 
         if target == "max_tokens" and value in (-1, -2):
             value = 0  # goes on until the context is full
         elif target == "stop_strings" and value is not None:
-            value = [value] if isinstance(value, str) else [text for text in items(value) if isinstance(text, str) and text]
+            value = (
+                [value]
+                if isinstance(value, str)
+                else [text for text in items(value) if isinstance(text, str) and text]
+            )
         good, _ = checked_values(StopSettings, {target: value})
         if value not in (None, []) and good:
             stops |= good
             used |= {name}
-    found = {cls.__name__: values for cls, values in ((SamplerSettings, sampler), (StopSettings, stops)) if values}
+    found = {
+        cls.__name__: values for cls, values in ((SamplerSettings, sampler), (StopSettings, stops)) if values
+    }
     names = {ours: theirs for theirs, ours in _SAMPLER_NAMES.items() if theirs in given}
     return found, {names.get(name, name): value for name, value in renamed.items() if name not in used}
 
 
 def switched(value: Any) -> Any:
-    """LM Studio's values that can be switched off: `{"checked": true, "value": 40}`; None where one is off."""
+    """LM Studio's values that can be switched off: `{"checked": true, "value": 40}`; None where one is
+    off.
+    """
     about = mapping(value)
     return value if "checked" not in about else about.get("value") if about["checked"] is True else None

@@ -1,12 +1,21 @@
-"""ShareGPT and OpenAI-style conversations, as data sets have them: `conversations` of `from` and `value`, or `messages` of `role`
-and `content`; as a list, as lines, or a bare list of messages."""
+"""ShareGPT and OpenAI-style conversations, as data sets have them: `conversations` of `from` and `value`, or
+`messages` of `role` and `content`; as a list, as lines, or a bare list of messages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from desktop.store.transfer.importers.fields import content_key, first_text, items, mapping, rest, seconds, text
+from desktop.store.transfer.importers.fields import (
+    content_key,
+    first_text,
+    items,
+    mapping,
+    rest,
+    seconds,
+    text,
+)
 from desktop.store.transfer.importers.kept import told, with_chat
 from desktop.store.transfer.importers.parts import join, placeholder, thought, tool_call, tool_result
 from desktop.store.transfer.importers.protocol import Note, Unreadable
@@ -16,9 +25,10 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 __all__ = ["BareMessages", "ShareGpt"]
 
 _ROLES = {
-    "human": "user", "user": "user", "prompter": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant",
-    "bard": "assistant", "assistant": "assistant", "model": "assistant", "system": "system", "developer": "system",
-    "tool": "tool", "function": "tool", "function_response": "tool", "observation": "tool", "function_call": "call", "tool_call": "call",
+    "human": "user", "user": "user", "prompter": "user", "gpt": "assistant", "chatgpt": "assistant",
+    "bing": "assistant", "bard": "assistant", "assistant": "assistant", "model": "assistant",
+    "system": "system", "developer": "system", "tool": "tool", "function": "tool",
+    "function_response": "tool", "observation": "tool", "function_call": "call", "tool_call": "call",
 }  # fmt: skip
 _LISTS = ("conversations", "conversation", "items", "messages")
 
@@ -65,7 +75,9 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def _record(source: str, entries: list[Any], about: dict[str, Any], prompt: str, note: Note) -> ConversationRecord:
+def _record(
+    source: str, entries: list[Any], about: dict[str, Any], prompt: str, note: Note
+) -> ConversationRecord:
     messages: list[MessageRecord] = []
     for number, entry in enumerate(entries, start=1):
         found = _message(entry)
@@ -77,12 +89,23 @@ def _record(source: str, entries: list[Any], about: dict[str, Any], prompt: str,
     shaped = shape(row, note, row[-1].key if row else None)
     if not shaped.messages:
         raise Unreadable("it has no messages")
-    kept = rest(about, "id", "title", "name", "created_at", "create_time", "updated_at", "system", "system_prompt", *_LISTS)
+    kept = rest(
+        about,
+        "id",
+        "title",
+        "name",
+        "created_at",
+        "create_time",
+        "updated_at",
+        "system",
+        "system_prompt",
+        *_LISTS,
+    )
     made = seconds(about.get("created_at")) or seconds(about.get("create_time"))
     return ConversationRecord(
-        source, content_key([about.get("id"), entries]), first_text(about.get("title"), about.get("name")), made,
-        seconds(about.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root, join([prompt, shaped.system_prompt]),
-        left_out=told(kept),
+        source, content_key([about.get("id"), entries]), first_text(about.get("title"), about.get("name")),
+        made, seconds(about.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
+        join([prompt, shaped.system_prompt]), left_out=told(kept),
     )  # fmt: skip
 
 
@@ -90,7 +113,9 @@ def _message(entry: Any) -> MessageRecord | None:
     if not _is_message(entry):
         return None
     role = _ROLES.get(first_text(entry.get("from"), entry.get("role")).strip().lower())
-    content = next((entry[name] for name in ("value", "content", "text") if entry.get(name) is not None), None)
+    content = next(
+        (entry[name] for name in ("value", "content", "text") if entry.get(name) is not None), None
+    )
     calls = items(entry.get("tool_calls"))
     if role is None or (not isinstance(content, (str, list)) and not calls):
         return None
@@ -102,12 +127,24 @@ def _message(entry: Any) -> MessageRecord | None:
     thinking = thought(first_text(entry.get("reasoning_content"), entry.get("reasoning")))
     if thinking or calls:
         words = join([thinking, words, *map(_call, calls)])
-    keep = rest(entry, "from", "role", "value", "content", "text", "timestamp", "created_at", "reasoning_content", "reasoning")
+    keep = rest(
+        entry,
+        "from",
+        "role",
+        "value",
+        "content",
+        "text",
+        "timestamp",
+        "created_at",
+        "reasoning_content",
+        "reasoning",
+    )
     if isinstance(content, list):
         keep["content"] = content
     return MessageRecord(
-        "", None, "assistant" if role == "call" else role, words, seconds(entry.get("timestamp")) or seconds(entry.get("created_at")),
-        raw=keep or None, part=role in ("call", "tool") or bool(calls),
+        "", None, "assistant" if role == "call" else role, words,
+        seconds(entry.get("timestamp")) or seconds(entry.get("created_at")), raw=keep or None,
+        part=role in ("call", "tool") or bool(calls),
     )  # fmt: skip
 
 

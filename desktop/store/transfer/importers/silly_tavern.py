@@ -1,7 +1,8 @@
-"""SillyTavern's chats, one a `.jsonl` file: a line about the chat, then a message a line, whose swipes are its variants.
+"""SillyTavern's chats, one a `.jsonl` file: a line about the chat, then a message a line, whose swipes are
+its variants.
 
-Format: github.com/SillyTavern/SillyTavern, src/endpoints/chats.js and public/script.js; its macros: docs.sillytavern.app,
-usage/core-concepts.
+Format: github.com/SillyTavern/SillyTavern, src/endpoints/chats.js and public/script.js; its macros:
+docs.sillytavern.app, usage/core-concepts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.conversations.records import HIDDEN
-from desktop.store.transfer.importers.fields import content_key, first_text, items, mapping, rest, seconds, text
+from desktop.store.transfer.importers.fields import (
+    content_key,
+    first_text,
+    items,
+    mapping,
+    rest,
+    seconds,
+    text,
+)
 from desktop.store.transfer.importers.kept import told, with_chat
 from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.transfer.importers.protocol import Note, Unreadable
@@ -23,7 +32,18 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 __all__ = ["SillyTavern"]
 
 _MEDIA = ("image", "file", "files", "video", "media")
-_LINE = ("name", "is_user", "is_system", "send_date", "mes", "extra", "swipes", "swipe_id", "swipe_info", "is_name")
+_LINE = (
+    "name",
+    "is_user",
+    "is_system",
+    "send_date",
+    "mes",
+    "extra",
+    "swipes",
+    "swipe_id",
+    "swipe_info",
+    "is_name",
+)
 _EXTRA = (*_MEDIA, "model", "reasoning", "isSmallSys", "tool_invocations")
 _UNUSED = ("", "unused")
 _NAMES = re.compile(r"\{\{(user|char)\}\}|<(USER|BOT|CHAR)>", re.IGNORECASE)
@@ -31,13 +51,17 @@ _NAMES = re.compile(r"\{\{(user|char)\}\}|<(USER|BOT|CHAR)>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _Cast:
-    """The names that macros stand for: of the user, and of the character where a message does not say its own."""
+    """The names that macros stand for: of the user, and of the character where a message does not say its
+    own.
+    """
 
     user: str
     character: str
 
     def named(self, words: str, speaker: str) -> str:
-        """The text with names in the place of `{{user}}` and `{{char}}`, which that program fills in when it shows a message."""
+        """The text with names in the place of `{{user}}` and `{{char}}`, which that program fills in when
+        it shows a message.
+        """
 
         def name(match: re.Match[str]) -> str:
             found = self.user if (match[1] or match[2]).lower() == "user" else speaker or self.character
@@ -50,7 +74,12 @@ class SillyTavern:
     source, label = "silly-tavern", "SillyTavern"
 
     def begins(self, value: Any) -> bool:
-        return isinstance(value, dict) and "mes" not in value and "user_name" in value and "character_name" in value
+        return (
+            isinstance(value, dict)
+            and "mes" not in value
+            and "user_name" in value
+            and "character_name" in value
+        )
 
     def continues(self, value: Any) -> bool:
         return isinstance(value, dict) and "mes" in value
@@ -75,12 +104,24 @@ class SillyTavern:
         made = head.get("create_date")
         key = text(identity) or content_key([names, made if made else shaped.messages[0].key])
         title = names[0] if names[0] not in ("", "unused") else text(mapping(values[1]).get("name"))
-        first = next((message.created_at for message in shaped.messages if message.created_at is not None), None)
+        first = next(
+            (message.created_at for message in shaped.messages if message.created_at is not None), None
+        )
         about = mapping(head.get("chat_metadata"))
-        kept = rest(head, "user_name", "character_name", "create_date", "chat_metadata") | rest(about, "integrity", "tainted")
+        kept = rest(head, "user_name", "character_name", "create_date", "chat_metadata") | rest(
+            about, "integrity", "tainted"
+        )
         return ConversationRecord(
-            self.source, key, title, seconds(made) or first, None, with_chat(shaped.messages, kept), shaped.shown_root,
-            shaped.system_prompt, roles=_cast(shaped.messages), left_out=told({"notes": about.get("note_prompt")}),
+            self.source,
+            key,
+            title,
+            seconds(made) or first,
+            None,
+            with_chat(shaped.messages, kept),
+            shaped.shown_root,
+            shaped.system_prompt,
+            roles=_cast(shaped.messages),
+            left_out=told({"notes": about.get("note_prompt")}),
         )
 
 
@@ -99,10 +140,14 @@ def _cast_of(head: dict[str, Any], lines: Sequence[Any]) -> _Cast:
 def _cast(messages: Sequence[MessageRecord]) -> dict[str, Any]:
     """The characters of a chat with several, and the names the user wrote under."""
     characters, own = (
-        list(dict.fromkeys(message.speaker for message in messages if message.role == role and message.speaker))
+        list(
+            dict.fromkeys(message.speaker for message in messages if message.role == role and message.speaker)
+        )
         for role in ("assistant", "user")
     )
-    return {"participants": [{"name": name} for name in characters], "own": own} if len(characters) > 1 else {}
+    return (
+        {"participants": [{"name": name} for name in characters], "own": own} if len(characters) > 1 else {}
+    )
 
 
 def _variants(line: dict[str, Any], above: str | None, cast: _Cast) -> tuple[list[MessageRecord], str | None]:
@@ -133,7 +178,9 @@ def _variants(line: dict[str, Any], above: str | None, cast: _Cast) -> tuple[lis
 def _message(
     line: dict[str, Any], info: dict[str, Any], swipe: str, above: str | None, cast: _Cast, is_shown: bool
 ) -> MessageRecord:
-    """What `is_system` marks is shown there and not sent to the model: the notes of the program itself, and what was hidden by hand."""
+    """What `is_system` marks is shown there and not sent to the model: the notes of the program itself,
+    and what was hidden by hand.
+    """
     extra = mapping(info.get("extra"))
     narrator = mapping(line.get("extra")).get("type") == "narrator"
     said = "user" if line.get("is_user") is True else "system" if narrator else "assistant"
@@ -157,12 +204,18 @@ def _message(
     speaker = "" if narrator else f"{name} (hidden)" if hidden and name else "" if hidden else name
     return MessageRecord(
         chain_key(above, said, swipe), above, HIDDEN if hidden else said, with_files(files, words), created,
-        stats={"model": text(extra.get("model"))} if extra.get("model") else {}, raw=kept or None, speaker=speaker,
+        stats={"model": text(extra.get("model"))} if extra.get("model") else {}, raw=kept or None,
+        speaker=speaker,
     )  # fmt: skip
 
 
 def _use(use: dict[str, Any]) -> str:
-    return join([tool_call(text(use.get("name")), use.get("parameters")), tool_result(text(use.get("name")), text(use.get("result")))])
+    return join(
+        [
+            tool_call(text(use.get("name")), use.get("parameters")),
+            tool_result(text(use.get("name")), text(use.get("result"))),
+        ]
+    )
 
 
 def _files(kind: str, value: Any) -> list[str]:
@@ -171,6 +224,14 @@ def _files(kind: str, value: Any) -> list[str]:
     for file in value if isinstance(value, list) else [value] if value else []:
         about = mapping(file)
         path = text(file) or text(about.get("url"))
-        name = first_text(about.get("name"), about.get("title")) or ("" if path.startswith("data:") else path.rpartition("/")[2])
-        found.append(document(name, text(about.get("text")), first_text(about.get("type")) or ("file" if kind == "files" else kind)))
+        name = first_text(about.get("name"), about.get("title")) or (
+            "" if path.startswith("data:") else path.rpartition("/")[2]
+        )
+        found.append(
+            document(
+                name,
+                text(about.get("text")),
+                first_text(about.get("type")) or ("file" if kind == "files" else kind),
+            )
+        )
     return found

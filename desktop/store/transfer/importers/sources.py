@@ -1,4 +1,6 @@
-"""The files behind a chosen path: itself, or what a zip archive holds. Only their bytes are looked at, never their names.
+"""The files behind a chosen path: itself, or what a zip archive holds.
+
+Only their bytes are looked at, never their names.
 
 An archive's directory is read once, however many members it has, and what is unpacked to the disk is bounded.
 """
@@ -22,14 +24,18 @@ from engine.printable import one_line
 __all__ = ["TROUBLE", "SourceFile", "on_disk", "opened", "source_files"]
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
-"""What reading a damaged, encrypted or unknown kind of archive raises: the module has no common base for it."""
+"""What reading a damaged, encrypted or unknown kind of archive raises: the module has no common base for
+it.
+"""
 
 _PIECE = 1 << 20
 _MOST_DIRECTORY = 64 << 20
 """Bytes of an archive's directory, which is held in memory several times over: some 500,000 members."""
 _MOST_RATIO = 100
 _FREELY = 64 << 20
-"""A database may be this large, or this many times its packed size: a real one of text packs to a fifth or a tenth."""
+"""A database may be this large, or this many times its packed size: a real one of text packs to a fifth or
+a tenth.
+"""
 _LEFT_FREE = 1 << 30
 """What unpacking leaves free on the disk."""
 _END, _END_64, _LONGEST_COMMENT = b"PK\x05\x06", b"PK\x06\x06", 65_535
@@ -37,7 +43,8 @@ _END, _END_64, _LONGEST_COMMENT = b"PK\x05\x06", b"PK\x06\x06", 65_535
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read: `member` is its entry in `archive`, None for the file itself; `size` is bytes, unpacked.
+    """A file to read: `member` is its entry in `archive`, None for the file itself; `size` is bytes,
+    unpacked.
 
     Members can be read while `source_files` is open.
     """
@@ -50,7 +57,9 @@ class SourceFile:
     @property
     def name(self) -> str:
         """What people call it."""
-        return one_line(self.path.name if self.member is None else f"{self.path.name}, {self.member.filename}")
+        return one_line(
+            self.path.name if self.member is None else f"{self.path.name}, {self.member.filename}"
+        )
 
     def beside(self, ending: str) -> SourceFile | None:
         """The archive's member whose name is this one's and `ending`; None where there is none."""
@@ -84,7 +93,8 @@ def _directory_size(file: IO[bytes]) -> int:
     Layout: PKWARE's APPNOTE.TXT, 4.3.14 to 4.3.16.
     """
     whole = file.seek(0, 2)
-    file.seek(max(0, whole - 22 - _LONGEST_COMMENT - 76))  # with the larger end of 56 bytes and its locator of 20 before it
+    # with the larger end of 56 bytes and its locator of 20 before it
+    file.seek(max(0, whole - 22 - _LONGEST_COMMENT - 76))
     tail = file.read()
     file.seek(0)
     end = tail.rfind(_END)
@@ -110,10 +120,11 @@ def opened(source: SourceFile) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def on_disk(source: SourceFile, cancel: Callable[[], bool]) -> Iterator[Path | None]:
-    """A database by itself: where it lies, or unpacked for as long as this lasts; None when `cancel()` turned true meanwhile.
+    """A database by itself: where it lies, or unpacked for as long as this lasts; None when `cancel()` turned
+    true meanwhile.
 
-    With it comes its journal, where the archive has that beside it. Raises one of `TROUBLE`, and `Unreadable` for one that
-    is far larger than it can be, or than the disk has room for: nothing is written then.
+    With it comes its journal, where the archive has that beside it. Raises one of `TROUBLE`, and `Unreadable`
+    for one that is far larger than it can be, or than the disk has room for: nothing is written then.
     """
     if source.archive is None or source.member is None:
         yield source.path
@@ -121,7 +132,10 @@ def on_disk(source: SourceFile, cancel: Callable[[], bool]) -> Iterator[Path | N
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "unpacked.db"
         journal = source.beside("-wal")
-        parts = [(source, path), *([(journal, path.with_name(f"{path.name}-wal"))] if journal is not None else [])]
+        parts = [
+            (source, path),
+            *([(journal, path.with_name(f"{path.name}-wal"))] if journal is not None else []),
+        ]
         _check_room(parts, Path(folder))
         for part, place in parts:
             with opened(part) as packed, place.open("wb") as file:
@@ -132,15 +146,17 @@ def on_disk(source: SourceFile, cancel: Callable[[], bool]) -> Iterator[Path | N
 
 def _check_room(parts: list[tuple[SourceFile, Path]], folder: Path) -> None:
     for part, _ in parts:
-        packed = min(part.member.compress_size, part.path.stat().st_size) if part.member is not None else part.size
+        packed = (
+            min(part.member.compress_size, part.path.stat().st_size) if part.member is not None else part.size
+        )
         if part.size > max(_FREELY, packed * _MOST_RATIO):
             raise Unreadable(
-                f"the archive says that {packed / 1e6:,.1f} MB of it unpack to {part.size / 1e6:,.0f} MB, which no database of chats "
-                "does; unpack it yourself and import the file if you trust it"
+                f"the archive says that {packed / 1e6:,.1f} MB of it unpack to {part.size / 1e6:,.0f} MB, "
+                "which no database of chats does; unpack it yourself and import the file if you trust it"
             )
     wanted, free = sum(part.size for part, _ in parts), shutil.disk_usage(folder).free
     if wanted + _LEFT_FREE > free:
         raise Unreadable(
-            f"unpacking it takes {wanted / 1e9:,.1f} GB, and the disk of {folder.parent} has {free / 1e9:,.1f} GB free; make room there, "
-            "or unpack it elsewhere and import the file"
+            f"unpacking it takes {wanted / 1e9:,.1f} GB, and the disk of {folder.parent} has "
+            f"{free / 1e9:,.1f} GB free; make room there, or unpack it elsewhere and import the file"
         )

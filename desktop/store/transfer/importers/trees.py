@@ -1,4 +1,6 @@
-"""From a format's nodes to a tree that the store can hold: parents first, no cycles, parts of one reply as one message."""
+"""From a format's nodes to a tree that the store can hold: parents first, no cycles, parts of one reply as
+one message.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,16 @@ def chained(messages: Iterable[MessageRecord]) -> list[MessageRecord]:
 
 
 def shape(
-    messages: Iterable[MessageRecord], note: Note, current: str | None = None, skipped: Mapping[str, str | None] | None = None
+    messages: Iterable[MessageRecord],
+    note: Note,
+    current: str | None = None,
+    skipped: Mapping[str, str | None] | None = None,
 ) -> Shaped:
     """The tree of `messages`, given in the order they were made, parents and children in any order.
 
-    `skipped` maps nodes that are no messages to their parents: their children move up to them. `current` is the last message
-    on display, of which a path up is shown; a node without a shown child on it shows its newest.
-    Messages that cannot be reached from the top go to `note`.
+    `skipped` maps nodes that are no messages to their parents: their children move up to them. `current` is
+    the last message on display, of which a path up is shown; a node without a shown child on it shows its
+    newest. Messages that cannot be reached from the top go to `note`.
     """
     tree = _Tree(messages, dict(skipped or {}))
     ordered = tree.ordered()
@@ -57,17 +62,22 @@ def shape(
     for message in merged:
         children.setdefault(message.parent, []).append(message.key)
     marked = {renamed.get(key, key) for key in on_path} & keys
-    pick = {parent: next((key for key in below if key in marked), below[-1]) for parent, below in children.items()}
+    pick = {
+        parent: next((key for key in below if key in marked), below[-1]) for parent, below in children.items()
+    }
     return Shaped(
         tuple(
-            dataclasses.replace(message, shown_child=pick.get(message.key), part=False, stats=_stats(message)) for message in merged
+            dataclasses.replace(message, shown_child=pick.get(message.key), part=False,
+            stats=_stats(message)) for message in merged
         ),
         pick.get(None), system_prompt,
     )  # fmt: skip
 
 
 def _stats(message: MessageRecord) -> Mapping[str, object]:
-    """A stopped reply says that it was stopped: one that says nothing was cut off by the end of this program."""
+    """A stopped reply says that it was stopped: one that says nothing was cut off by the end of this
+    program.
+    """
     return message.stats if message.stats or message.state != "stopped" else {"reason": "cancelled"}
 
 
@@ -100,7 +110,9 @@ class _Tree:
         return found
 
     def ordered(self) -> list[MessageRecord]:
-        """Parents before children, by breadth: siblings keep their order, and so do messages made one after another."""
+        """Parents before children, by breadth: siblings keep their order, and so do messages made one
+        after another.
+        """
         found: list[MessageRecord] = []
         row: list[str | None] = [None]
         while row:
@@ -123,9 +135,11 @@ class _Tree:
 
 
 def _merged(ordered: list[MessageRecord]) -> tuple[list[MessageRecord], dict[str, str]]:
-    """Thoughts and uses of tools as one message with the only reply that goes on from them; and old keys to new ones.
+    """Thoughts and uses of tools as one message with the only reply that goes on from them; and old keys to
+    new ones.
 
-    The last key of such a row stands for it: when the row has grown in a later file, the longer one comes in beside it.
+    The last key of such a row stands for it: when the row has grown in a later file, the longer one comes in
+    beside it.
     """
     count: dict[str | None, int] = {}
     for message in ordered:
@@ -135,7 +149,8 @@ def _merged(ordered: list[MessageRecord]) -> tuple[list[MessageRecord], dict[str
     for message in ordered:
         above = rows[begin[message.parent]][-1] if message.parent in begin else None
         joins = (
-            above is not None and count[above.key] == 1 and above.role in _OTHER_SIDE and message.role in _OTHER_SIDE
+            above is not None and count[above.key] == 1 and above.role in _OTHER_SIDE
+            and message.role in _OTHER_SIDE
             and (above.part or message.part)
         )  # fmt: skip
         begin[message.key] = begin[above.key] if joins and above is not None else message.key
@@ -156,8 +171,8 @@ def _joined(row: list[MessageRecord], renamed: dict[str, str]) -> MessageRecord:
         stats |= {name: value for name, value in message.stats.items() if value not in (None, "")}
     role = "assistant" if any(message.role == "assistant" for message in row) else first.role
     return dataclasses.replace(
-        first, key=last.key, parent=parent, role=role, text=join([message.text for message in row]), stats=stats, state=last.state,
-        raw=raw or None,
+        first, key=last.key, parent=parent, role=role, text=join([message.text for message in row]),
+        stats=stats, state=last.state, raw=raw or None,
     )  # fmt: skip
 
 

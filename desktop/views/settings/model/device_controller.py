@@ -21,12 +21,22 @@ class DeviceController(QObject):
     """Puts a `DevicePane` into the inspector, and serves it and the picker's menu."""
 
     def __init__(
-        self, session: ChatSession, devices: DeviceService, inspector: Inspector, picker: ModelPicker, parent: QObject | None = None
+        self,
+        session: ChatSession,
+        devices: DeviceService,
+        inspector: Inspector,
+        picker: ModelPicker,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._devices, self._picker = session, devices, picker
         self.pane = DevicePane()
-        inspector.set_extra(LoadSettings, self.pane, replaces=REPLACED, words="device gpu cuda processor cpu graphics card nvidia vram")
+        inspector.set_extra(
+            LoadSettings,
+            self.pane,
+            replaces=REPLACED,
+            words="device gpu cuda processor cpu graphics card nvidia vram",
+        )
         self.pane.chosen.connect(self._set)
         self.pane.reset_requested.connect(self._reset)
         picker.device_chosen.connect(self._run_on)
@@ -41,7 +51,9 @@ class DeviceController(QObject):
     def _show(self) -> None:
         settings = self._session.settings(LoadSettings)
         self.pane.show_usable(self._devices.usable)
-        self.pane.show_values(settings, {name: self._session.source_of(LoadSettings, name) for name in REPLACED})
+        self.pane.show_values(
+            settings, {name: self._session.source_of(LoadSettings, name) for name in REPLACED}
+        )
         value = device_value(settings)
         self._picker.show_devices(device_choices(self._devices.usable, value), value)
 

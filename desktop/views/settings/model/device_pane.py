@@ -24,8 +24,8 @@ REPLACED = ("backend", "gpus")
 
 
 class DevicePane(QWidget):
-    """Shows the device of `LoadSettings`. `chosen(value)` as `items.devices.device_value` has it; `reset_requested()`; `wanted()` when it
-    is about to be seen.
+    """Shows the device of `LoadSettings`. `chosen(value)` as `items.devices.device_value` has it;
+    `reset_requested()`; `wanted()` when it is about to be seen.
     """
 
     wanted = Signal()
@@ -34,7 +34,9 @@ class DevicePane(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        info = next(setting_info(field) for field in dataclasses.fields(LoadSettings) if field.name == "backend")
+        info = next(
+            setting_info(field) for field in dataclasses.fields(LoadSettings) if field.name == "backend"
+        )
         self._settings = LoadSettings()
         self._usable: Usable | None = None
         self.row = Row(info, str)
@@ -72,7 +74,9 @@ class DevicePane(QWidget):
     def _fill(self) -> None:
         current = device_value(self._settings)
         choices = device_choices(self._usable, current)
-        if choices != [(self.combo.itemData(row), self.combo.itemText(row)) for row in range(self.combo.count())]:
+        if choices != [
+            (self.combo.itemData(row), self.combo.itemText(row)) for row in range(self.combo.count())
+        ]:
             self.combo.clear()
             for value, words in choices:
                 self.combo.addItem(words, value)

@@ -1,4 +1,6 @@
-"""The models that could draft, one below the other: those that fit can be chosen, the others are grey and say why."""
+"""The models that could draft, one below the other: those that fit can be chosen, the others are grey and
+say why.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QLabel,
+    QPushButton,
+    QRadioButton,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.services.models.draft_models import DraftCandidate
 from engine.printable import one_line
@@ -47,7 +58,11 @@ class _NameButton(QRadioButton):
 
     def _cut(self) -> None:
         room = self.width() - self.words_left() - 4
-        self.setText(QFontMetrics(self.font()).elidedText(self._name, Qt.TextElideMode.ElideMiddle, room).replace("&", "&&"))
+        self.setText(
+            QFontMetrics(self.font())
+            .elidedText(self._name, Qt.TextElideMode.ElideMiddle, room)
+            .replace("&", "&&")
+        )
 
 
 class _Choice(QWidget):
@@ -71,7 +86,9 @@ class _Choice(QWidget):
     def show_candidate(self, candidate: DraftCandidate) -> None:
         problem = candidate.problem
         words = CHECKING if problem is None else problem or candidate.entry.detail or "It fits."
-        self.words.setText(words if len(words) <= _REASON_CHARACTERS else words[: _REASON_CHARACTERS - 1] + "…")
+        self.words.setText(
+            words if len(words) <= _REASON_CHARACTERS else words[: _REASON_CHARACTERS - 1] + "…"
+        )
         self.words.setIndent(self.button.words_left())
         self.button.setEnabled(not problem)
         self.button.setAccessibleDescription(words)
@@ -85,7 +102,10 @@ class _Choice(QWidget):
 
 
 class DraftModelList(QWidget):
-    """`chosen(path)` when the user took one; the owner answers with `show_chosen`. Those that fit stand above the others."""
+    """`chosen(path)` when the user took one; the owner answers with `show_chosen`.
+
+    Those that fit stand above the others.
+    """
 
     chosen = Signal(str)
 
@@ -148,12 +168,23 @@ class DraftModelList(QWidget):
         return choice
 
     def _fold(self) -> None:
-        """Show those that do not fit: all of them where they are few or wanted, and always the one the settings name."""
+        """Show those that do not fit: all of them where they are few or wanted, and always the one the
+        settings name.
+        """
         count = len(self._refused)
         for path, choice in self._choices.items():
-            choice.setVisible(path not in self._refused or count <= _MOST_REFUSED or self.more.isChecked() or path == self._chosen)
+            choice.setVisible(
+                path not in self._refused
+                or count <= _MOST_REFUSED
+                or self.more.isChecked()
+                or path == self._chosen
+            )
         self.more.setVisible(count > _MOST_REFUSED)
-        self.more.setText(f"Hide the {count} that do not fit" if self.more.isChecked() else f"Show {count} that do not fit, and why")
+        self.more.setText(
+            f"Hide the {count} that do not fit"
+            if self.more.isChecked()
+            else f"Show {count} that do not fit, and why"
+        )
 
     def _take(self, path: str) -> None:
         self.show_chosen(self._chosen)  # until the settings say so

@@ -19,9 +19,17 @@ __all__ = ["DraftingController"]
 
 
 class DraftingController(QObject):
-    """Puts a `DraftingPane` into the inspector and stands between it, the session and the model controller."""
+    """Puts a `DraftingPane` into the inspector and stands between it, the session and the model
+    controller.
+    """
 
-    def __init__(self, session: ChatSession, models: ModelController, inspector: Inspector, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        models: ModelController,
+        inspector: Inspector,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
         self._session, self._models = session, models
         self.pane = DraftingPane()
@@ -29,8 +37,12 @@ class DraftingController(QObject):
         self.pane.changed.connect(self._set)
         self.pane.reset_requested.connect(lambda name: session.reset_setting(SpeculationSettings, name))
         self.pane.candidates_wanted.connect(self._look)
-        self.pane.file_requested.connect(lambda: models.ask_for_model("Choose a draft model's file", self._take))
-        self.pane.folder_requested.connect(lambda: models.ask_for_model("Choose a draft model's folder", self._take, folder=True))
+        self.pane.file_requested.connect(
+            lambda: models.ask_for_model("Choose a draft model's file", self._take)
+        )
+        self.pane.folder_requested.connect(
+            lambda: models.ask_for_model("Choose a draft model's folder", self._take, folder=True)
+        )
         session.drafts.changed.connect(self.pane.show_candidates)
         session.model_changed.connect(self.pane.show_model)
         session.settings_changed.connect(self._show_settings)
@@ -42,8 +54,13 @@ class DraftingController(QObject):
     def _show_settings(self, cls: type[Settings]) -> None:
         if cls is SpeculationSettings:
             session = self._session
-            sources = {field.name: session.source_of(cls, field.name) for field in dataclasses.fields(SpeculationSettings)}
-            self.pane.show_values(session.settings(SpeculationSettings), sources, session.below(SpeculationSettings))
+            sources = {
+                field.name: session.source_of(cls, field.name)
+                for field in dataclasses.fields(SpeculationSettings)
+            }
+            self.pane.show_values(
+                session.settings(SpeculationSettings), sources, session.below(SpeculationSettings)
+            )
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:
         self.pane.show_stats(stats)
@@ -53,7 +70,9 @@ class DraftingController(QObject):
         self._session.drafts.refresh()
 
     def _set(self, name: str, value: Any) -> None:
-        self._session.set_settings(dataclasses.replace(self._session.settings(SpeculationSettings), **{name: value}))
+        self._session.set_settings(
+            dataclasses.replace(self._session.settings(SpeculationSettings), **{name: value})
+        )
 
     def _take(self, path: Path) -> None:
         self._set("draft_model", str(meant_model(path)))

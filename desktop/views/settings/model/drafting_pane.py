@@ -1,4 +1,7 @@
-"""The Drafting pane's own part: who drafts, with which model, and what it brings. Length and the rest are rows of the form."""
+"""The Drafting pane's own part: who drafts, with which model, and what it brings.
+
+Length and the rest are rows of the form.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ _NO_CANDIDATE = "No other model is known here: choose a smaller model of the sam
 class DraftingPane(QWidget):
     """Shows `SpeculationSettings`, the candidates and the figures.
 
-    `changed(name, value)` and `reset_requested(name)` as of a form; `candidates_wanted()` when the models are about to be
-    seen; `file_requested()`, `folder_requested()`.
+    `changed(name, value)` and `reset_requested(name)` as of a form; `candidates_wanted()` when the models are
+    about to be seen; `file_requested()`, `folder_requested()`.
     """
 
     changed = Signal(str, object)
@@ -81,8 +84,12 @@ class DraftingPane(QWidget):
         layout.addLayout(buttons)
         return self.models
 
-    def show_values(self, settings: SpeculationSettings, sources: dict[str, str], below: SpeculationSettings) -> None:
-        """Show the settings in force, where they come from, and the way back to the values `below` them, as a form does."""
+    def show_values(
+        self, settings: SpeculationSettings, sources: dict[str, str], below: SpeculationSettings
+    ) -> None:
+        """Show the settings in force, where they come from, and the way back to the values `below` them,
+        as a form does.
+        """
         begun = settings.method == "model" != self._settings.method
         self._settings = settings
         self.method.editor.set_value(settings.method)

@@ -1,4 +1,6 @@
-"""What drafting brings: tokens for each pass of the model, the share of drafts that was kept, and the measured speed-up."""
+"""What drafting brings: tokens for each pass of the model, the share of drafts that was kept, and the
+measured speed-up.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,16 @@ def speed_words(speedup: float, adaptive: bool) -> str:
     if speedup <= 0:
         return "Speed-up: being measured"
     if speedup >= 1 + _SAME:
-        return f"{speedup:.1f}× faster than without" if speedup >= 1.1 else f"{speedup:.2f}× faster than without"
+        return (
+            f"{speedup:.1f}× faster than without" if speedup >= 1.1 else f"{speedup:.2f}× faster than without"
+        )
     if speedup > 1 - _SAME:
         return "As fast as without"
-    return f"Paused: slower than plain writing ({speedup:.2f}×)" if adaptive else f"Slower than without ({speedup:.2f}×)"
+    return (
+        f"Paused: slower than plain writing ({speedup:.2f}×)"
+        if adaptive
+        else f"Slower than without ({speedup:.2f}×)"
+    )
 
 
 class DraftingStats(QWidget):
@@ -54,9 +62,13 @@ class DraftingStats(QWidget):
             widget.setVisible(drafted)
         if stats is None or not drafted:
             told = stats is not None and stats.new_tokens > 1
-            self.per_pass.setText("Nothing was drafted in the last reply." if told else "The figures come with the next reply.")
+            self.per_pass.setText(
+                "Nothing was drafted in the last reply." if told else "The figures come with the next reply."
+            )
             return
         self.per_pass.setText(f"{stats.tokens_per_pass:.1f} tokens for each pass of the model")
         self.bar.setValue(round(1000 * stats.acceptance_rate))
-        self.kept.setText(f"{100 * stats.acceptance_rate:.0f} % of {stats.drafted_tokens:,} drafted tokens kept")
+        self.kept.setText(
+            f"{100 * stats.acceptance_rate:.0f} % of {stats.drafted_tokens:,} drafted tokens kept"
+        )
         self.speed.setText(speed_words(stats.speedup, adaptive))

@@ -1,11 +1,22 @@
-"""Memory as stacked bars with a legend: weights, cache, draft model, work space, other programs and what is free."""
+"""Memory as stacked bars with a legend: weights, cache, draft model, work space, other programs and what
+is free.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QGuiApplication, QPainter, QPainterPath, QPaintEvent, QPalette, QShowEvent
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QGuiApplication,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPalette,
+    QShowEvent,
+)
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.models.memory_forecast import PARTS, MemoryForecast, Place
@@ -22,7 +33,10 @@ def fit_words(places: Sequence[Place]) -> str:
         return ""
     what = " and ".join(f"{size_text(-place.free)} too little on {place.name}" for place in short)
     what = what.replace(" on Memory", "")
-    return f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, or a smaller model."
+    return (
+        f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, or a "
+        "smaller model."
+    )
 
 
 def _shade(palette: QPalette, part: int) -> tuple[QColor, Qt.BrushStyle]:
@@ -33,7 +47,13 @@ def _shade(palette: QPalette, part: int) -> tuple[QColor, Qt.BrushStyle]:
     grey = QColor(text)
     grey.setAlphaF(0.38)
     solid, striped = Qt.BrushStyle.SolidPattern, Qt.BrushStyle.BDiagPattern
-    return ((grey, solid), (accent, solid), (pale, solid), (accent, striped), (text, Qt.BrushStyle.Dense5Pattern))[part]
+    return (
+        (grey, solid),
+        (accent, solid),
+        (pale, solid),
+        (accent, striped),
+        (text, Qt.BrushStyle.Dense5Pattern),
+    )[part]
 
 
 class _Swatch(QWidget):
@@ -80,7 +100,8 @@ class _Bar(QWidget):
         frame = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         shape = QPainterPath()
         shape.addRoundedRect(frame, 5, 5)
-        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))  # its own is coloured as what it stands on
+        # its own is coloured as what it stands on
+        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))
         painter.setClipPath(shape)
         whole = max(place.total, sum(place.parts), 1)
         x, mirrored = 0.0, self.layoutDirection() == Qt.LayoutDirection.RightToLeft
@@ -92,15 +113,21 @@ class _Bar(QWidget):
         if place.free < 0:
             over = frame.width() * -place.free / whole
             left = frame.left() if mirrored else frame.right() - over
-            painter.fillRect(QRectF(left, frame.top(), over, frame.height()), palette.color(QPalette.ColorRole.BrightText))
+            painter.fillRect(
+                QRectF(left, frame.top(), over, frame.height()), palette.color(QPalette.ColorRole.BrightText)
+            )
         painter.setClipping(False)
-        painter.setPen(palette.color(QPalette.ColorRole.BrightText if place.free < 0 else QPalette.ColorRole.Dark))
+        painter.setPen(
+            palette.color(QPalette.ColorRole.BrightText if place.free < 0 else QPalette.ColorRole.Dark)
+        )
         painter.drawPath(shape)
         painter.end()
 
 
 class MemoryBar(QWidget):
-    """Asks `source` while it is seen, and shows a bar for each memory, the legend, and a warning where it will not fit."""
+    """Asks `source` while it is seen, and shows a bar for each memory, the legend, and a warning where it
+    will not fit.
+    """
 
     def __init__(self, source: MemoryForecast) -> None:
         super().__init__()

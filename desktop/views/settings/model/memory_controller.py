@@ -21,10 +21,18 @@ _SLIDERS: dict[type[Settings], str] = {CacheSettings: "context_length", LoadSett
 class MemoryController(QObject):
     """`bars` by the settings class of their pane."""
 
-    def __init__(self, session: ChatSession, forecast: MemoryForecast, inspector: Inspector, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        session: ChatSession,
+        forecast: MemoryForecast,
+        inspector: Inspector,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
         self._session, self._forecast = session, forecast
-        self.bars: dict[type[Settings], MemoryBar] = {cls: MemoryBar(forecast) for cls in (CacheSettings, LoadSettings)}
+        self.bars: dict[type[Settings], MemoryBar] = {
+            cls: MemoryBar(forecast) for cls in (CacheSettings, LoadSettings)
+        }
         for cls, bar in self.bars.items():
             inspector.set_extra(cls, bar, below=True, words="memory ram vram weights cache free")
         for cls in _SLIDERS:

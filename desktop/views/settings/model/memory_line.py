@@ -63,10 +63,14 @@ class MemoryLine(QWidget):
         self._write("", True)
 
     def show_estimate(
-        self, info: ModelInfo | None, settings: CacheSettings, load: LoadSettings = LoadSettings(), usable: Usable | None = None
+        self,
+        info: ModelInfo | None,
+        settings: CacheSettings,
+        load: LoadSettings = LoadSettings(),
+        usable: Usable | None = None,
     ) -> None:
-        """Estimate for the loaded model (None: there is none) on the device that it would be loaded to again; `usable` are the GPUs, if
-        they are known.
+        """Estimate for the loaded model (None: there is none) on the device that it would be loaded to again;
+        `usable` are the GPUs, if they are known.
         """
         self._info, self._settings, self._load, self._usable = info, settings, load, usable
         if self.isVisible():
@@ -80,7 +84,8 @@ class MemoryLine(QWidget):
         if self._info is None:
             self._write("Load a model to see how much memory its context takes.", True)
             return
-        if not self._info.layers * self._info.kv_heads * self._info.head_dim:  # a source without a cache of its own
+        # a source without a cache of its own
+        if not self._info.layers * self._info.kv_heads * self._info.head_dim:
             self._write("This model keeps no cache here.", True)
             return
         # With a model loaded, all that these import is there already.
@@ -91,21 +96,28 @@ class MemoryLine(QWidget):
         info = self._info
         target = likely_target(info, self._settings, self._load, self._usable or Usable(), info)
         stays = target.where == info.where
-        busy = -info.cache_bytes if stays else info.resident_bytes or info.weights_bytes  # its weights have their place, or need one
+        # its weights have their place, or need one
+        busy = -info.cache_bytes if stays else info.resident_bytes or info.weights_bytes
 
         try:
-            found = cache_bytes(info, self._settings, target.backend, busy=busy, free=target.free, where=target.where)
+            found = cache_bytes(
+                info, self._settings, target.backend, busy=busy, free=target.free, where=target.where
+            )
         except BadSetting as error:
             self._write(str(error), False)
             return
         text = (
-            f"{found.context_length:,} tokens: {size_text(found.context_bytes)} ({size_text(found.bytes_per_token)} per token); "
-            f"{size_text(found.free_bytes)} free{f' on {target.where}' if target.where else ''}"
+            f"{found.context_length:,} tokens: {size_text(found.context_bytes)} "
+            f"({size_text(found.bytes_per_token)} per token); {size_text(found.free_bytes)} "
+            f"free{f' on {target.where}' if target.where else ''}"
         )
         if found.total_bytes > found.context_bytes:
             text += f". With other conversations kept, up to {size_text(found.total_bytes)}."
         if not found.fits:
-            text = f"{text.rstrip('.')}. That is more than there is: choose a shorter context or a smaller cache type."
+            text = (
+                f"{text.rstrip('.')}. That is more than there is: choose a shorter context or a smaller "
+                "cache type."
+            )
         self._write(text, found.fits)
 
     def _write(self, text: str, good: bool) -> None:

@@ -1,4 +1,6 @@
-"""Words that are written at the end of a text, without making Markdown of all of it once more: most of what a reply grows by."""
+"""Words that are written at the end of a text, without making Markdown of all of it once more: most of
+what a reply grows by.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,38 @@ _MEANT = "[^\\W_]|[ ,.;'\"!?\u2026\u2013\u2014\u2018\u2019\u201c\u201d\u3001\u30
 _WORDS = re.compile(f"(?:{_MEANT})+")
 _SIGN = re.compile(_MEANT)
 _TEXT = re.compile(r"[^\W\d_]{2}")
-"""Two letters: from there on, nothing on the line can make it a list, a heading or anything else than it is."""
+"""Two letters: from there on, nothing on the line can make it a list, a heading or anything else than it
+is.
+"""
 _ADDRESS = ("&", ":", "/", "@", "<", "www")
 """A word with one of these may become a link or a sign with what follows it."""
 
 
 def growth(before: str, after: str) -> str | None:
-    """What is to be written at the end of the text shown of `before` to show `after`: two sources of Markdown, one block each.
+    """What is to be written at the end of the text shown of `before` to show `after`: two sources of
+    Markdown, one block each.
 
-    None when the text has not grown, or when more may look different then: emphasis that ends, a link, another line. Spaces at the
-    end of a source are not shown (CommonMark 0.31, sections 4.8 and 6.2 to 6.9, and GitHub's links).
+    None when the text has not grown, or when more may look different then: emphasis that ends, a link,
+    another line. Spaces at the end of a source are not shown (CommonMark 0.31, sections 4.8 and 6.2 to 6.9,
+    and GitHub's links).
     """
     added = after[len(before) :]
     shown = before.rstrip(" ")
-    if not shown or not after.startswith(before) or not _WORDS.fullmatch(added) or not _SIGN.fullmatch(shown[-1]):
+    if (
+        not shown
+        or not after.startswith(before)
+        or not _WORDS.fullmatch(added)
+        or not _SIGN.fullmatch(shown[-1])
+    ):
         return None
     word = last_word(shown)
     written = (before[len(shown) :] + added).rstrip(" ")
     met = (word + written.split(" ", 1)[0]).lower()
-    if "  " in before[len(shown) :] + added or any(sign in met for sign in _ADDRESS) or "www" in added.lower():
+    if (
+        "  " in before[len(shown) :] + added
+        or any(sign in met for sign in _ADDRESS)
+        or "www" in added.lower()
+    ):
         return None
     return written if _TEXT.search(shown[shown.rfind("\n") + 1 :]) else None
 
@@ -42,9 +57,11 @@ def last_word(source: str) -> str:
 
 
 def grow(document: QTextDocument, before: str, after: str) -> int:
-    """Let `document`, which shows `before`, show `after`, if words at its end are all that is new; see `growth`.
+    """Let `document`, which shows `before`, show `after`, if words at its end are all that is new; see
+    `growth`.
 
-    Returns the position from which on lines may look different, the end of the word before the last one; -1 when nothing was done.
+    Returns the position from which on lines may look different, the end of the word before the last one; -1
+    when nothing was done.
     """
     written = growth(before, after)
     if written is None:

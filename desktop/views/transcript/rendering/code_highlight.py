@@ -11,7 +11,9 @@ from PySide6.QtCore import QObject, QTimer
 __all__ = ["CodeColours", "IdleRunner", "Span"]
 
 Span = tuple[int, int, str]
-"""(start, length, style) in a line, counted in UTF-16 units as Qt does; style is a field of `TranscriptColours`."""
+"""(start, length, style) in a line, counted in UTF-16 units as Qt does; style is a field of
+`TranscriptColours`.
+"""
 
 SLICE = 0.001
 _MAX_CODE = 60_000
@@ -34,7 +36,9 @@ _STYLES = (
 
 
 class IdleRunner(QObject):
-    """Runs generators a slice at a time when nothing else is to do; a new job with a key replaces the old one."""
+    """Runs generators a slice at a time when nothing else is to do; a new job with a key replaces the old
+    one.
+    """
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -88,7 +92,9 @@ class CodeColours:
         return found
 
     def find(self, key: object, language: str, code: str, done: Callable[[], None]) -> None:
-        """Find the spans in idle time, then call `done`; nothing happens for an unknown language or very long code."""
+        """Find the spans in idle time, then call `done`; nothing happens for an unknown language or very
+        long code.
+        """
         if language and code and len(code) <= _MAX_CODE:
             self.runner.run(key, self._lex(language, code, done))
 

@@ -55,11 +55,20 @@ _BREAKS = re.compile(r"\s*\n\s*")
 _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
 _PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
 _QUOTE_LEVEL = QTextFormat.Property.BlockQuoteLevel.value
-_SIDES = {"left": Qt.AlignmentFlag.AlignLeft, "right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
-_BULLETS = (QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare)
+_SIDES = {
+    "left": Qt.AlignmentFlag.AlignLeft,
+    "right": Qt.AlignmentFlag.AlignRight,
+    "center": Qt.AlignmentFlag.AlignHCenter,
+}
+_BULLETS = (
+    QTextListFormat.Style.ListDisc,
+    QTextListFormat.Style.ListCircle,
+    QTextListFormat.Style.ListSquare,
+)
 _NAMES = {
-    "em": "italic", "i": "italic", "strong": "bold", "b": "bold", "summary": "bold", "s": "struck", "del": "struck", "u": "underlined",
-    "ins": "underlined", "code": "code", "kbd": "code", "mark": "marked", "sub": "sub", "sup": "sup",
+    "em": "italic", "i": "italic", "strong": "bold", "b": "bold", "summary": "bold", "s": "struck",
+    "del": "struck", "u": "underlined", "ins": "underlined", "code": "code", "kbd": "code", "mark": "marked",
+    "sub": "sub", "sup": "sup",
 }  # fmt: skip
 """The style of each element."""
 
@@ -159,7 +168,9 @@ class DocumentWriter:
         """The format of a paragraph, or a heading of this level, where the cursor is."""
         look, made = self._look, QTextBlockFormat()
         made.setLineHeight(_HEADING_HEIGHT if level else _LINE_HEIGHT, _PROPORTIONAL)
-        made.setBottomMargin(look.px(0.22) if self._item else look.px(0.6) if self._kind in (Kind.LIST, Kind.QUOTE) else 0)
+        made.setBottomMargin(
+            look.px(0.22) if self._item else look.px(0.6) if self._kind in (Kind.LIST, Kind.QUOTE) else 0
+        )
         if level:
             made.setHeadingLevel(level)
         if self._quotes:
@@ -187,7 +198,9 @@ class DocumentWriter:
                 known.add(self._cursor.block())
         if level:
             self._base = QTextCharFormat()
-            self._base.setFontPointSize(self._look.text_font.pointSizeF() * self._look.heading_sizes[min(level, 6) - 1])
+            self._base.setFontPointSize(
+                self._look.text_font.pointSizeF() * self._look.heading_sizes[min(level, 6) - 1]
+            )
             self._base.setFontWeight(QFont.Weight.DemiBold)
 
     def _code(self, code: str) -> None:
@@ -220,7 +233,9 @@ class DocumentWriter:
             if kind == "link_close":
                 addresses.pop()
                 continue
-            address = str(token.attrs.get("src", "")) if kind == "image" else addresses[-1] if addresses else ""
+            address = (
+                str(token.attrs.get("src", "")) if kind == "image" else addresses[-1] if addresses else ""
+            )
             if kind in ("softbreak", "hardbreak"):
                 text = " " if kind == "softbreak" else LINE_BREAK
             else:
@@ -233,14 +248,18 @@ class DocumentWriter:
 
     def _insert(self, text: str, shape: QTextCharFormat) -> None:
         if self._kind is Kind.TABLE and "-" in text and text.isascii():
-            text = _HYPHENED.sub(lambda word: word[0].replace("-", NO_BREAK) if len(word[0]) <= _LONGEST_JOINED else word[0], text)
+            text = _HYPHENED.sub(
+                lambda word: word[0].replace("-", NO_BREAK) if len(word[0]) <= _LONGEST_JOINED else word[0],
+                text,
+            )
         self._cursor.insertText(_BREAKS.sub(" ", text) if "\n" in text else text, shape)
 
     def _task(self, text: str) -> str:
         """Draws the box of a task; returns what is left of the text.
 
-        Qt would cross the box of a done item: it draws an empty one, and the row puts a tick into it. Beside a number there is no room
-        for a box: there the row draws it over a sign before the words, which is what is copied.
+        Qt would cross the box of a done item: it draws an empty one, and the row puts a tick into it. Beside
+        a number there is no room for a box: there the row draws it over a sign before the words, which is
+        what is copied.
         """
         found = _TASK.match(text)
         here = self._cursor.currentList()
@@ -302,7 +321,9 @@ class DocumentWriter:
         """Write a table: thin lines between rows, room in the cells, a bold head."""
         if not self._fresh:
             self._cursor.insertBlock(QTextBlockFormat(), QTextCharFormat())
-        table = self._cursor.insertTable(len(rows), len(rows[0]), _table_format(self._look, len(self._quotes), len(self._lists)))
+        table = self._cursor.insertTable(
+            len(rows), len(rows[0]), _table_format(self._look, len(self._quotes), len(self._lists))
+        )
         self._item = False
         self.fill_rows(table, 0, rows)
         self._cursor.movePosition(QTextCursor.MoveOperation.End)
@@ -317,7 +338,11 @@ class DocumentWriter:
         for name, side in _SIDES.items():
             aligned[name] = QTextBlockFormat(usual)
             aligned[name].setAlignment(side)
-        rooms = {(head, line): _cell_format(self._look, head, line) for head in (False, True) for line in (False, True)}
+        rooms = {
+            (head, line): _cell_format(self._look, head, line)
+            for head in (False, True)
+            for line in (False, True)
+        }
         cursor, last = self._cursor, table.rows() - 1
         cursor.setPosition(table.cellAt(first, 0).firstCursorPosition().position())
         for number, row in enumerate(rows, start=first):

@@ -15,7 +15,9 @@ __all__ = ["note_look", "note_row", "number_note"]
 
 
 def note_row(rows: Sequence[Row], address: str) -> Row | None:
-    """The row with the footnote that the link `address` names; None for another link, or where there is no such footnote."""
+    """The row with the footnote that the link `address` names; None for another link, or where there is no
+    such footnote.
+    """
     label = address.removeprefix(FOOTNOTE_SCHEME)
     if label == address:
         return None

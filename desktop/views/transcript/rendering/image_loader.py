@@ -29,7 +29,9 @@ _LONGEST_S = 10.0
 
 
 class ImageKey(NamedTuple):
-    """What to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at most `width` wide."""
+    """What to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at most
+    `width` wide.
+    """
 
     source: str
     size: float = 0.0
@@ -40,8 +42,8 @@ class ImageKey(NamedTuple):
 
 
 class _Workshop:
-    """Makes what waits, newest first, on a daemon thread that begins with the first and stays: whoever starts a thread waits until
-    it runs, and it does not give Python's lock back at once.
+    """Makes what waits, newest first, on a daemon thread that begins with the first and stays: whoever starts
+    a thread waits until it runs, and it does not give Python's lock back at once.
     """
 
     def __init__(self) -> None:
@@ -75,7 +77,9 @@ class _Workshop:
             with self._changed:
                 idle = not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S)
             if idle:
-                formulas.rest()  # without the lock, which the window's thread takes: another view's formula may have to end first
+                # without the lock, which the window's thread takes: another view's formula may have to end
+                # first
+                formulas.rest()
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
@@ -101,7 +105,8 @@ class _Workshop:
 
 
 class ImageLoader(QObject):
-    """`get` gives a picture, None where it cannot be made, and `known` tells whether that is settled; `want` has it made.
+    """`get` gives a picture, None where it cannot be made, and `known` tells whether that is settled; `want`
+    has it made.
 
     `arrived(set keys)`: these are known now.
     """

@@ -1,4 +1,6 @@
-"""Puts formulas, footnote references and pictures into a document, in the places that `mark_spans` has marked."""
+"""Puts formulas, footnote references and pictures into a document, in the places that `mark_spans` has
+marked.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,15 @@ from desktop.views.transcript.rendering.local_image import local_path
 from desktop.views.transcript.rendering.math_image import Picture
 from desktop.views.transcript.style import Look
 
-__all__ = ["FOOTNOTE_SCHEME", "InlineObject", "fit_pictures", "fragments", "put_inlays", "selected_source", "source_length"]
+__all__ = [
+    "FOOTNOTE_SCHEME",
+    "InlineObject",
+    "fit_pictures",
+    "fragments",
+    "put_inlays",
+    "selected_source",
+    "source_length",
+]
 
 FOOTNOTE_SCHEME = "footnote:"
 """Addresses of links from a footnote's number to its text."""
@@ -47,10 +57,14 @@ class InlineObject:
     ratio: float
 
     def math_key(self, span: Span, font: QFont) -> ImageKey:
-        """The key of a formula among letters of `font`, so large that its small letters are as high as theirs."""
+        """The key of a formula among letters of `font`, so large that its small letters are as high as
+        theirs.
+        """
         pixels = float(QFontInfo(font).pixelSize())
         size = min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT))
-        return ImageKey(span.content, round(size, 1), self.ink.name(), span.kind is SpanKind.DISPLAY, 0, self.ratio)
+        return ImageKey(
+            span.content, round(size, 1), self.ink.name(), span.kind is SpanKind.DISPLAY, 0, self.ratio
+        )
 
 
 def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
@@ -64,8 +78,12 @@ def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
     return found
 
 
-def put_inlays(document: QTextDocument, spans: Mapping[str, Span], look: Look, inlay: InlineObject | None) -> set[ImageKey]:
-    """Replace every mark; returns the pictures that are still being made, in whose place the source is shown."""
+def put_inlays(
+    document: QTextDocument, spans: Mapping[str, Span], look: Look, inlay: InlineObject | None
+) -> set[ImageKey]:
+    """Replace every mark; returns the pictures that are still being made, in whose place the source is
+    shown.
+    """
     places: list[tuple[int, Span]] = []
     block = document.begin()
     while block.isValid():
@@ -97,14 +115,19 @@ def _put_reference(cursor: QTextCursor, span: Span, look: Look) -> None:
     cursor.insertText(span.content, shape)
 
 
-def _put_picture(document: QTextDocument, cursor: QTextCursor, span: Span, look: Look, inlay: InlineObject | None) -> set[ImageKey]:
+def _put_picture(
+    document: QTextDocument, cursor: QTextCursor, span: Span, look: Look, inlay: InlineObject | None
+) -> set[ImageKey]:
     shape = QTextCharFormat(cursor.charFormat())
     key: ImageKey | None = None
     if inlay is not None and span.kind is SpanKind.IMAGE:
         path = local_path(span.content)
         key = ImageKey(path, width=look.column, ratio=inlay.ratio) if path else None
     elif inlay is not None:
-        key = inlay.math_key(span, shape.font() if shape.hasProperty(QTextFormat.Property.FontPointSize.value) else look.text_font)
+        key = inlay.math_key(
+            span,
+            shape.font() if shape.hasProperty(QTextFormat.Property.FontPointSize.value) else look.text_font,
+        )
     picture = inlay.pictures.get(key) if inlay is not None and key is not None else None
     if picture is not None:
         cursor.insertImage(_image_format(document, picture, span, look, shape))
@@ -128,7 +151,9 @@ def _put_picture(document: QTextDocument, cursor: QTextCursor, span: Span, look:
     return {key}
 
 
-def _image_format(document: QTextDocument, picture: Picture, span: Span, look: Look, around: QTextCharFormat) -> QTextImageFormat:
+def _image_format(
+    document: QTextDocument, picture: Picture, span: Span, look: Look, around: QTextCharFormat
+) -> QTextImageFormat:
     name = f"inlay:{hash((span, picture.width, picture.height)) & 0xFFFFFFFFFFFF:x}"
     document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), picture.image)
     made = QTextImageFormat()
@@ -143,9 +168,15 @@ def _image_format(document: QTextDocument, picture: Picture, span: Span, look: L
 
 
 def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, descent: int) -> None:
-    """Qt puts a picture as far below the baseline as its format's font goes: so the format gets a font that goes `descent` pixels."""
+    """Qt puts a picture as far below the baseline as its format's font goes: so the format gets a font
+    that goes `descent` pixels.
+    """
     size = descending(font.family(), min(descent, height)) if descent else 0
-    made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline if size else QTextCharFormat.VerticalAlignment.AlignNormal)
+    made.setVerticalAlignment(
+        QTextCharFormat.VerticalAlignment.AlignBaseline
+        if size
+        else QTextCharFormat.VerticalAlignment.AlignNormal
+    )
     if size:
         carrier = QFont(font)
         carrier.setPixelSize(size)
@@ -167,7 +198,13 @@ def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:
             share = min(1.0, max(16.0, width) / wide)
             made = shape.toImageFormat()
             if made.width() != round(wide * share):
-                _set_size(made, look.text_font, round(wide * share), max(1, round(high * share)), round(descent * share))
+                _set_size(
+                    made,
+                    look.text_font,
+                    round(wide * share),
+                    max(1, round(high * share)),
+                    round(descent * share),
+                )
                 cursor.setPosition(start)
                 cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
                 cursor.setCharFormat(made)
@@ -175,7 +212,9 @@ def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:
 
 
 def source_length(shape: QTextCharFormat, length: int) -> int:
-    """Characters of Markdown that a run of `length` characters of this format was made of: pictures stand for more than they are."""
+    """Characters of Markdown that a run of `length` characters of this format was made of: pictures stand
+    for more than they are.
+    """
     return length * len(str(shape.property(_SOURCE) or _OBJECT)) if shape.isImageFormat() else length
 
 

@@ -1,6 +1,7 @@
 """Pictures of this machine that a message names: read with care, and never anything from the network.
 
-A path is only followed when it is absolute and names an ordinary file of bounded size in a format that cannot refer to others.
+A path is only followed when it is absolute and names an ordinary file of bounded size in a format that cannot
+refer to others.
 """
 
 from __future__ import annotations
@@ -18,11 +19,19 @@ __all__ = ["LARGEST", "local_path", "read_picture"]
 LARGEST = 32 * 1024 * 1024
 """Bytes of the largest file that is read."""
 _PIXELS = 100_000_000
-_FORMATS = {".png": b"png", ".jpg": b"jpeg", ".jpeg": b"jpeg", ".gif": b"gif", ".bmp": b"bmp", ".webp": b"webp"}
+_FORMATS = {
+    ".png": b"png",
+    ".jpg": b"jpeg",
+    ".jpeg": b"jpeg",
+    ".gif": b"gif",
+    ".bmp": b"bmp",
+    ".webp": b"webp",
+}
 
 
 def local_path(address: str) -> str:
-    """The absolute path of this machine that `address` (a path or a file: address) means; empty for everything else.
+    """The absolute path of this machine that `address` (a path or a file: address) means; empty for
+    everything else.
 
     `//server/share` and `\\\\server\\share` are places in a network.
     """
@@ -38,7 +47,9 @@ def local_path(address: str) -> str:
 
 
 def read_picture(path: str, width: int, ratio: float) -> Picture | None:
-    """The picture at `path`, made smaller where it is wider than `width` logical pixels; None when it cannot be shown."""
+    """The picture at `path`, made smaller where it is wider than `width` logical pixels; None when it
+    cannot be shown.
+    """
     kind = _FORMATS.get(Path(path).suffix.lower())
     data = _read(path) if kind is not None else None
     if data is None or kind is None:
@@ -57,8 +68,12 @@ def read_picture(path: str, width: int, ratio: float) -> Picture | None:
     shown = _fitted(image.size(), width)
     wanted = QSize(round(shown.width() * ratio), round(shown.height() * ratio))
     if wanted.width() < image.width():
-        image = image.scaled(wanted, Qt.AspectRatioMode.IgnoreAspectRatio, Qt.TransformationMode.SmoothTransformation)
-    return Picture(image.convertToFormat(QImage.Format.Format_ARGB32_Premultiplied), shown.width(), shown.height(), 0)
+        image = image.scaled(
+            wanted, Qt.AspectRatioMode.IgnoreAspectRatio, Qt.TransformationMode.SmoothTransformation
+        )
+    return Picture(
+        image.convertToFormat(QImage.Format.Format_ARGB32_Premultiplied), shown.width(), shown.height(), 0
+    )
 
 
 def _fitted(size: QSize, width: int) -> QSize:

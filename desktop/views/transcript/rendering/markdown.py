@@ -11,18 +11,37 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QFontMetricsF, QImage, QTextCursor, QTextDocument, QTextListFormat, QTextTable
 
 from desktop.blocks import Kind, mark_spans
-from desktop.views.transcript.rendering.document_writer import BOXED, DONE, NO_BREAK, QUOTE_ROOM, QUOTES, DocumentWriter
+from desktop.views.transcript.rendering.document_writer import (
+    BOXED,
+    DONE,
+    NO_BREAK,
+    QUOTE_ROOM,
+    QUOTES,
+    DocumentWriter,
+)
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, put_inlays
 from desktop.views.transcript.style import Look
 
-__all__ = ["BOXED", "DONE", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "SafeDocument", "append_rows", "prepare", "set_markdown"]
+__all__ = [
+    "BOXED",
+    "DONE",
+    "NO_BREAK",
+    "QUOTES",
+    "QUOTE_ROOM",
+    "SafeDocument",
+    "append_rows",
+    "prepare",
+    "set_markdown",
+]
 
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 
 class SafeDocument(QTextDocument):
-    """A document without undo that answers every request for a resource it was not given with an empty picture."""
+    """A document without undo that answers every request for a resource it was not given with an empty
+    picture.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,14 +61,15 @@ class SafeDocument(QTextDocument):
 
 
 def set_markdown(
-    document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE, inlay: InlineObject | None = None,
-    references: Mapping[str, Any] | None = None, alert: str = "",
+    document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE,
+    inlay: InlineObject | None = None, references: Mapping[str, Any] | None = None, alert: str = "",
 ) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
 
-    Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without it, formulas are shown
-    as LaTeX and all pictures as links. Links may name one of the `references` of the message. An `alert` begins with its title.
-    A table is not laid out: its layout is off until its width is known, because each pass over the cells takes a part of a frame.
+    Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without
+    it, formulas are shown as LaTeX and all pictures as links. Links may name one of the `references` of the
+    message. An `alert` begins with its title. A table is not laid out: its layout is off until its width is
+    known, because each pass over the cells takes a part of a frame.
     """
     from desktop.blocks.parser import parse, parse_table  # with the first text
 
@@ -87,9 +107,14 @@ def prepare() -> None:
 
 
 def append_rows(
-    table: QTextTable, document: QTextDocument, source: str, look: Look, references: Mapping[str, Any] | None = None
+    table: QTextTable,
+    document: QTextDocument,
+    source: str,
+    look: Look,
+    references: Mapping[str, Any] | None = None,
 ) -> list[list[str]]:
-    """Add the rows of `source`, a table with the same head, to `table` of `document`; returns their texts, row by row.
+    """Add the rows of `source`, a table with the same head, to `table` of `document`; returns their texts,
+    row by row.
 
     Nothing is done, and nothing returned, when its head has other columns.
     """
@@ -110,7 +135,9 @@ def append_rows(
 
 
 def _number_width(document: QTextDocument, look: Look) -> float:
-    """The room that the widest number of a list takes, with what Qt leaves between it and the text; 0 without numbers."""
+    """The room that the widest number of a list takes, with what Qt leaves between it and the text; 0
+    without numbers.
+    """
     metrics, widest = QFontMetricsF(look.text_font), 0.0
     block = document.begin()
     while block.isValid():
@@ -122,13 +149,21 @@ def _number_width(document: QTextDocument, look: Look) -> float:
 
 
 def _mirrored(source: str) -> str:
-    """A table whose head is written from right to left has its first column at the right: Qt has them from the left always."""
+    """A table whose head is written from right to left has its first column at the right: Qt has them from
+    the left always.
+    """
     rows = [_cells(line) for line in source.strip("\n").split("\n")]
-    heads = [next((bidirectional(letter) for letter in cell if bidirectional(letter) in ("L", "R", "AL")), "") for cell in rows[0]]
+    heads = [
+        next((bidirectional(letter) for letter in cell if bidirectional(letter) in ("L", "R", "AL")), "")
+        for cell in rows[0]
+    ]
     if 2 * sum(head in ("R", "AL") for head in heads) <= sum(bool(head) for head in heads):
         return source
     wide = len(heads)
-    return "\n".join("|" + "|".join([*[" "] * (wide - len(row)), *row[wide - 1 :: -1]]) + "|" for row in rows) + "\n"
+    return (
+        "\n".join("|" + "|".join([*[" "] * (wide - len(row)), *row[wide - 1 :: -1]]) + "|" for row in rows)
+        + "\n"
+    )
 
 
 def _cells(line: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""LaTeX -> a picture with its baseline, drawn as paths by ziamath and QtSvg. Slow (3 to 30 ms): not for the GUI's thread."""
+"""LaTeX -> a picture with its baseline, drawn as paths by ziamath and QtSvg.
+
+Slow (3 to 30 ms): not for the GUI's thread.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ class Picture:
 
 
 def render_math(latex: str, size: float, colour: str, display: bool, ratio: float) -> Picture | None:
-    """`latex` with letters of `size` logical pixels in `colour` ("#rrggbb"), sharp at `ratio` device pixels each; None if it cannot."""
+    """`latex` with letters of `size` logical pixels in `colour` ("#rrggbb"), sharp at `ratio` device
+    pixels each; None if it cannot.
+    """
     svg = formula_svg(latex, size, display)
     box = re.search(r'viewBox="(-?[\d.]+) (-?[\d.]+) (-?[\d.]+) (-?[\d.]+)"', svg) if svg else None
     if box is None:
@@ -38,11 +43,17 @@ def render_math(latex: str, size: float, colour: str, display: bool, ratio: floa
         return None
     ascent, descent = math.ceil(max(0.0, -top)), math.ceil(max(0.0, top + high))
     width, height = math.ceil(wide), max(1, ascent + descent)
-    renderer = QSvgRenderer(QByteArray(svg.replace("<svg ", f'<svg fill="{colour}" stroke="{colour}" stroke-width="0" ', 1).encode()))
+    renderer = QSvgRenderer(
+        QByteArray(
+            svg.replace("<svg ", f'<svg fill="{colour}" stroke="{colour}" stroke-width="0" ', 1).encode()
+        )
+    )
     if not renderer.isValid():
         return None
     renderer.setViewBox(QRectF(left, -ascent, width, height))
-    image = QImage(max(1, round(width * ratio)), max(1, round(height * ratio)), QImage.Format.Format_ARGB32_Premultiplied)
+    image = QImage(
+        max(1, round(width * ratio)), max(1, round(height * ratio)), QImage.Format.Format_ARGB32_Premultiplied
+    )
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
     renderer.render(painter)

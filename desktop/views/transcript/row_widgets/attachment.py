@@ -48,7 +48,8 @@ class AttachmentRow(RowWidget):
         self.button.setAccessibleName(f"Attached file {row.text}")
         self.peek.setFont(look.small_font)
         self.peek.setStyleSheet(
-            f"background: {look.colours.notice.name()}; color: {look.colours.text.name()}; border-radius: 6px; padding: 4px 8px;"
+            f"background: {look.colours.notice.name()}; color: {look.colours.text.name()}; border-radius: "
+            "6px; padding: 4px 8px;"
         )
         self.peek.setText(row.peek)
         self.peek.setAccessibleName(f"Found in {row.text}: {row.peek}" if row.peek else "")
@@ -64,7 +65,9 @@ class AttachmentRow(RowWidget):
         if self.look is None or self.row is None:
             return 0
         room = round(width * 0.86)
-        words = self.button.fontMetrics().elidedText(self.row.text, Qt.TextElideMode.ElideMiddle, room - 4 * self.look.em)
+        words = self.button.fontMetrics().elidedText(
+            self.row.text, Qt.TextElideMode.ElideMiddle, room - 4 * self.look.em
+        )
         self.button.setText(words.replace("&", "&&"))
         wanted = self.button.sizeHint()
         wide = min(room, wanted.width())

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPainterPath, QPaintEvent, QPalette, QTextCharFormat, QTextCursor
+from PySide6.QtGui import (
+    QAbstractTextDocumentLayout,
+    QBrush,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPalette,
+    QTextCharFormat,
+    QTextCursor,
+)
 from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.items.chats.messages import speaker_label
@@ -20,7 +29,9 @@ _LINE_ENDS = {0x2028: "\n", 0x2029: "\n", 0xFDD0: "", 0xFDD1: "", 0xFFFC: "", 0x
 
 
 class RowWidget(QWidget):
-    """A row on the screen. It is bound to one `Row` after the other; the free space above the row is part of it.
+    """A row on the screen.
+
+    It is bound to one `Row` after the other; the free space above the row is part of it.
 
     `focused(row)` is emitted when a control of the row that was given to `watch` gets the keyboard.
     """
@@ -59,7 +70,8 @@ class RowWidget(QWidget):
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         """Take what `row` shows; `fresh` is false when the same row has only grown or changed a little.
 
-        A row that knows from which character on it looks different sets `grown_at`, and updates itself when it is fitted.
+        A row that knows from which character on it looks different sets `grown_at`, and updates itself when
+        it is fitted.
         """
 
     def fit(self, width: int) -> int:
@@ -71,10 +83,16 @@ class RowWidget(QWidget):
         control.installEventFilter(self)
 
     def yield_focus(self, control: QWidget) -> None:
-        """Before `control` is hidden: give the keyboard to the view, else Qt hands it to the next button anywhere."""
+        """Before `control` is hidden: give the keyboard to the view, else Qt hands it to the next button
+        anywhere.
+        """
         focused = QApplication.focusWidget()
         viewport = self.parentWidget()
-        if viewport is not None and focused is not None and (focused is control or control.isAncestorOf(focused)):
+        if (
+            viewport is not None
+            and focused is not None
+            and (focused is control or control.isAncestorOf(focused))
+        ):
             viewport.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -95,7 +113,9 @@ class RowWidget(QWidget):
         return 0
 
     def line_at(self, height: int) -> int:
-        """A number for the line of text at a height, which means the same line when formulas before it have been drawn; -1 for none."""
+        """A number for the line of text at a height, which means the same line when formulas before it
+        have been drawn; -1 for none.
+        """
         return -1
 
     def line_height(self, line: int) -> int:
@@ -169,7 +189,9 @@ class DocumentRow(RowWidget):
         """Where the line with that character begins in the document."""
         block = self.document.findBlock(position)
         line = block.layout().lineForTextPosition(position - block.position())
-        return self.document.documentLayout().blockBoundingRect(block).top() + (line.y() if line.isValid() else 0)
+        return self.document.documentLayout().blockBoundingRect(block).top() + (
+            line.y() if line.isValid() else 0
+        )
 
     def position_at(self, point: QPoint) -> int:
         spot = QPointF(point) - self.origin()
@@ -179,7 +201,9 @@ class DocumentRow(RowWidget):
 
     def line_at(self, height: int) -> int:
         spot = QPointF(0, max(0.0, height - self.origin().y()))
-        return line_number(self.document, max(0, self.document.documentLayout().hitTest(spot, Qt.HitTestAccuracy.FuzzyHit)))
+        return line_number(
+            self.document, max(0, self.document.documentLayout().hitTest(spot, Qt.HitTestAccuracy.FuzzyHit))
+        )
 
     def line_height(self, line: int) -> int:
         return round(self.origin().y() + baseline(self.document, line))
@@ -199,7 +223,9 @@ class DocumentRow(RowWidget):
             self.update()
 
     def mark(self, query: str, present: int) -> None:
-        """Mark every place of `query`, regardless of case, the one numbered `present` more than the others; none for no query."""
+        """Mark every place of `query`, regardless of case, the one numbered `present` more than the
+        others; none for no query.
+        """
         wanted = (query, present, self.document.revision() if query else -1)
         if wanted == self._marked:
             return
@@ -232,7 +258,9 @@ class DocumentRow(RowWidget):
         return made
 
     def cursor_of(self, start: int, end: int) -> QTextCursor:
-        """A cursor that holds the text between two positions, moved inside the document when it became shorter."""
+        """A cursor that holds the text between two positions, moved inside the document when it became
+        shorter.
+        """
         last = self.document.characterCount() - 1
         cursor = QTextCursor(self.document)
         cursor.setPosition(min(start, last))

@@ -1,4 +1,6 @@
-"""Rows of code: a head with the language and buttons, the code in the system's fixed font, colours when it is complete."""
+"""Rows of code: a head with the language and buttons, the code in the system's fixed font, colours when it
+is complete.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,16 @@ _SHOWN_MS = 1400
 _MOST_SPANS = 400
 """A line with more coloured parts stays without: it would be laid out for long."""
 _ENDLESS = 1_000_000
-"""Pixels that no line of code is longer than; with any fixed width Qt lays out again only the lines that have changed."""
+"""Pixels that no line of code is longer than; with any fixed width Qt lays out again only the lines that
+have changed.
+"""
 
 
 class CodeRow(SidewaysRow):
     """One block of code with a head of buttons.
 
-    Signals: `copied(str code)`; `saved(str code, str language)` asks for a file; `wrap_changed(row)` after long lines were wrapped or not.
+    Signals: `copied(str code)`; `saved(str code, str language)` asks for a file; `wrap_changed(row)` after
+    long lines were wrapped or not.
     """
 
     copied = Signal(str)
@@ -74,7 +79,9 @@ class CodeRow(SidewaysRow):
 
     def _set_wrap(self, wrapped: bool) -> None:
         option = QTextOption()
-        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if wrapped else QTextOption.WrapMode.NoWrap)
+        option.setWrapMode(
+            QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if wrapped else QTextOption.WrapMode.NoWrap
+        )
         option.setTabStopDistance(32)
         option.setTextDirection(Qt.LayoutDirection.LeftToRight)  # of code in any script
         self.document.setDefaultTextOption(option)
@@ -87,7 +94,9 @@ class CodeRow(SidewaysRow):
 
     def _save(self) -> None:
         block = self.row.block if self.row is not None else None
-        self.saved.emit(self.whole(self.row) if self.row is not None else "", block.language if block is not None else "")
+        self.saved.emit(
+            self.whole(self.row) if self.row is not None else "", block.language if block is not None else ""
+        )
 
     def _copy(self) -> None:
         self.copied.emit(self.whole(self.row) if self.row is not None else "")
@@ -156,7 +165,9 @@ class CodeRow(SidewaysRow):
             if not block.isValid():
                 return
             if 0 < len(line) <= _MOST_SPANS:
-                block.layout().setFormats([_range(start, length, shapes[style]) for start, length, style in line])
+                block.layout().setFormats(
+                    [_range(start, length, shapes[style]) for start, length, style in line]
+                )
                 self.document.markContentsDirty(block.position(), block.length())
             block = block.next()
             if number % 8 == 7:
@@ -189,7 +200,10 @@ class CodeRow(SidewaysRow):
         return whole
 
     def _text_width(self) -> int:
-        """Pixels of the longest line. Lines that were measured before are not looked at again but for the last of them, which may grow."""
+        """Pixels of the longest line.
+
+        Lines that were measured before are not looked at again but for the last of them, which may grow.
+        """
         block = self.document.findBlockByNumber(max(0, self._measured - 1))
         while block.isValid():
             line = block.layout().lineAt(0)
@@ -204,7 +218,12 @@ class CodeRow(SidewaysRow):
 
     def area(self) -> QRectF:
         left, head, padding = self._metrics()
-        return QRectF(left + padding * 0.5, self.gap + head, self.width() - left - padding, self.height() - self.gap - head)
+        return QRectF(
+            left + padding * 0.5,
+            self.gap + head,
+            self.width() - left - padding,
+            self.height() - self.gap - head,
+        )
 
     def box(self) -> QRectF:
         left = self._metrics()[0]
@@ -218,7 +237,11 @@ class CodeRow(SidewaysRow):
         left, head, padding = self._metrics()
         path = QPainterPath()
         radius = look.px(0.45)
-        path.addRoundedRect(self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius), radius, radius)
+        path.addRoundedRect(
+            self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius),
+            radius,
+            radius,
+        )
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.fillPath(path, look.colours.code)
         if not row.first:

@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.store.attachments.message_format import split
 from desktop.views.transcript.row_widgets.base import RowWidget
@@ -21,8 +29,8 @@ _LINES = (3, 18)
 class EditorRow(RowWidget):
     """A text box with Save and Cancel. Ctrl+Enter saves, Esc cancels; Enter breaks the line.
 
-    `saved(message, text, answer)`: a user's message is sent again with `answer`, or kept as a variant without a reply. The files that it
-    begins with are not in the box and stay.
+    `saved(message, text, answer)`: a user's message is sent again with `answer`, or kept as a variant without
+    a reply. The files that it begins with are not in the box and stay.
     """
 
     saved = Signal(int, str, bool)
@@ -98,13 +106,24 @@ class EditorRow(RowWidget):
             self._name_buttons(asks, short=True)
         free = width - sum(button.sizeHint().width() + 6 for button in buttons)
         words = self.hint.toolTip()
-        self.hint.setText(words if self.hint.fontMetrics().horizontalAdvance(words) <= free else "")  # whole, or not at all
+        # whole, or not at all
+        self.hint.setText(words if self.hint.fontMetrics().horizontalAdvance(words) <= free else "")
         lines = round(self.box.document().size().height())
         margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
         shown = min(max(lines, _LINES[0]), _LINES[1])
-        fits = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if lines <= _LINES[1] else Qt.ScrollBarPolicy.ScrollBarAsNeeded
+        fits = (
+            Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+            if lines <= _LINES[1]
+            else Qt.ScrollBarPolicy.ScrollBarAsNeeded
+        )
         self.box.setVerticalScrollBarPolicy(fits)
-        return self.gap + shown * self.box.fontMetrics().lineSpacing() + margin + 6 + self.save.sizeHint().height()
+        return (
+            self.gap
+            + shown * self.box.fontMetrics().lineSpacing()
+            + margin
+            + 6
+            + self.save.sizeHint().height()
+        )
 
     def _changed(self) -> None:
         if self.row is not None:
@@ -121,8 +140,15 @@ class EditorRow(RowWidget):
             self.cancelled.emit(self.row.item.id)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self.box and event.type() in (QEvent.Type.KeyPress, QEvent.Type.ShortcutOverride) and isinstance(event, QKeyEvent):
-            saves = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and event.modifiers() & Qt.KeyboardModifier.ControlModifier
+        if (
+            watched is self.box
+            and event.type() in (QEvent.Type.KeyPress, QEvent.Type.ShortcutOverride)
+            and isinstance(event, QKeyEvent)
+        ):
+            saves = (
+                event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+                and event.modifiers() & Qt.KeyboardModifier.ControlModifier
+            )
             if saves or event.key() == Qt.Key.Key_Escape:
                 if event.type() == QEvent.Type.ShortcutOverride:
                     event.accept()

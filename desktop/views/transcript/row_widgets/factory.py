@@ -16,7 +16,14 @@ from desktop.views.transcript.row_widgets.editor import EditorRow
 from desktop.views.transcript.row_widgets.footer import FooterRow
 from desktop.views.transcript.row_widgets.math import MathRow
 from desktop.views.transcript.row_widgets.sender import Speaker
-from desktop.views.transcript.row_widgets.small import HeaderRow, MoreRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
+from desktop.views.transcript.row_widgets.small import (
+    HeaderRow,
+    MoreRow,
+    NoticeRow,
+    RuleRow,
+    ThoughtRow,
+    WaitingRow,
+)
 from desktop.views.transcript.row_widgets.table import TableRow
 from desktop.views.transcript.row_widgets.text import BubbleRow, TextRow
 from desktop.views.transcript.rows import Row, RowKind
@@ -31,7 +38,11 @@ _PLAIN: dict[RowKind, type[RowWidget]] = {
     RowKind.WAITING: WaitingRow,
     RowKind.NOTICE: NoticeRow,
 }
-_PICTURED: dict[RowKind, type[TextRow | TableRow | MathRow]] = {RowKind.TEXT: TextRow, RowKind.TABLE: TableRow, RowKind.MATH: MathRow}
+_PICTURED: dict[RowKind, type[TextRow | TableRow | MathRow]] = {
+    RowKind.TEXT: TextRow,
+    RowKind.TABLE: TableRow,
+    RowKind.MATH: MathRow,
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,14 @@ class RowHooks:
 class RowFactory:
     """Calling it with a kind gives a new widget below `parent`."""
 
-    def __init__(self, parent: QWidget, colours: CodeColours, pictures: ImageLoader, hooks: RowHooks, inspection: Inspection) -> None:
+    def __init__(
+        self,
+        parent: QWidget,
+        colours: CodeColours,
+        pictures: ImageLoader,
+        hooks: RowHooks,
+        inspection: Inspection,
+    ) -> None:
         self._parent = parent
         self._pictures = pictures
         self._colours = colours

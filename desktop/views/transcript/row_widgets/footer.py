@@ -83,7 +83,9 @@ class FooterRow(RowWidget):
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         item = row.item
-        variant = f"Variant {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
+        variant = (
+            f"Variant {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
+        )
         self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
         for name, button in self.buttons.items():
             wanted = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
@@ -99,7 +101,11 @@ class FooterRow(RowWidget):
 
     def _variant(self) -> str:
         item = self.row.item if self.row else None
-        return f"{item.variant_index + 1}/{item.variant_count}" if item is not None and item.variant_count > 1 else ""
+        return (
+            f"{item.variant_index + 1}/{item.variant_count}"
+            if item is not None and item.variant_count > 1
+            else ""
+        )
 
     def fit(self, width: int) -> int:
         if self.look is None or self.row is None:
@@ -118,11 +124,17 @@ class FooterRow(RowWidget):
         return self.gap + side
 
     def _at_right(self) -> bool:
-        """Whether it lies at the right: below the reader's messages, or below the others where all runs from right to left."""
+        """Whether it lies at the right: below the reader's messages, or below the others where all runs
+        from right to left.
+        """
         return self.row is not None and (self.row.item.role == "user") != self.isRightToLeft()
 
     def _number_width(self) -> int:
-        return QFontMetrics(self.look.small_font).horizontalAdvance(self._variant()) + 4 if self.look and self._variant() else 0
+        return (
+            QFontMetrics(self.look.small_font).horizontalAdvance(self._variant()) + 4
+            if self.look and self._variant()
+            else 0
+        )
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.look is None or self.row is None:
@@ -130,11 +142,16 @@ class FooterRow(RowWidget):
         painter = QPainter(self)
         painter.setFont(self.look.small_font)
         painter.setPen(self.look.colours.muted)
-        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the places below are said for both directions
+        # the places below are said for both directions
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         high = self.height() - self.gap
         if self._variant():
             left = self.buttons["previous"].geometry().right() + 1
-            painter.drawText(QRect(left, self.gap, self._number_width(), high), int(Qt.AlignmentFlag.AlignCenter), self._variant())
+            painter.drawText(
+                QRect(left, self.gap, self._number_width(), high),
+                int(Qt.AlignmentFlag.AlignCenter),
+                self._variant(),
+            )
         words = self.row.item.footer
         if words and (self._shown or self.row.item.running):
             if self._at_right():
@@ -149,4 +166,7 @@ class FooterRow(RowWidget):
         painter.end()
 
     def _used(self) -> int:
-        return sum(button.width() for button in self.buttons.values() if not button.isHidden()) + self._number_width()
+        return (
+            sum(button.width() for button in self.buttons.values() if not button.isHidden())
+            + self._number_width()
+        )

@@ -1,4 +1,6 @@
-"""Rows of display math: the formula in the middle of the column, scrolled sideways when it is wider; its LaTeX until it is drawn."""
+"""Rows of display math: the formula in the middle of the column, scrolled sideways when it is wider; its
+LaTeX until it is drawn.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,12 @@ class MathRow(SidewaysRow):
 
     def area(self) -> QRectF:
         left = inset(self.row, self.look)
-        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
+        return QRectF(
+            left,
+            self.gap,
+            self.width() - left,
+            self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0),
+        )
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
         paint_thought_bar(self, painter)

@@ -1,4 +1,6 @@
-"""Who a message is from: the name that is kept with it, and the picture that goes with the name, for the rows that say who speaks."""
+"""Who a message is from: the name that is kept with it, and the picture that goes with the name, for the
+rows that say who speaks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Speaker(QObject):
         self._draw: Draw | None = None
 
     def draw_with(self, draw: Draw) -> None:
-        """`draw(persona, name, side)` gives the picture of somebody with a name; the persona's number is 0 for none."""
+        """`draw(persona, name, side)` gives the picture of somebody with a name; the persona's number is 0
+        for none.
+        """
         self._draw = draw
         self.changed.emit()
 

@@ -47,7 +47,9 @@ class HeaderRow(RowWidget):
         painter.setFont(self._font())
         painter.setPen(self.look.colours.muted)
         right = (role == "user") != self.isRightToLeft()  # above the bubble, or where replies begin
-        side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft)
+        side = Qt.AlignmentFlag.AlignAbsolute | (
+            Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
+        )
         room = QRect(0, self.gap, self.width(), self.height() - self.gap)
         large = round(room.height() * 1.5)  # it reaches into the free space above
         picture = self._speaker.picture(self.row.item, large)
@@ -56,7 +58,9 @@ class HeaderRow(RowWidget):
             place = QRect(0, self.height() - large, large, large)
             painter.drawPixmap(QStyle.visualRect(self.layoutDirection(), self.rect(), place), picture)
             left = large + self.look.px(0.4)
-            room = QStyle.visualRect(self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large))
+            room = QStyle.visualRect(
+                self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large)
+            )
             side |= Qt.AlignmentFlag.AlignVCenter
         painter.drawText(room, int(side), speaker_label(self.row.item))
         painter.end()
@@ -124,7 +128,9 @@ class ThoughtRow(RowWidget):
     def fit(self, width: int) -> int:
         wanted = self.button.sizeHint()
         out, wide = round(wanted.height() * 0.28), min(width, wanted.width())
-        self.button.setGeometry(width - wide + out if self.isRightToLeft() else -out, self.gap, wide, wanted.height())
+        self.button.setGeometry(
+            width - wide + out if self.isRightToLeft() else -out, self.gap, wide, wanted.height()
+        )
         return self.gap + wanted.height()
 
 
@@ -145,7 +151,9 @@ class MoreRow(RowWidget):
 
     def fit(self, width: int) -> int:
         wanted = self.button.sizeHint()
-        self.button.setGeometry((width - min(width, wanted.width())) // 2, self.gap, min(width, wanted.width()), wanted.height())
+        self.button.setGeometry(
+            (width - min(width, wanted.width())) // 2, self.gap, min(width, wanted.width()), wanted.height()
+        )
         return self.gap + wanted.height()
 
 
@@ -170,6 +178,8 @@ class NoticeRow(DocumentRow):
         if self.look is None:
             return
         path = QPainterPath()
-        path.addRoundedRect(QRectF(0, self.gap, self.width(), self.height() - self.gap), self.look.px(0.4), self.look.px(0.4))
+        path.addRoundedRect(
+            QRectF(0, self.gap, self.width(), self.height() - self.gap), self.look.px(0.4), self.look.px(0.4)
+        )
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.fillPath(path, self.look.colours.notice)

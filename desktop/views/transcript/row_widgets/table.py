@@ -1,4 +1,6 @@
-"""Rows that are tables: they scroll sideways when they are wide, and while they are written new lines are added to what is there."""
+"""Rows that are tables: they scroll sideways when they are wide, and while they are written new lines are
+added to what is there.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,16 @@ __all__ = ["TableRow"]
 _WHOLE_LINES = 240
 """A table with so many characters grows by whole lines."""
 _ANEW = ("$", "\\", "![", "[^", NO_BREAK)
-"""With these in it a table is set anew for each line: pictures, notes, and hyphens that are no longer to be told from our own."""
+"""With these in it a table is set anew for each line: pictures, notes, and hyphens that are no longer to
+be told from our own.
+"""
 
 
 class TableRow(SidewaysRow):
     """A table; its columns wrap before it gets much wider than the column of text.
 
-    While it is written, whole lines are appended to the document, which Qt lays out once, and its width is found anew only when a cell
-    is wider than all above it. Everything else sets the document anew.
+    While it is written, whole lines are appended to the document, which Qt lays out once, and its width is
+    found anew only when a cell is wider than all above it. Everything else sets the document anew.
     """
 
     def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
@@ -42,7 +46,12 @@ class TableRow(SidewaysRow):
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         text = row.text
         growing = row.block is not None and not row.block.closed
-        if growing and len(text) > _WHOLE_LINES and row.block is not None and not row.block.source.endswith("\n"):
+        if (
+            growing
+            and len(text) > _WHOLE_LINES
+            and row.block is not None
+            and not row.block.source.endswith("\n")
+        ):
             text = text[: text.rstrip("\n").rfind("\n") + 1]
             if text == self._shown and not fresh and row.references == self._references:
                 return
@@ -64,9 +73,16 @@ class TableRow(SidewaysRow):
         self._room, self._widest = -1, []
 
     def _append(self, text: str, look: Look) -> bool:
-        """Add the lines that `text` has more than what is shown; False when that is not all that has changed."""
+        """Add the lines that `text` has more than what is shown; False when that is not all that has
+        changed.
+        """
         shown = self._shown
-        if not shown.endswith("\n") or shown.count("\n") < 3 or not text.startswith(shown) or any(sign in text for sign in _ANEW):
+        if (
+            not shown.endswith("\n")
+            or shown.count("\n") < 3
+            or not text.startswith(shown)
+            or any(sign in text for sign in _ANEW)
+        ):
             return False
         new = text[len(shown) :]
         if not new:
@@ -124,7 +140,12 @@ class TableRow(SidewaysRow):
 
     def area(self) -> QRectF:
         left = inset(self.row, self.look)
-        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
+        return QRectF(
+            left,
+            self.gap,
+            self.width() - left,
+            self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0),
+        )
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
         paint_thought_bar(self, painter)
@@ -139,7 +160,10 @@ def _table(document: SafeDocument) -> QTextTable | None:
 def _texts(table: QTextTable) -> list[list[str]]:
     """The words of every cell, row by row."""
     columns = range(table.columns())
-    return [[table.cellAt(row, column).firstCursorPosition().block().text() for column in columns] for row in range(table.rows())]
+    return [
+        [table.cellAt(row, column).firstCursorPosition().block().text() for column in columns]
+        for row in range(table.rows())
+    ]
 
 
 def _widths(rows: list[list[str]], look: Look) -> list[float]:

@@ -1,4 +1,6 @@
-"""Rows of text: Markdown of an answer, plain text of the reader in a bubble, and what rows that scroll sideways have in common."""
+"""Rows of text: Markdown of an answer, plain text of the reader in a bubble, and what rows that scroll
+sideways have in common.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class PictureRow(DocumentRow):
         if self.pictures is None or self.look is None:
             return None
         colours = self.look.colours
-        return InlineObject(self.pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF())
+        return InlineObject(
+            self.pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF()
+        )
 
     def release(self) -> None:
         super().release()
@@ -89,7 +93,8 @@ class TextRow(PictureRow):
         self.use(pictures)
         self._shown: tuple[str, object] = "", None
         self._alert = ""
-        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)  # a growing text is painted anew from where it has grown
+        # a growing text is painted anew from where it has grown
+        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         kind = row.block.kind if row.block is not None else Kind.PROSE
@@ -97,13 +102,21 @@ class TextRow(PictureRow):
         self._alert = row.block.alert if row.block is not None else ""
         place = (kind, self._left(), self.gap, self.muted())
         (before, there), self._shown = self._shown, (row.text, place)
-        if not fresh and place == there and not note and self.plain() and not any(sign in before for sign in _PICTURED):
+        if (
+            not fresh
+            and place == there
+            and not note
+            and self.plain()
+            and not any(sign in before for sign in _PICTURED)
+        ):
             self.grown_at = grow(self.document, before, row.text)
             if self.grown_at >= 0:
                 return
         title = self._alert if row.block is not None and not row.block.joined else ""
         shown = note_look(look) if note else look
-        self.pending = set_markdown(self.document, row.text, shown, kind, self.inlay(row), row.references, title)
+        self.pending = set_markdown(
+            self.document, row.text, shown, kind, self.inlay(row), row.references, title
+        )
         if note:
             number_note(self.document, note, look)
 
@@ -129,7 +142,11 @@ class TextRow(PictureRow):
         return QPointF(inset(self.row, self.look) if self._rightward() else self._left(), self.gap)
 
     def fit(self, width: int) -> int:
-        if self.look is not None and self.row is not None and any(sign in self.row.text for sign in _PICTURED):
+        if (
+            self.look is not None
+            and self.row is not None
+            and any(sign in self.row.text for sign in _PICTURED)
+        ):
             fit_pictures(self.document, self.look, width - self._left())
         return super().fit(width - self._left())
 
@@ -161,7 +178,11 @@ class TextRow(PictureRow):
             bars = {bar: place for bar, place in bars.items() if bar in set(enumerate(quotes))}
             for bar in enumerate(quotes):
                 left = bar[0] * room + bar[1] * self.document.indentWidth()
-                x = self.document.textWidth() - left - 3 if block.textDirection() == Qt.LayoutDirection.RightToLeft else left
+                x = (
+                    self.document.textWidth() - left - 3
+                    if block.textDirection() == Qt.LayoutDirection.RightToLeft
+                    else left
+                )
                 top = bars[bar].bottom() if bar in bars else area.top()
                 bars[bar] = QRectF(x, top, 3, area.bottom() - top)
                 painter.fillRect(bars[bar].translated(origin), look.colours.line)
@@ -175,7 +196,13 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
         return
     metrics = QFontMetricsF(look.text_font)
     side, around = metrics.lineSpacing() / 3, int(metrics.lineSpacing() / 6)
-    pen = QPen(look.colours.link, max(1.6, side / 4), Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin)
+    pen = QPen(
+        look.colours.link,
+        max(1.6, side / 4),
+        Qt.PenStyle.SolidLine,
+        Qt.PenCapStyle.RoundCap,
+        Qt.PenJoinStyle.RoundJoin,
+    )
     block = document.begin()
     painter.save()
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -184,7 +211,11 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
     while block.isValid():
         shape, line = block.blockFormat(), block.layout().lineAt(0)
         if shape.property(DONE) or shape.property(BOXED):
-            top = document.documentLayout().blockBoundingRect(block).top() + line.y() + (metrics.height() - side) / 2
+            top = (
+                document.documentLayout().blockBoundingRect(block).top()
+                + line.y()
+                + (metrics.height() - side) / 2
+            )
             place, space = block.layout().position().x(), metrics.horizontalAdvance(" ")
             if shape.property(BOXED):
                 left = place + sum(_x(line, at) for at in (0, 1)) / 2 - side / 2 + around
@@ -192,12 +223,21 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
                 left = place + line.x() + line.width() + space
             else:
                 left = place + line.x() - space - side
-            box = QRectF(left - around, top, side, side).adjusted(-around / 2, -around / 2, around / 2, around / 2)
+            box = QRectF(left - around, top, side, side).adjusted(
+                -around / 2, -around / 2, around / 2, around / 2
+            )
             if shape.property(BOXED):
                 _paint_box(painter, box, look.colours.muted if widget.muted() else look.colours.text)
             if shape.property(DONE):
                 points = ((0.02, 0.52), (0.38, 0.88), (1.0, 0.08))
-                painter.drawPolyline(QPolygonF([QPointF(box.left() + x * box.width(), box.top() + y * box.height()) for x, y in points]))
+                painter.drawPolyline(
+                    QPolygonF(
+                        [
+                            QPointF(box.left() + x * box.width(), box.top() + y * box.height())
+                            for x, y in points
+                        ]
+                    )
+                )
         block = block.next()
     painter.restore()
 
@@ -219,12 +259,20 @@ def _paint_box(painter: QPainter, box: QRectF, ink: QColor) -> None:
 
 def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
     """The thin line that holds the rows of a thought together, through the gaps between them."""
-    if widget.muted() and widget.look is not None and widget.row is not None and widget.row.block is not None and widget.row.block.thought:
+    if (
+        widget.muted()
+        and widget.look is not None
+        and widget.row is not None
+        and widget.row.block is not None
+        and widget.row.block.thought
+    ):
         painter.fillRect(QRect(0, 0, 2, widget.height()), widget.look.colours.line)
 
 
 class BubbleRow(DocumentRow):
-    """What the reader wrote, as written, in a tinted bubble at the far side; a long text is several rows that look like one."""
+    """What the reader wrote, as written, in a tinted bubble at the far side; a long text is several rows
+    that look like one.
+    """
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         self.document.setDefaultFont(look.text_font)
@@ -242,7 +290,11 @@ class BubbleRow(DocumentRow):
         """Left and right, top, bottom."""
         if self.look is None or self.row is None:
             return 0, 0, 0
-        return self.look.px(0.75), self.look.px(0.5) if self.row.first else 0, self.look.px(0.45) if self.row.last else 0
+        return (
+            self.look.px(0.75),
+            self.look.px(0.5) if self.row.first else 0,
+            self.look.px(0.45) if self.row.last else 0,
+        )
 
     def fit(self, width: int) -> int:
         side, top, bottom = self._padding()
@@ -254,7 +306,9 @@ class BubbleRow(DocumentRow):
 
     def _bubble(self) -> QRectF:
         wide = self.document.textWidth() + 2 * self._padding()[0]
-        return QRectF(0 if self.isRightToLeft() else self.width() - wide, self.gap, wide, self.height() - self.gap)
+        return QRectF(
+            0 if self.isRightToLeft() else self.width() - wide, self.gap, wide, self.height() - self.gap
+        )
 
     def origin(self) -> QPointF:
         side, top, _ = self._padding()
@@ -270,7 +324,9 @@ class BubbleRow(DocumentRow):
         if self.look is None or self.row is None:
             return
         radius = self.look.px(0.7)
-        shape = self._bubble().adjusted(0, 0 if self.row.first else -2 * radius, 0, 0 if self.row.last else 2 * radius)
+        shape = self._bubble().adjusted(
+            0, 0 if self.row.first else -2 * radius, 0, 0 if self.row.last else 2 * radius
+        )
         path = QPainterPath()
         path.addRoundedRect(shape, radius, radius)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -284,7 +340,8 @@ class SidewaysRow(PictureRow):
         super().__init__(parent)
         self.bar = QScrollBar(Qt.Orientation.Horizontal, self)
         self.bar.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.bar.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # its value counts from the left, whatever runs from the right
+        # its value counts from the left, whatever runs from the right
+        self.bar.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.bar.setCursor(Qt.CursorShape.ArrowCursor)
         self.bar.setSingleStep(24)
         self.bar.valueChanged.connect(self.update)

@@ -1,4 +1,6 @@
-"""Colours of tokens: a likely token has the ground's own colour, an unlikely or uncertain one a strong tint of it."""
+"""Colours of tokens: a likely token has the ground's own colour, an unlikely or uncertain one a strong
+tint of it.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,19 @@ MOST_ENTROPY = 4.0
 """Nats from which on the tint is the strongest: as uncertain as among 55 equally likely tokens."""
 _STEPS = 48
 _RAMPS = {
-    (PROBABILITY, False): ("#fbf9f6", "#f8e2a0", "#ee9374"), (PROBABILITY, True): ("#1f1c1a", "#5a4a1e", "#8d3c26"),
+    (PROBABILITY, False): ("#fbf9f6", "#f8e2a0", "#ee9374"), (PROBABILITY, True): ("#1f1c1a", "#5a4a1e",
+    "#8d3c26"),
     (ENTROPY, False): ("#fbf9f6", "#cfe3ee", "#8fb7e8"), (ENTROPY, True): ("#1f1c1a", "#24434f", "#3d5f9f"),
 }  # fmt: skip
-"""From the ground over a middle to the strongest tint; each keeps a contrast of 4.5:1 with the text of its scheme."""
+"""From the ground over a middle to the strongest tint; each keeps a contrast of 4.5:1 with the text of its
+scheme.
+"""
 
 
 def strength(mode: str, trace: TokenTrace, index: int) -> float:
-    """How strongly a token is tinted, 0 to 1: the probability that the model gave to others, or its entropy."""
+    """How strongly a token is tinted, 0 to 1: the probability that the model gave to others, or its
+    entropy.
+    """
     if trace.ids[index] == UNKNOWN:
         return 0.0
     value = 1 - trace.raw[index] if mode == PROBABILITY else trace.entropies[index] / MOST_ENTROPY
@@ -49,12 +56,17 @@ def ramp(mode: str, dark: bool, ground: str) -> tuple[QColor, ...]:
         place = 2 * step / (_STEPS - 1)
         first = min(1, int(place))
         share = place - first
-        made.append(_colour([a + (b - a) * share for a, b in zip(stops[first], stops[first + 1], strict=True)]))
+        made.append(
+            _colour([a + (b - a) * share for a, b in zip(stops[first], stops[first + 1], strict=True)])
+        )
     return tuple(made)
 
 
 def _oklab(colour: QColor) -> list[float]:
-    """Lightness and two opponent colours in steps as the eye sees them. Source: https://bottosson.github.io/posts/oklab/"""
+    """Lightness and two opponent colours in steps as the eye sees them.
+
+    Source: https://bottosson.github.io/posts/oklab/
+    """
     parts = (colour.redF(), colour.greenF(), colour.blueF())
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
@@ -78,5 +90,8 @@ def _colour(lab: list[float]) -> QColor:
         -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
         -0.0041960863 * long - 0.7034186147 * middle + 1.7076147010 * short,
     )
-    bent = [12.92 * c if c <= 0.0031308 else 1.055 * c ** (1 / 2.4) - 0.055 for c in (min(1.0, max(0.0, part)) for part in parts)]
+    bent = [
+        12.92 * c if c <= 0.0031308 else 1.055 * c ** (1 / 2.4) - 0.055
+        for c in (min(1.0, max(0.0, part)) for part in parts)
+    ]
     return QColor.fromRgbF(bent[0], bent[1], bent[2])

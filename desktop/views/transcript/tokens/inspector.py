@@ -1,4 +1,6 @@
-"""The token inspector of a transcript: which messages are shown as tokens, and the popup of the token under pointer or cursor."""
+"""The token inspector of a transcript: which messages are shown as tokens, and the popup of the token
+under pointer or cursor.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _OPEN_MS, _CLOSE_MS = 140, 260
 
 
 class Inspection(QObject):
-    """`why_not(message id, trace)` says why a reply cannot be continued from its middle, and which ids would end one.
+    """`why_not(message id, trace)` says why a reply cannot be continued from its middle, and which ids would
+    end one.
 
     Signals:
         branch(int message, str text, object ids): go on from this beginning as a new variant.
@@ -42,7 +45,10 @@ class Inspection(QObject):
         self.popup = TokenPopup(view)
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._closed)
-        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: ("", frozenset())
+        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: (
+            "",
+            frozenset(),
+        )
         self._shown: tuple[Row, int] | None = None
         self._wanted: tuple[Row, int] | None = None
         self._timer = QTimer(self)
@@ -70,7 +76,8 @@ class Inspection(QObject):
         view.viewport().update()
 
     def load(self, value: int) -> bool:
-        """Get the tokens of the messages on the screen that were not asked for yet; tells whether rows have changed.
+        """Get the tokens of the messages on the screen that were not asked for yet; tells whether rows have
+        changed.
 
         The view is scrolled to `value`, and what stands there stays there.
         """
@@ -139,7 +146,10 @@ class Inspection(QObject):
         self._mark(self._shown)
         why_not, stops = self.why_not(row.item.id, row.trace)
         if not why_not and row.trace.healed(token):
-            why_not = "This token was healed: it took the place of the prompt's last one, and nothing else can stand there."
+            why_not = (
+                "This token was healed: it took the place of the prompt's last one, and nothing else can "
+                "stand there."
+            )
         self.popup.show_token(row.trace.token(token), why_not, stops, self._conversation.look)
         self.popup.place(self._area(widget, token), self._view.rect(), self._conversation.look)
         if focus:
@@ -161,7 +171,11 @@ class Inspection(QObject):
             return
         row, token = self._shown
         widget = self._view.stage.widget(row)
-        area = self._area(widget, token) if isinstance(widget, TokenRow) and self._conversation.layout.holds(row) else QRect()
+        area = (
+            self._area(widget, token)
+            if isinstance(widget, TokenRow) and self._conversation.layout.holds(row)
+            else QRect()
+        )
         if row.trace is None or area.isEmpty() or not self._view.viewport().geometry().intersects(area):
             self.close()
         else:

@@ -1,10 +1,21 @@
-"""What could have stood in a token's place: its figures, and its alternatives with bars, from which the reply can go on."""
+"""What could have stood in a token's place: its figures, and its alternatives with bars, from which the
+reply can go on.
+"""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QFrame,
+    QLabel,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.items.text.token_words import percent, visible
 from desktop.store.conversations.token_trace import UNKNOWN
@@ -19,9 +30,13 @@ _SHOWN = 8
 
 
 class AlternativeButton(QAbstractButton):
-    """One alternative: its text, two bars (what the model held, what the sampler made of it) and the final percentage."""
+    """One alternative: its text, two bars (what the model held, what the sampler made of it) and the final
+    percentage.
+    """
 
-    def __init__(self, other: Alternative, written: bool, why_not: str, look: Look, parent: QWidget, deed: str) -> None:
+    def __init__(
+        self, other: Alternative, written: bool, why_not: str, look: Look, parent: QWidget, deed: str
+    ) -> None:
         super().__init__(parent)
         self.other, self._look = other, look
         self._written = written
@@ -36,7 +51,9 @@ class AlternativeButton(QAbstractButton):
         figures = f"model {percent(other.raw_probability)}, {final}"
         deed = "written here" if written else why_not or deed
         self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {deed}")
-        self.setToolTip(f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {deed}."))
+        self.setToolTip(
+            f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {deed}.")
+        )
 
     def sizeHint(self) -> QSize:
         return QSize(self._look.px(12), round(self._look.em * 1.55))
@@ -54,7 +71,11 @@ class AlternativeButton(QAbstractButton):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(area).adjusted(1, 1, -1, -1), 5, 5)
         dropped = self.other.probability == 0
-        ink = self._look.colours.muted if dropped else palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText)
+        ink = (
+            self._look.colours.muted
+            if dropped
+            else palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText)
+        )
         small = QFontMetrics(self._look.small_font)
         figure = small.horizontalAdvance("100.0 %") + 8
         inner = area.adjusted(8, 0, -8, 0)
@@ -64,11 +85,16 @@ class AlternativeButton(QAbstractButton):
         words = ("✓ " if self._written else "") + visible(self.other.text)
         words = QFontMetrics(self._font).elidedText(words, Qt.TextElideMode.ElideMiddle, text.width())
         painter.drawText(text, int(Qt.AlignmentFlag.AlignVCenter), isolated(words))
-        self._bars(painter, QRect(text.right() + 8, inner.top(), inner.width() - text.width() - figure - 8, inner.height()))
+        self._bars(
+            painter,
+            QRect(text.right() + 8, inner.top(), inner.width() - text.width() - figure - 8, inner.height()),
+        )
         painter.setPen(ink)
         painter.setFont(self._look.small_font)
         right = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight
-        painter.drawText(inner, int(right), "dropped" if dropped else isolated(percent(self.other.probability)))
+        painter.drawText(
+            inner, int(right), "dropped" if dropped else isolated(percent(self.other.probability))
+        )
         painter.end()
 
     def _bars(self, painter: QPainter, room: QRect) -> None:
@@ -81,7 +107,9 @@ class AlternativeButton(QAbstractButton):
             painter.setBrush(colours.line)
             painter.drawRect(place)
             painter.setBrush(colour)
-            painter.drawRect(QRectF(place.left(), place.top(), max(1.0, place.width() * share) if share else 0.0, high))
+            painter.drawRect(
+                QRectF(place.left(), place.top(), max(1.0, place.width() * share) if share else 0.0, high)
+            )
 
 
 class TokenPopup(QFrame):
@@ -124,7 +152,9 @@ class TokenPopup(QFrame):
         self.hide()
 
     def show_token(self, token: TokenInfo, why_not: str, stops: frozenset[int], look: Look) -> None:
-        """Show a token; `why_not` says why no alternative can be continued with, `stops` are the ids that end a reply."""
+        """Show a token; `why_not` says why no alternative can be continued with, `stops` are the ids that
+        end a reply.
+        """
         known = token.id != UNKNOWN
         heading = QFont(look.code_font)
         heading.setBold(True)
@@ -132,7 +162,9 @@ class TokenPopup(QFrame):
         self.title.setText(visible(token.text) if known else "Text without tokens")
         for label in (self.figures, self.key, self.note):
             label.setFont(look.small_font)
-        self.figures.setText(_figures(token) if known else "It was typed or edited, or comes from before tokens were kept.")
+        self.figures.setText(
+            _figures(token) if known else "It was typed or edited, or comes from before tokens were kept."
+        )
         self._show_alternatives(token, why_not, stops, look)
         if not known:
             note = ""
@@ -196,7 +228,9 @@ class TokenPopup(QFrame):
     def busy(self) -> bool:
         """Whether the pointer or the keyboard is in it."""
         focus = QApplication.focusWidget()
-        return self.isVisible() and (self.underMouse() or focus is self or (focus is not None and self.isAncestorOf(focus)))
+        return self.isVisible() and (
+            self.underMouse() or focus is self or (focus is not None and self.isAncestorOf(focus))
+        )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         enabled = [button for button in self.buttons if button.isEnabled()]
@@ -213,7 +247,11 @@ class TokenPopup(QFrame):
 
     def event(self, event: QEvent) -> bool:
         """Esc closes this, whatever else the window does with it."""
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
+        if (
+            event.type() == QEvent.Type.ShortcutOverride
+            and isinstance(event, QKeyEvent)
+            and event.key() == Qt.Key.Key_Escape
+        ):
             event.accept()
             return True
         return super().event(event)
@@ -228,8 +266,13 @@ class TokenPopup(QFrame):
 
 
 def _figures(token: TokenInfo) -> str:
-    """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below "id 262 · drafted · after 1.42 s"."""
-    shares = f"model {percent(token.raw_probability)} · final {percent(token.probability)} · entropy {token.entropy:.2f} nats"
+    """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below "id 262 · drafted · after
+    1.42 s".
+    """
+    shares = (
+        f"model {percent(token.raw_probability)} · final {percent(token.probability)} · entropy "
+        f"{token.entropy:.2f} nats"
+    )
     parts = [f"id {token.id}"]
     parts += ["drafted"] * token.drafted + ["healed"] * token.healed
     if token.seconds:

@@ -1,4 +1,6 @@
-"""A piece of a reply as its tokens: plain text over the tints of its tokens, with a cursor that goes from token to token."""
+"""A piece of a reply as its tokens: plain text over the tints of its tokens, with a cursor that goes from
+token to token.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,18 @@ _SAFE = {0: 0xFFFD, 0x0D: 0x200B, 0x2029: 0x2028, 0xFDD0: 0xFFFD, 0xFDD1: 0xFFFD
 
 @dataclass
 class TokenView:
-    """What all token rows share: how they are tinted, and the token under the pointer or the cursor as (message, index)."""
+    """What all token rows share: how they are tinted, and the token under the pointer or the cursor as
+    (message, index).
+    """
 
     mode: str = PROBABILITY
     marked: tuple[int, int] = (0, -1)
 
 
 class _Box(NamedTuple):
-    """Where a token, or its part on one line, is in the document; a line break has its own place behind the line."""
+    """Where a token, or its part on one line, is in the document; a line break has its own place behind
+    the line.
+    """
 
     token: int
     area: QRectF
@@ -52,12 +58,14 @@ class _Box(NamedTuple):
 
 
 class TokenRow(DocumentRow):
-    """Boxes of tokens are measured once for each line; while the text grows only the last line is measured anew.
+    """Boxes of tokens are measured once for each line; while the text grows only the last line is measured
+    anew.
 
     Signals:
         chosen(object row, int token): Enter was pressed on a token.
-        moved(object row, int token): the cursor of the keyboard is on another token; -1 when the keyboard went elsewhere.
-        left(object row, int step): the cursor went on behind the row's end (+1) or before its start (-1).
+        moved(object row, int token): the cursor of the keyboard is on another token; -1 when the keyboard
+        went elsewhere. left(object row, int step): the cursor went on behind the row's end (+1) or before its
+        start (-1).
     """
 
     chosen = Signal(object, int)
@@ -92,7 +100,9 @@ class TokenRow(DocumentRow):
         start = len(self._text)
         self._astral += [place for place, sign in enumerate(text[start:], start) if ord(sign) > 0xFFFF]
         self._text, self._trace = text, row.trace
-        self.setAccessibleDescription("Tokens of the reply: arrow keys go from token to token, Enter shows what could have stood there.")
+        self.setAccessibleDescription(
+            "Tokens of the reply: arrow keys go from token to token, Enter shows what could have stood there."
+        )
 
     def _set_text(self, text: str, look: Look) -> None:
         self._text, self._astral = "", []
@@ -137,7 +147,9 @@ class TokenRow(DocumentRow):
         return position - low
 
     def _measure(self) -> None:
-        """Bring the boxes up to date from the last line on, or from the first character whose token was not known."""
+        """Bring the boxes up to date from the last line on, or from the first character whose token was
+        not known.
+        """
         row = self.row
         if row is None or row.trace is None:
             return
@@ -163,7 +175,9 @@ class TokenRow(DocumentRow):
             if block.position() + line.textStart() >= start:
                 last = number == layout.lineCount() - 1
                 final = last and not block.next().isValid()
-                self._measure_line(block, line, broken=last and (not final or row.source.endswith("\n")), final=final)
+                self._measure_line(
+                    block, line, broken=last and (not final or row.source.endswith("\n")), final=final
+                )
 
     def _measure_line(self, block: QTextBlock, line: QTextLine, broken: bool, final: bool) -> None:
         """The boxes of one line; `broken` when a line break ends it, `final` when it is the row's last."""
@@ -182,9 +196,14 @@ class TokenRow(DocumentRow):
                 break
             if stop < low or stop == low != begin:
                 continue
-            left, right = (corner.x() + _x(line, self._position(place - row.start) - base) for place in (max(begin, low), min(stop, upto)))
+            left, right = (
+                corner.x() + _x(line, self._position(place - row.start) - base)
+                for place in (max(begin, low), min(stop, upto))
+            )
             if right != left or begin == stop:
-                self._add(_Box(token, QRectF(min(left, right), top, max(3.0, abs(right - left)), high), False))
+                self._add(
+                    _Box(token, QRectF(min(left, right), top, max(3.0, abs(right - left)), high), False)
+                )
             if broken and begin <= upto < stop:
                 self._add(_Box(token, QRectF(right, top, high * 0.65, high), True))
 
@@ -208,7 +227,9 @@ class TokenRow(DocumentRow):
             if trace.drafted(box.token):
                 dots.append(area)
             if trace.healed(box.token):
-                painter.fillRect(QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), self.look.colours.link)
+                painter.fillRect(
+                    QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), self.look.colours.link
+                )
         dotted = _dots(self.look.colours.muted.name())
         for area in dots:
             painter.drawTiledPixmap(QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), dotted)
@@ -227,7 +248,9 @@ class TokenRow(DocumentRow):
                 painter.drawText(box.area.translated(origin), int(Qt.AlignmentFlag.AlignCenter), "↵")
             focused = box.token == self.cursor_token and self.hasFocus()
             if focused or box.token == marked:
-                painter.setPen(QPen(self.look.colours.link if focused else self.look.colours.text, 2 if focused else 1))
+                painter.setPen(
+                    QPen(self.look.colours.link if focused else self.look.colours.text, 2 if focused else 1)
+                )
                 painter.drawRect(box.area.translated(origin).adjusted(0.5, 0.5, -1.5, -0.5))
 
     def _exposed(self, exposed: QRect) -> list[_Box]:
@@ -241,16 +264,24 @@ class TokenRow(DocumentRow):
         """The token at a point of the widget; -1 where there is none."""
         spot = QPointF(point) - self.origin()
         near = self._exposed(QRect(0, point.y(), 1, 1))
-        return next((box.token for box in reversed(near) if box.area.adjusted(0, -2, 0, 4).contains(spot)), -1)
+        return next(
+            (box.token for box in reversed(near) if box.area.adjusted(0, -2, 0, 4).contains(spot)), -1
+        )
 
     def token_area(self, token: int) -> QRect:
-        """Where a token is in the widget; empty where it is not in this row. Of one on two lines, the longer part."""
+        """Where a token is in the widget; empty where it is not in this row.
+
+        Of one on two lines, the longer part.
+        """
         found = self._area(token)
         return found.translated(self.origin()).toRect() if found is not None else QRect()
 
     def _area(self, token: int) -> QRectF | None:
         start = bisect_left(self._boxes, token, key=lambda box: box.token)
-        parts = [box.area for box in self._boxes[start : bisect_right(self._boxes, token, key=lambda box: box.token)]]
+        parts = [
+            box.area
+            for box in self._boxes[start : bisect_right(self._boxes, token, key=lambda box: box.token)]
+        ]
         return max(parts, key=QRectF.width, default=None)
 
     def tokens(self) -> range:
@@ -310,7 +341,10 @@ class TokenRow(DocumentRow):
             return self.tokens().stop if step > 0 else self.tokens().start - 1
         line = min(beyond, key=lambda box: (box.area.top() - here.top()) * step).area.top()
         middle = here.center().x()
-        return min((box for box in beyond if abs(box.area.top() - line) < 1), key=lambda box: abs(box.area.center().x() - middle)).token
+        return min(
+            (box for box in beyond if abs(box.area.top() - line) < 1),
+            key=lambda box: abs(box.area.center().x() - middle),
+        ).token
 
 
 def _x(line: QTextLine, position: int) -> float:

@@ -1,9 +1,9 @@
 """Compiling the kernels once and keeping them.
 
-Every kernel has the signature void(args, step, tile, scratch), four int64, and is compiled on its own, so that progress can
-be shown. The compiled code is kept on disk in a folder whose name is a hash of this package's sources (and of those outside
-it whose constants are compiled in), the versions of Numba and llvmlite and the CPU, because Numba's own cache does not notice
-a change in another file.
+Every kernel has the signature void(args, step, tile, scratch), four int64, and is compiled on its own, so
+that progress can be shown. The compiled code is kept on disk in a folder whose name is a hash of this
+package's sources (and of those outside it whose constants are compiled in), the versions of Numba and
+llvmlite and the CPU, because Numba's own cache does not notice a change in another file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ from engine.core import Loading
 from engine.platform import compiled
 from engine.platform.folders import code_folder
 
-WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (*GGUF_WEIGHT_LAYOUTS, Q8(), *PLAIN, *GROUPED_WEIGHT_LAYOUTS, *FP8_WEIGHT_LAYOUTS)
+WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
+    *GGUF_WEIGHT_LAYOUTS,
+    Q8(),
+    *PLAIN,
+    *GROUPED_WEIGHT_LAYOUTS,
+    *FP8_WEIGHT_LAYOUTS,
+)
 """All packed layouts."""
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
@@ -51,17 +57,23 @@ _TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0",
 def weight_layout_for(type_name: str) -> WeightLayout:
     """The layout a tensor type is packed into.
 
-    Types without one are dequantised: plain numbers beyond fp16 to F32; the others to F16, whose error, 2^-11 of a weight, is far
-    below that of quantised types.
+    Types without one are dequantised: plain numbers beyond fp16 to F32; the others to F16, whose error, 2^-11
+    of a weight, is far below that of quantised types.
     """
     fallback = PLAIN[0] if type_name in _TO_F32 else PLAIN[1]
     return next((f for f in WEIGHT_LAYOUTS if type_name in f.types), fallback)
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: the user's cache, or a private temporary folder, or None when neither can be written."""
+    """Where compiled kernels are kept: the user's cache, or a private temporary folder, or None when
+    neither can be written.
+    """
     digest = hashlib.sha256()
-    for source in [*sorted(Path(__file__).parents[1].rglob("*.py")), Path(kv_formats.__file__), Path(gguf_parts.__file__)]:
+    for source in [
+        *sorted(Path(__file__).parents[1].rglob("*.py")),
+        Path(kv_formats.__file__),
+        Path(gguf_parts.__file__),
+    ]:
         digest.update(source.read_bytes())
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
@@ -80,7 +92,9 @@ class KernelTable:
         return int(self._compiled[name].address)
 
     def compile(self, names: list[str]) -> Iterator[Loading]:
-        """Compile what is missing, or take it from the disk cache; yields progress when there is something to do."""
+        """Compile what is missing, or take it from the disk cache; yields progress when there is something
+        to do.
+        """
         missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
@@ -99,7 +113,9 @@ class KernelTable:
                 yield Loading("Preparing the CPU kernels", done, len(missing))
                 # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
                 found = compiled.kept_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
-                self._compiled[name] = found or compiled.callback(_source(name, jit), SIGNATURE, _OPTIONS, kept=kept)
+                self._compiled[name] = found or compiled.callback(
+                    _source(name, jit), SIGNATURE, _OPTIONS, kept=kept
+                )
         finally:
             config.CACHE_DIR = before
         yield Loading("Preparing the CPU kernels", len(missing), len(missing))
@@ -128,7 +144,8 @@ def _plain(function: Any, signature: Any) -> Any:
 
 
 def _source(name: str, jit: Jit) -> Any:
-    """The plain Python kernel of this name: `<operation>_<weight layout, or formats of the cache>`, or a simple one.
+    """The plain Python kernel of this name: `<operation>_<weight layout, or formats of the cache>`, or a
+    simple one.
 
     linear8 and experts8 take the activations of long steps in 8 bits.
     """
@@ -147,7 +164,9 @@ def _source(name: str, jit: Jit) -> Any:
     if operation == "embed":
         return rows.embed_kernel(weight_layout)
     bits = 8 if operation.endswith("8") else 16
-    return (moe.experts_kernel if operation.startswith("experts") else linear_kernel)(weight_layout, bits, jit)
+    return (moe.experts_kernel if operation.startswith("experts") else linear_kernel)(
+        weight_layout, bits, jit
+    )
 
 
 KERNELS = KernelTable()

@@ -1,8 +1,8 @@
 """LLVM building blocks for the CPU kernels: 16-lane vectors, raw loads and stores, atomics.
 
-A kernel's inner loop is emitted here as target-independent LLVM IR over <16 x float>; LLVM turns one such vector into one
-AVX-512 register, two AVX2 or four NEON ones, so one source serves every CPU and no feature is ever assumed. Accumulators
-are `alloca`s that LLVM promotes to registers. All addresses are plain int64.
+A kernel's inner loop is emitted here as target-independent LLVM IR over <16 x float>; LLVM turns one such
+vector into one AVX-512 register, two AVX2 or four NEON ones, so one source serves every CPU and no feature is
+ever assumed. Accumulators are `alloca`s that LLVM promotes to registers. All addresses are plain int64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ VI32 = ir.VectorType(I32, LANES)
 
 
 def _features() -> frozenset[str]:
-    """Features of the CPU that code is made for: the host's, or those NUMBA_CPU_NAME and NUMBA_CPU_FEATURES ask for."""
+    """Features of the CPU that code is made for: the host's, or those NUMBA_CPU_NAME and
+    NUMBA_CPU_FEATURES ask for.
+    """
     if config.CPU_NAME or config.CPU_FEATURES:
         return frozenset(f[1:] for f in (config.CPU_FEATURES or "").split(",") if f.startswith("+"))
     return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
@@ -43,7 +45,9 @@ HALF_IN_HARDWARE = ARM64 or "f16c" in FEATURES
 
 
 def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
-    """A Numba intrinsic `name` whose code is `emit(builder, *values)`; all arguments have the Numba types given."""
+    """A Numba intrinsic `name` whose code is `emit(builder, *values)`; all arguments have the Numba types
+    given.
+    """
     signature = result(*arguments)
 
     def codegen(context: Any, builder: ir.IRBuilder, sig: Any, values: tuple[ir.Value, ...]) -> Any:
@@ -57,7 +61,7 @@ def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit:
     return intrinsic(scope[name])
 
 
-# --- emitters: take and give LLVM values ---------------------------------------------------------------------------
+# --- emitters: take and give LLVM values --------------------------------------------------------------------
 
 
 def const_f32(value: float) -> ir.Constant:
@@ -88,12 +92,18 @@ def splat(b: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
     """A vector with `scalar` in all lanes."""
     kind = ir.VectorType(scalar.type, LANES)
     one = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
-    return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, LANES), [ir.Constant(I32, 0)] * LANES))
+    return b.shuffle_vector(
+        one,
+        ir.Constant(kind, ir.Undefined),
+        ir.Constant(ir.VectorType(I32, LANES), [ir.Constant(I32, 0)] * LANES),
+    )
 
 
 def _call(b: ir.IRBuilder, name: str, kind: ir.Type, arguments: list[ir.Value]) -> ir.Value:
     suffix = f".v{LANES}f32" if kind is VF32 else ".f32"
-    function = cgutils.get_or_insert_function(b.module, ir.FunctionType(kind, [a.type for a in arguments]), name + suffix)
+    function = cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(kind, [a.type for a in arguments]), name + suffix
+    )
     return b.call(function, arguments)
 
 
@@ -105,7 +115,9 @@ def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
 def permute(b: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
     """table[index % 16] in each lane; for `WIDE` CPUs only."""
     kind = ir.FunctionType(VF32, [VF32, VI32])
-    return b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.permvar.sf.512"), [table, index])
+    return b.call(
+        cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.permvar.sf.512"), [table, index]
+    )
 
 
 def rint(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
@@ -136,9 +148,12 @@ def halves(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
 
 
 def load_e4m3(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
-    """16 fp8 numbers (sign, 4 bits of exponent with bias 7, 3 of mantissa; no NaN is ever stored) as float32 lanes."""
+    """16 fp8 numbers (sign, 4 bits of exponent with bias 7, 3 of mantissa; no NaN is ever stored) as
+    float32 lanes.
+    """
     byte = load(b, address, ir.VectorType(I8, LANES), offset)
-    # Moved into fp16's places the exponent is right but for its bias, which a product mends, subnormals included.
+    # Moved into fp16's places the exponent is right but for its bias, which a product mends, subnormals
+    # included.
     wide = ir.VectorType(I16, LANES)
     placed = b.and_(b.shl(b.sext(byte, wide), const_vector(7, wide)), const_vector(0xBFFF, wide))
     return b.fmul(halves(b, placed), const_vector(2.0**8))
@@ -193,7 +208,8 @@ def counted_loop(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
 def exp_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """exp(x) for x <= 0 (and small positive x), relative error below 2e-7; below -87 gives 0.
 
-    Range reduction by ln 2 in two parts and a degree-6 polynomial (Cody and Waite; coefficients of Cephes' expf).
+    Range reduction by ln 2 in two parts and a degree-6 polynomial (Cody and Waite; coefficients of Cephes'
+    expf).
     """
     zero = b.fcmp_ordered("<", x, const_vector(-87.0))
     clamped = b.select(zero, const_vector(-87.0), x)
@@ -216,7 +232,9 @@ _TANH_EVEN = (1.19825839466702e-6, 1.18534705686654e-4, 2.26843463243900e-3, 4.8
 
 
 def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """tanh(x), relative error below 5e-7: a quotient of polynomials (coefficients of Eigen's tanh for float), 1 beyond 7.9."""
+    """tanh(x), relative error below 5e-7: a quotient of polynomials (coefficients of Eigen's tanh for
+    float), 1 beyond 7.9.
+    """
     top, bottom = const_vector(7.90531110763549805), const_vector(-7.90531110763549805)
     x = b.select(b.fcmp_ordered(">", x, top), top, b.select(b.fcmp_ordered("<", x, bottom), bottom, x))
     square = b.fmul(x, x)
@@ -235,14 +253,17 @@ def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Val
     """
     width = LANES // 2
     while width:
-        halves = [ir.Constant(ir.VectorType(I32, width), [ir.Constant(I32, start + i) for i in range(width)]) for start in (0, width)]
+        halves = [
+            ir.Constant(ir.VectorType(I32, width), [ir.Constant(I32, start + i) for i in range(width)])
+            for start in (0, width)
+        ]
         nothing = ir.Constant(value.type, ir.Undefined)
         value = combine(*(b.shuffle_vector(value, nothing, half) for half in halves))
         width //= 2
     return b.extract_element(value, ir.Constant(I32, 0))
 
 
-# --- scalars for Numba code ----------------------------------------------------------------------------------------
+# --- scalars for Numba code ---------------------------------------------------------------------------------
 
 
 def _loader(name: str, kind: ir.Type, result: Any) -> Any:
@@ -250,7 +271,9 @@ def _loader(name: str, kind: ir.Type, result: Any) -> Any:
 
 
 def _storer(name: str, argument: Any) -> Any:
-    return intrinsic_function(name, types.void, (types.int64, argument), lambda b, address, value: store(b, value, address))
+    return intrinsic_function(
+        name, types.void, (types.int64, argument), lambda b, address, value: store(b, value, address)
+    )
 
 
 ld_f32 = _loader("ld_f32", F32, types.float32)
@@ -265,7 +288,9 @@ st_i32 = _storer("st_i32", types.int32)
 
 
 def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """float32, one or a vector, as the bits of fp16, rounded to nearest even; past the largest it is infinite."""
+    """float32, one or a vector, as the bits of fp16, rounded to nearest even; past the largest it is
+    infinite.
+    """
     lanes = isinstance(value.type, ir.VectorType)
     whole, narrow, half = (ir.VectorType(k, LANES) if lanes else k for k in (I32, I16, F16))
     if HALF_IN_HARDWARE:
@@ -303,17 +328,23 @@ def _emit_store_e4m3(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Non
     rounded = b.add(b.add(magnitude, ir.Constant(I32, 0x7FFFF)), odd)
     normal = b.sub(b.lshr(rounded, ir.Constant(I32, 20)), ir.Constant(I32, 120 << 3))
     # Below 2^-6 the step is 2^-9, that of float32 at 2^14.
-    subnormal = b.sub(b.bitcast(b.fadd(b.bitcast(magnitude, F32), const_f32(2.0**14)), I32), ir.Constant(I32, 0x46800000))
+    subnormal = b.sub(
+        b.bitcast(b.fadd(b.bitcast(magnitude, F32), const_f32(2.0**14)), I32), ir.Constant(I32, 0x46800000)
+    )
     small = b.icmp_unsigned("<", magnitude, ir.Constant(I32, 0x3C800000))
     big = b.icmp_unsigned(">=", magnitude, ir.Constant(I32, 0x43E00000))
-    store(b, b.trunc(b.or_(b.select(small, subnormal, b.select(big, ir.Constant(I32, 0x7E), normal)), sign), I8), address)
+    store(
+        b,
+        b.trunc(b.or_(b.select(small, subnormal, b.select(big, ir.Constant(I32, 0x7E), normal)), sign), I8),
+        address,
+    )
 
 
 st_e4m3 = intrinsic_function("st_e4m3", types.void, (types.int64, types.float32), _emit_store_e4m3)
 st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), _emit_store_half)
 
 
-# --- atomics and waiting -------------------------------------------------------------------------------------------
+# --- atomics and waiting ------------------------------------------------------------------------------------
 
 
 def _word(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -322,9 +353,16 @@ def _word(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 def _emit_pause(b: ir.IRBuilder) -> None:
     if X86:
-        b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+        b.call(
+            cgutils.get_or_insert_function(
+                b.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+            ),
+            [],
+        )
     elif ARM64:
-        hint = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [I32]), "llvm.aarch64.hint")
+        hint = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(ir.VoidType(), [I32]), "llvm.aarch64.hint"
+        )
         b.call(hint, [ir.Constant(I32, 1)])
 
 
@@ -333,14 +371,24 @@ def _emit_compare_exchange(b: ir.IRBuilder, address: ir.Value, expected: ir.Valu
     return b.extract_value(pair, 1)
 
 
-atomic_load = intrinsic_function("atomic_load", types.int64, (types.int64,), lambda b, a: b.load_atomic(_word(b, a), "acquire", 8))
+atomic_load = intrinsic_function(
+    "atomic_load", types.int64, (types.int64,), lambda b, a: b.load_atomic(_word(b, a), "acquire", 8)
+)
 atomic_store = intrinsic_function(
-    "atomic_store", types.void, (types.int64, types.int64), lambda b, a, v: b.store_atomic(v, _word(b, a), "seq_cst", 8)
+    "atomic_store",
+    types.void,
+    (types.int64, types.int64),
+    lambda b, a, v: b.store_atomic(v, _word(b, a), "seq_cst", 8),
 )
 atomic_add = intrinsic_function(
-    "atomic_add", types.int64, (types.int64, types.int64), lambda b, a, v: b.atomic_rmw("add", _word(b, a), v, "seq_cst")
+    "atomic_add",
+    types.int64,
+    (types.int64, types.int64),
+    lambda b, a, v: b.atomic_rmw("add", _word(b, a), v, "seq_cst"),
 )
-compare_exchange = intrinsic_function("compare_exchange", types.boolean, (types.int64, types.int64, types.int64), _emit_compare_exchange)
+compare_exchange = intrinsic_function(
+    "compare_exchange", types.boolean, (types.int64, types.int64, types.int64), _emit_compare_exchange
+)
 pause = intrinsic_function("pause", types.void, (), _emit_pause)
 
 

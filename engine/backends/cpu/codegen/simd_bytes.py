@@ -1,8 +1,10 @@
-"""The dot product of bytes, by whatever instruction the CPU has: four weights of a lane times four activations, added to int32.
+"""The dot product of bytes, by whatever instruction the CPU has: four weights of a lane times four
+activations, added to int32.
 
-`KIND` names it: "vnni" (AVX-512 VNNI, or AVX-VNNI on half vectors), "avx2" (pmaddubsw), "sse2" (pmaddwd), "neon" (sdot), or "plain".
-Activations are 16-bit whole numbers, written as `BASE` high + low, two signed bytes: two byte products make one of 16 bits. Weights
-are unsigned codes below 64, or signed numbers plus `BIAS` (`signed`).
+`KIND` names it: "vnni" (AVX-512 VNNI, or AVX-VNNI on half vectors), "avx2" (pmaddubsw), "sse2" (pmaddwd),
+"neon" (sdot), or "plain". Activations are 16-bit whole numbers, written as `BASE` high + low, two signed
+bytes: two byte products make one of 16 bits. Weights are unsigned codes below 64, or signed numbers plus
+`BIAS` (`signed`).
 """
 
 from __future__ import annotations
@@ -10,7 +12,19 @@ from __future__ import annotations
 from llvmlite import ir
 from numba.core import cgutils
 
-from engine.backends.cpu.codegen.simd import ARM64, FEATURES, I8, I16, I32, LANES, VI32, WIDE, X86, load, splat
+from engine.backends.cpu.codegen.simd import (
+    ARM64,
+    FEATURES,
+    I8,
+    I16,
+    I32,
+    LANES,
+    VI32,
+    WIDE,
+    X86,
+    load,
+    splat,
+)
 
 V64I8 = ir.VectorType(I8, 4 * LANES)
 
@@ -27,7 +41,9 @@ def _kind() -> str:
 
 KIND = _kind()
 BIAS = 128 if KIND == "vnni" else 0
-"""What signed weights are raised by, so that they are bytes from 0 to 255: VNNI's first operand has no sign."""
+"""What signed weights are raised by, so that they are bytes from 0 to 255: VNNI's first operand has no
+sign.
+"""
 BASE = 255 if KIND == "avx2" else 256
 """With 255 the low byte is never -128, whose sign pmaddubsw's trick for signed weights could not change."""
 LIMIT = 127 * BASE + 127
@@ -59,11 +75,17 @@ def _call(b: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> 
 
 
 def byte_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    """total[lane] + the sum over 4 of weights[lane, i] * x[lane, i]: int32 (16), bytes (64), signed bytes (64)."""
+    """total[lane] + the sum over 4 of weights[lane, i] * x[lane, i]: int32 (16), bytes (64), signed bytes
+    (64).
+    """
     size = _CHUNKS[KIND]
     parts = []
     for start in range(0, 4 * LANES, size):
-        t, w, v = part_of(b, total, start // 4, size // 4), part_of(b, weights, start, size), part_of(b, x, start, size)
+        t, w, v = (
+            part_of(b, total, start // 4, size // 4),
+            part_of(b, weights, start, size),
+            part_of(b, x, start, size),
+        )
         parts.append(_EMIT[KIND](b, t, w, v, signed))
     return join(b, parts)
 
@@ -73,13 +95,18 @@ def _vnni(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
 
 
 def _avx2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
-    """Sums of two products fit 16 bits: codes are below 64, and of signed weights only the magnitude, at most 128, is unsigned."""
+    """Sums of two products fit 16 bits: codes are below 64, and of signed weights only the magnitude, at
+    most 128, is unsigned.
+    """
     if signed:
         x = _call(b, "llvm.x86.avx2.psign.b", x.type, x, weights)
         weights = _call(b, "llvm.x86.avx2.psign.b", x.type, weights, weights)
     pairs = ir.VectorType(I16, 16)
     two = _call(b, "llvm.x86.avx2.pmadd.ub.sw", pairs, weights, x)
-    return b.add(total, _call(b, "llvm.x86.avx2.pmadd.wd", total.type, two, ir.Constant(pairs, [ir.Constant(I16, 1)] * 16)))
+    return b.add(
+        total,
+        _call(b, "llvm.x86.avx2.pmadd.wd", total.type, two, ir.Constant(pairs, [ir.Constant(I16, 1)] * 16)),
+    )
 
 
 def _neon(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, signed: bool) -> ir.Value:
@@ -94,7 +121,9 @@ def _sse2(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value, sign
     extend = b.ashr if signed else b.lshr
     for odd in (False, True):
         halves = [a if odd else b.shl(a, eight) for a in (w, v)]
-        products = _call(b, "llvm.x86.sse2.pmadd.wd", total.type, extend(halves[0], eight), b.ashr(halves[1], eight))
+        products = _call(
+            b, "llvm.x86.sse2.pmadd.wd", total.type, extend(halves[0], eight), b.ashr(halves[1], eight)
+        )
         total = b.add(total, products)
     return total
 

@@ -1,9 +1,11 @@
-"""Mixture of experts: choosing experts, bringing the rows of each together, and multiplying them with its matrix.
+"""Mixture of experts: choosing experts, bringing the rows of each together, and multiplying them with its
+matrix.
 
-`route` chooses for each row; `sort_routes` gives every choice a place, so that the rows of an expert lie side by side, in
-the order of the step; `spread` copies rows to their places and `gather` sums them up again. The matrix products of an
-expert's rows are those of `linear.py`: a step of up to eight rows gives no expert more, so every row's result is the same
-whatever rows are beside it, and only the experts that were chosen are read. Source: Mixtral, arXiv 2401.04088.
+`route` chooses for each row; `sort_routes` gives every choice a place, so that the rows of an expert lie side
+by side, in the order of the step; `spread` copies rows to their places and `gather` sums them up again. The
+matrix products of an expert's rows are those of `linear.py`: a step of up to eight rows gives no expert more,
+so every row's result is the same whatever rows are beside it, and only the experts that were chosen are read.
+Source: Mixtral, arXiv 2401.04088.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMA
 MOST_EXPERTS = 4096
 """A word for each lies in the scratch memory of an unpacked panel."""
 TAG_BITS = 24
-"""Of a number that tells the products of a step apart: so many experts may all products of a tape have together."""
+"""Of a number that tells the products of a step apart: so many experts may all products of a tape have
+together.
+"""
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
@@ -53,12 +57,16 @@ TAG_BITS = 24
 
 
 def table_words(experts: int) -> int:
-    """int32 words of a table of routes: how many experts have rows, which ones, and where the rows of each begin and end."""
+    """int32 words of a table of routes: how many experts have rows, which ones, and where the rows of each
+    begin and end.
+    """
     return 2 * experts + 2
 
 
 def scratch_bytes(columns: int) -> int:
-    """Bytes of scratch each thread needs for inputs up to `columns` wide: behind a product's, an argument block."""
+    """Bytes of scratch each thread needs for inputs up to `columns` wide: behind a product's, an argument
+    block.
+    """
     return linear_scratch(columns) + 8 * ARGUMENTS
 
 
@@ -75,7 +83,9 @@ def route(args: int, step: int, tile: int, scratch: int) -> None:
         best = -1
         for e in range(experts):
             # Where no number is larger (NaN), any expert that is left will do.
-            if ld_i32(taken + 4 * e) == 0 and (best < 0 or ld_f32(logits + 4 * e) > ld_f32(logits + 4 * best)):
+            if ld_i32(taken + 4 * e) == 0 and (
+                best < 0 or ld_f32(logits + 4 * e) > ld_f32(logits + 4 * best)
+            ):
                 best = e
         st_i32(taken + 4 * best, 1)
         st_i32(chosen + 4 * j, best)
@@ -94,8 +104,16 @@ def route(args: int, step: int, tile: int, scratch: int) -> None:
 def sort_routes(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile: a counting sort of the rows' choices by expert, stable; `table_words` describes the table."""
     rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * S_LOGITS) else ROWS))
-    experts, used, stride = ld_i64(args + 8 * S_EXPERTS), ld_i64(args + 8 * S_USED), ld_i64(args + 8 * S_STRIDE)
-    chosen, places, table = ld_i64(args + 8 * S_CHOSEN), ld_i64(args + 8 * S_PLACES), ld_i64(args + 8 * S_TABLE)
+    experts, used, stride = (
+        ld_i64(args + 8 * S_EXPERTS),
+        ld_i64(args + 8 * S_USED),
+        ld_i64(args + 8 * S_STRIDE),
+    )
+    chosen, places, table = (
+        ld_i64(args + 8 * S_CHOSEN),
+        ld_i64(args + 8 * S_PLACES),
+        ld_i64(args + 8 * S_TABLE),
+    )
     active, starts, next_place = table + 4, table + 4 * (1 + experts), scratch + SCRATCH_PANEL
     for e in range(experts):
         st_i32(next_place + 4 * e, 0)
@@ -131,7 +149,9 @@ def spread(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def gather(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: the residual and the row's results times their weights, summed in the order they were chosen."""
+    """One tile a row: the residual and the row's results times their weights, summed in the order they
+    were chosen.
+    """
     stride, x = ld_i64(args + 8 * M_STRIDE), ld_i64(args + 8 * M_X)
     y = ld_i64(args + 8 * M_Y) + tile * stride
     jump = tile * ld_i64(args + 8 * M_USED_STRIDE)
@@ -148,7 +168,9 @@ UNIT = 0
 
 
 def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
-    """Tiles over the experts that have rows and groups of their weight tiles; those past the last such expert do nothing."""
+    """Tiles over the experts that have rows and groups of their weight tiles; those past the last such
+    expert do nothing.
+    """
     table, tickets = ld_i64(args + 8 * X_TABLE), ld_i64(args + 8 * X_TICKETS)
     slot = tile // tickets
     if slot >= ld_i32(table):
@@ -163,7 +185,11 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     first = (tile % tickets) * ld_i64(args + 8 * A_GROUP)
     last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
     # Behind what `linear.scratch_bytes` gives a product.
-    block = scratch + SCRATCH_RECORDS + SMALL_ROWS * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
+    block = (
+        scratch
+        + SCRATCH_RECORDS
+        + SMALL_ROWS * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
+    )
     for i in range(ARGUMENTS):
         st_i64(block + 8 * i, ld_i64(args + 8 * i))
     st_i64(block + 8 * A_WEIGHT, weight)
@@ -181,6 +207,8 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
-    """The products of experts whose matrices are of one weight layout; `jit(function, signature)` compiles its parts."""
+    """The products of experts whose matrices are of one weight layout; `jit(function, signature)` compiles
+    its parts.
+    """
     name, parts = product_name("experts", weight_layout, bits), row_parts(weight_layout, jit, bits)
     return specialise(_experts_template, name, UNIT=weight_layout.unit, **parts)

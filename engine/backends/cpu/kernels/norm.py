@@ -27,7 +27,9 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.kernels.linear.linear import specialise
 
 (N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
-"""`N_WIDTH` is of one part; `N_PART_STEP` bytes from a part's weights to the next one's, 0 where all share them."""
+"""`N_WIDTH` is of one part; `N_PART_STEP` bytes from a part's weights to the next one's, 0 where all share
+them.
+"""
 
 
 def _emit_sum(b: ir.IRBuilder, x: Any, vectors: Any) -> Any:
@@ -47,18 +49,29 @@ def _emit_square_sum(b: ir.IRBuilder, x: Any, vectors: Any, centre: Any) -> Any:
     return reduce(b, total.get(0), b.fadd)
 
 
-def _emit_scaled(b: ir.IRBuilder, x: Any, vectors: Any, centre: Any, factor: Any, weight: Any, bias: Any, y: Any) -> None:
+def _emit_scaled(
+    b: ir.IRBuilder, x: Any, vectors: Any, centre: Any, factor: Any, weight: Any, bias: Any, y: Any
+) -> None:
     middle, times = splat(b, centre), splat(b, factor)
     with counted_loop(b, vectors) as i:
         offset = b.mul(i, ir.Constant(I64, 64))
         value = b.fmul(b.fsub(load(b, b.add(x, offset), VF32), middle), times)
-        store(b, fma(b, value, load(b, b.add(weight, offset), VF32), load(b, b.add(bias, offset), VF32)), b.add(y, offset))
+        store(
+            b,
+            fma(b, value, load(b, b.add(weight, offset), VF32), load(b, b.add(bias, offset), VF32)),
+            b.add(y, offset),
+        )
 
 
 vector_sum = intrinsic_function("vector_sum", types.float32, (types.int64,) * 2, _emit_sum)
-square_sum = intrinsic_function("square_sum", types.float32, (types.int64, types.int64, types.float32), _emit_square_sum)
+square_sum = intrinsic_function(
+    "square_sum", types.float32, (types.int64, types.int64, types.float32), _emit_square_sum
+)
 scaled = intrinsic_function(
-    "scaled", types.void, (types.int64, types.int64, types.float32, types.float32, *(types.int64,) * 3), _emit_scaled
+    "scaled",
+    types.void,
+    (types.int64, types.int64, types.float32, types.float32, *(types.int64,) * 3),
+    _emit_scaled,
 )
 
 CENTRED = False
@@ -67,7 +80,11 @@ CENTRED = False
 
 def _norm_template(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile a row. What a part has past its whole vectors is done one by one: parts lie side by side."""
-    width, parts, stride = ld_i64(args + 8 * N_WIDTH), ld_i64(args + 8 * N_PARTS), ld_i64(args + 8 * N_Y_STRIDE)
+    width, parts, stride = (
+        ld_i64(args + 8 * N_WIDTH),
+        ld_i64(args + 8 * N_PARTS),
+        ld_i64(args + 8 * N_Y_STRIDE),
+    )
     row = ld_i64(args + 8 * N_Y) + tile * stride
     vectors, whole = width // 16, width // 16 * 16
     for part in range(parts):
@@ -87,7 +104,10 @@ def _norm_template(args: int, step: int, tile: int, scratch: int) -> None:
         factor = np.float32(1.0 / (squares / width + ld_f64(args + 8 * N_EPS)) ** 0.5)
         scaled(x, vectors, centre, factor, weight, bias, y)
         for i in range(whole, width):
-            st_f32(y + 4 * i, (ld_f32(x + 4 * i) - centre) * factor * ld_f32(weight + 4 * i) + ld_f32(bias + 4 * i))
+            st_f32(
+                y + 4 * i,
+                (ld_f32(x + 4 * i) - centre) * factor * ld_f32(weight + 4 * i) + ld_f32(bias + 4 * i),
+            )
     for i in range(parts * width, stride // 4):
         st_f32(row + 4 * i, 0.0)
 

@@ -1,8 +1,9 @@
 """Activations as 16-bit whole numbers with a scale for 32 of them: what products with integer codes read.
 
-A record of 32 features, 96 bytes: 32 high bytes and 32 low bytes (`simd_bytes`), then float32: the scale s, s times the sums of the
-first and second 16 whole numbers and of all, then int32: minus those three sums, and a word of padding. The error of a
-number is at most 1 / 65000 of the largest of its 32, a hundredth of what 8 bits make.
+A record of 32 features, 96 bytes: 32 high bytes and 32 low bytes (`simd_bytes`), then float32: the scale s, s
+times the sums of the first and second 16 whole numbers and of all, then int32: minus those three sums, and a
+word of padding. The error of a number is at most 1 / 65000 of the largest of its 32, a hundredth of what 8
+bits make.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 FEATURES = 32
 RECORD = 96
 LOW, SCALE, SUMS, WHOLE_SUMS = 32, 64, 68, 80
-"""Where the parts of a record begin; high bytes come first. `SUMS` and `WHOLE_SUMS` are of the first half, the second, and all."""
+"""Where the parts of a record begin; high bytes come first.
+
+`SUMS` and `WHOLE_SUMS` are of the first half, the second, and all.
+"""
 _LEAST = 1e-30
 """A block in which nothing is larger counts as zeros: its scale's inverse could not be told."""
 _VI8 = ir.VectorType(I8, LANES)
@@ -47,17 +51,30 @@ def _larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.select(b.icmp_signed(">", x, y), x, y)
 
 
-def whole_numbers(b: ir.IRBuilder, x: ir.Value, largest: int = LIMIT) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
-    """The 32 float32 numbers at x: the scale, two vectors of whole numbers, int32, and their sums, float32: of each, and of both.
+def whole_numbers(
+    b: ir.IRBuilder, x: ir.Value, largest: int = LIMIT
+) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
+    """The 32 float32 numbers at x: the scale, two vectors of whole numbers, int32, and their sums, float32:
+    of each, and of both.
 
     The number of largest magnitude becomes `largest`.
     """
     halves = [load(b, x, VF32, 64 * i) for i in range(2)]
-    # As whole numbers the bits of magnitudes are in the same order, and those of NaN are above all: the scale then is NaN, and the sum.
+    # As whole numbers the bits of magnitudes are in the same order, and those of NaN are above all: the scale
+    # then is NaN, and the sum.
     bits = [b.and_(b.bitcast(half, VI32), const_vector(0x7FFFFFFF, VI32)) for half in halves]
     top = b.bitcast(reduce(b, _larger(b, *bits), lambda p, q: _larger(b, p, q)), F32)
-    inverse = splat(b, b.select(b.fcmp_ordered(">", top, const_f32(_LEAST)), b.fdiv(const_f32(float(largest)), top), const_f32(0.0)))
-    scale = b.select(b.fcmp_ordered("<=", top, const_f32(_LEAST)), const_f32(0.0), b.fmul(top, const_f32(1.0 / largest)))
+    inverse = splat(
+        b,
+        b.select(
+            b.fcmp_ordered(">", top, const_f32(_LEAST)),
+            b.fdiv(const_f32(float(largest)), top),
+            const_f32(0.0),
+        ),
+    )
+    scale = b.select(
+        b.fcmp_ordered("<=", top, const_f32(_LEAST)), const_f32(0.0), b.fmul(top, const_f32(1.0 / largest))
+    )
     numbers = []
     for half in halves:
         ratio = b.fmul(half, inverse)
@@ -84,7 +101,11 @@ def _emit_record(b: ir.IRBuilder, x: ir.Value, record: ir.Value) -> None:
 
 def _emit_row(b: ir.IRBuilder, x: Any, count: Any, records: Any) -> None:
     with counted_loop(b, count) as i:
-        _emit_record(b, b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES))), b.add(records, b.mul(i, ir.Constant(I64, RECORD))))
+        _emit_record(
+            b,
+            b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES))),
+            b.add(records, b.mul(i, ir.Constant(I64, RECORD))),
+        )
 
 
 quantise_row = intrinsic_function("quantise_row", types.void, (types.int64,) * 3, _emit_row)

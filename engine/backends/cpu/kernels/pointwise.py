@@ -1,7 +1,7 @@
 """What is done to every number of a row alone: activations, gates, sums, soft caps.
 
-All share one template: a tile is a chunk of a row, of one or two inputs and up to two constants. Each maps zeros to zero, so
-the padding of rows stays zero.
+All share one template: a tile is a chunk of a row, of one or two inputs and up to two constants. Each maps
+zeros to zero, so the padding of rows stays zero.
 """
 
 from __future__ import annotations
@@ -57,17 +57,20 @@ _ERF = (
     1.128358514861418e-1, -3.761262582423300e-1, 1.128379165726710e0,
 )  # fmt: skip
 _ERFC_BELOW_2 = (
-    2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1, 6.210004621745983e-1,
-    -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1, 5.638259427386472e-1,
+    2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1,
+    6.210004621745983e-1, -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1,
+    5.638259427386472e-1,
 )  # fmt: skip
 _ERFC_ABOVE_2 = (
-    -1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.921019019210786e0, -1.015265279202700e0,
-    4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1,
+    -1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.921019019210786e0,
+    -1.015265279202700e0, 4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1,
 )  # fmt: skip
 
 
 def _normal_share(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """Phi(x), the share of a normal distribution below x: erf of x / sqrt(2) by the polynomials of Cephes' erff and erfcf."""
+    """Phi(x), the share of a normal distribution below x: erf of x / sqrt(2) by the polynomials of Cephes'
+    erff and erfcf.
+    """
     negative = b.fcmp_ordered("<", x, const_vector(0.0))
     z = b.fmul(b.select(negative, b.fsub(const_vector(0.0), x), x), const_vector(math.sqrt(0.5)))
     square = b.fmul(z, z)
@@ -76,7 +79,9 @@ def _normal_share(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     inverse = b.fdiv(const_vector(1.0), b.select(small, const_vector(1.0), z))
     inverse_square = b.fmul(inverse, inverse)
     below = b.fcmp_ordered("<", z, const_vector(2.0))
-    tail = b.select(below, _polynomial(b, inverse_square, _ERFC_BELOW_2), _polynomial(b, inverse_square, _ERFC_ABOVE_2))
+    tail = b.select(
+        below, _polynomial(b, inverse_square, _ERFC_BELOW_2), _polynomial(b, inverse_square, _ERFC_ABOVE_2)
+    )
     erfc = b.fmul(b.fmul(exp_vector(b, b.fsub(const_vector(0.0), square)), inverse), tail)
     erfc = b.select(small, b.fsub(const_vector(1.0), erf), erfc)
     half = b.fmul(const_vector(0.5), erfc)
@@ -133,7 +138,13 @@ def _emitter(name: str) -> Callable[..., ir.Value]:
 
 
 _KINDS = ("gated", "activate")
-POINTWISE = ("add", "times", "soft_cap", "gated_clamped_swiglu", *(f"{kind}_{name}" for kind in _KINDS for name in _ACTIVATIONS))
+POINTWISE = (
+    "add",
+    "times",
+    "soft_cap",
+    "gated_clamped_swiglu",
+    *(f"{kind}_{name}" for kind in _KINDS for name in _ACTIVATIONS),
+)
 """The kernels' names. "add": x + first * other. "times": first * x. "soft_cap": second * tanh(first * x)."""
 
 vectors_of: Any = None
@@ -144,7 +155,11 @@ def _pointwise_template(args: int, step: int, tile: int, scratch: int) -> None:
     first = (tile % chunks) * CHUNK_VECTORS
     offset = (tile // chunks) * stride + 64 * first
     vectors = min(CHUNK_VECTORS, stride // 64 - first)
-    x, other, y = ld_i64(args + 8 * P_X) + offset, ld_i64(args + 8 * P_OTHER) + offset, ld_i64(args + 8 * P_Y) + offset
+    x, other, y = (
+        ld_i64(args + 8 * P_X) + offset,
+        ld_i64(args + 8 * P_OTHER) + offset,
+        ld_i64(args + 8 * P_Y) + offset,
+    )
     vectors_of(x, other, y, vectors, ld_f64(args + 8 * P_FIRST), ld_f64(args + 8 * P_SECOND))
 
 
@@ -156,7 +171,15 @@ def pointwise_kernel(name: str) -> Any:
         p, q = splat(b, first), splat(b, second)
         with counted_loop(b, vectors) as i:
             offset = b.mul(i, ir.Constant(I64, 64))
-            store(b, value_of(b, load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32), p, q), b.add(y, offset))
+            store(
+                b,
+                value_of(b, load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32), p, q),
+                b.add(y, offset),
+            )
 
     signature = (*(types.int64,) * 4, types.float32, types.float32)
-    return specialise(_pointwise_template, name, vectors_of=intrinsic_function(f"vectors_{name}", types.void, signature, emit))
+    return specialise(
+        _pointwise_template,
+        name,
+        vectors_of=intrinsic_function(f"vectors_{name}", types.void, signature, emit),
+    )

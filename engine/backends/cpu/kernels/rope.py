@@ -7,7 +7,18 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, ld_f32, ld_i32, ld_i64, load, st_f32, store
+from engine.backends.cpu.codegen.simd import (
+    I64,
+    VF32,
+    counted_loop,
+    intrinsic_function,
+    ld_f32,
+    ld_i32,
+    ld_i64,
+    load,
+    st_f32,
+    store,
+)
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.runtime.step_block import POSITIONS
 
@@ -19,7 +30,9 @@ def _emit_turn(b: ir.IRBuilder, x: Any, near: Any, cos: Any, sin: Any, y: Any, v
     with counted_loop(b, vectors) as i:
         offset = b.mul(i, ir.Constant(I64, 64))
         here, there = b.add(x, offset), b.add(b.add(x, near), offset)
-        c, s, first, second = (load(b, a, VF32) for a in (b.add(cos, offset), b.add(sin, offset), here, there))
+        c, s, first, second = (
+            load(b, a, VF32) for a in (b.add(cos, offset), b.add(sin, offset), here, there)
+        )
         store(b, b.fsub(b.fmul(first, c), b.fmul(second, s)), b.add(y, offset))
         store(b, b.fadd(b.fmul(first, s), b.fmul(second, c)), b.add(b.add(y, near), offset))
 

@@ -1,4 +1,6 @@
-"""Rows taken from somewhere: embeddings, learned positions, columns of a row, and the rows that need logits."""
+"""Rows taken from somewhere: embeddings, learned positions, columns of a row, and the rows that need
+logits.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unp
 from engine.backends.cpu.layouts.table import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 
-# --- embedding -----------------------------------------------------------------------------------------------------
+# --- embedding ----------------------------------------------------------------------------------------------
 
 (E_WEIGHT, E_TILE_BYTES, E_BLOCKS, E_COLUMNS, E_Y, E_Y_STRIDE, E_SCALE) = range(7)
 unpack: Any = None
@@ -55,7 +57,7 @@ def embed_kernel(weight_layout: WeightLayout) -> Any:
     return specialise(_embed_template, f"embed_{weight_layout.name}", unpack=_unpack(weight_layout), **sizes)
 
 
-# --- rows that need logits -----------------------------------------------------------------------------------------
+# --- rows that need logits ----------------------------------------------------------------------------------
 
 (L_X, L_Y, L_STRIDE) = range(3)
 
@@ -69,7 +71,7 @@ def last_rows(args: int, step: int, tile: int, scratch: int) -> None:
         st_f32(y + 4 * k, ld_f32(x + 4 * k))
 
 
-# --- columns and learned positions ---------------------------------------------------------------------------------
+# --- columns and learned positions --------------------------------------------------------------------------
 
 (O_X, O_X_STRIDE, O_Y, O_Y_STRIDE, O_START, O_WIDTH) = range(6)
 (T_X, T_STRIDE, T_Y, T_TABLE, T_WIDTH) = range(5)
@@ -87,7 +89,9 @@ def _emit_copy(b: ir.IRBuilder, x: Any, y: Any, vectors: Any) -> None:
 def _emit_sum(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any) -> None:
     with counted_loop(b, vectors) as i:
         offset = b.mul(i, ir.Constant(I64, 64))
-        store(b, b.fadd(load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32)), b.add(y, offset))
+        store(
+            b, b.fadd(load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32)), b.add(y, offset)
+        )
 
 
 copy_vectors = intrinsic_function("copy_vectors", types.void, (types.int64,) * 3, _emit_copy)
@@ -108,7 +112,11 @@ def columns(args: int, step: int, tile: int, scratch: int) -> None:
 
 def permute(args: int, step: int, tile: int, scratch: int) -> None:
     """A chunk of a row: y[k] = x[order[k]], int32, with zeros up to a whole vector."""
-    width, chunks, stride = ld_i64(args + 8 * M_WIDTH), ld_i64(args + 8 * M_CHUNKS), ld_i64(args + 8 * M_Y_STRIDE)
+    width, chunks, stride = (
+        ld_i64(args + 8 * M_WIDTH),
+        ld_i64(args + 8 * M_CHUNKS),
+        ld_i64(args + 8 * M_Y_STRIDE),
+    )
     row, first = tile // chunks, (tile % chunks) * PERMUTED_AT_ONCE
     x, y = ld_i64(args + 8 * M_X) + row * ld_i64(args + 8 * M_X_STRIDE), ld_i64(args + 8 * M_Y) + row * stride
     order = ld_i64(args + 8 * M_ORDER)
@@ -120,7 +128,9 @@ def permute(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: x plus the table's row (positions, width), which need not be whole vectors, at the row's position."""
+    """One tile a row: x plus the table's row (positions, width), which need not be whole vectors, at the
+    row's position.
+    """
     width, stride = ld_i64(args + 8 * T_WIDTH), ld_i64(args + 8 * T_STRIDE)
     x, y = ld_i64(args + 8 * T_X) + tile * stride, ld_i64(args + 8 * T_Y) + tile * stride
     added = ld_i64(args + 8 * T_TABLE) + 4 * width * ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)

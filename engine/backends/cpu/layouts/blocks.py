@@ -1,9 +1,11 @@
-"""The quantised block types of GGUF: small codes, a number d (and perhaps a minimum) for a block, scales for its parts.
+"""The quantised block types of GGUF: small codes, a number d (and perhaps a minimum) for a block, scales for
+its parts.
 
-One class serves them all; `gguf` has the table. A block holds `groups` groups of 32 features x 16 rows, one after
-another: the group's codes (`codes`), then for each part of `part` features 16 scale bytes and, where there are
-minimums, 16 minimum bytes; after the groups come 16 fp16 d and, where there are minimums, 16 fp16 d of the minimums (for
-MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum. Sums of products are of whole codes; scales come after.
+One class serves them all; `gguf` has the table. A block holds `groups` groups of 32 features x 16 rows, one
+after another: the group's codes (`codes`), then for each part of `part` features 16 scale bytes and, where
+there are minimums, 16 minimum bytes; after the groups come 16 fp16 d and, where there are minimums, 16 fp16 d
+of the minimums (for MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum. Sums of products are
+of whole codes; scales come after.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ from engine.backends.cpu.codegen.simd import (
     load_half,
     store,
 )
-from engine.backends.cpu.kernels.linear.integer_dot import ALL, HALF_SUMS, record_scale, record_sum, whole_products
+from engine.backends.cpu.kernels.linear.integer_dot import (
+    ALL,
+    HALF_SUMS,
+    record_scale,
+    record_sum,
+    whole_products,
+)
 from engine.backends.cpu.kernels.linear.integer_gemm import Cells
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
@@ -42,9 +50,10 @@ _VI8 = ir.VectorType(I8, LANES)
 class BlockLayout:
     """A `WeightLayout` of the layout above.
 
-    `scale_kind`: "none" (one d for the block), "signed" and "unsigned" bytes, or "nibbles" (scale low, minimum high, in one
-    byte). `minimums`: weights have minimums, with bytes of their own after unsigned scales; with "none" it is the block's
-    m, added. `exponent`: d is 2^(e - 128), e a byte. `take_apart` gives the `Parts` of file bytes (rows, bytes of a row).
+    `scale_kind`: "none" (one d for the block), "signed" and "unsigned" bytes, or "nibbles" (scale low,
+    minimum high, in one byte). `minimums`: weights have minimums, with bytes of their own after unsigned
+    scales; with "none" it is the block's m, added. `exponent`: d is 2^(e - 128), e a byte. `take_apart` gives
+    the `Parts` of file bytes (rows, bytes of a row).
     """
 
     whole = True
@@ -81,7 +90,9 @@ class BlockLayout:
         blocks, height = columns // self.unit, rows // LANES
         parts = self.take_apart(raw.reshape(rows * blocks, self.file_bytes))
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
-        groups = out[:, :, : self.groups * self._group_bytes].reshape(height, blocks, self.groups, self._group_bytes)
+        groups = out[:, :, : self.groups * self._group_bytes].reshape(
+            height, blocks, self.groups, self._group_bytes
+        )
         shape = (height, LANES, blocks, self.groups)
         # The quad of features comes first: all the work is then on long contiguous vectors.
         quads = np.ascontiguousarray(parts.codes).view("<u4").reshape(*shape, GROUP // 4)
@@ -109,7 +120,9 @@ class BlockLayout:
             return _power(b, b.zext(load(b, block, _VI8, at), VI32)), None
         return load_half(b, block, at), load_half(b, block, at + 2 * LANES) if self.minimums else None
 
-    def _scale(self, b: ir.IRBuilder, group: ir.Value, part: int, d: ir.Value, m: ir.Value | None) -> tuple[ir.Value, ir.Value | None]:
+    def _scale(
+        self, b: ir.IRBuilder, group: ir.Value, part: int, d: ir.Value, m: ir.Value | None
+    ) -> tuple[ir.Value, ir.Value | None]:
         """The part's factor of a code, and what is added to the product; exact in float32."""
         if self.scale_kind == "none":
             return d, m
@@ -127,15 +140,21 @@ class BlockLayout:
             minimum = b.fneg(b.fmul(m, b.sitofp(low, VF32)))
         return b.fmul(d, b.sitofp(scale, VF32)), minimum
 
-    def _each_group(self, b: ir.IRBuilder, block: ir.Value, emit: Callable[[ir.Value, ir.Value], None]) -> None:
-        """emit(address of the group, its index) for all groups: in a loop, which is faster to compile and as fast to run."""
+    def _each_group(
+        self, b: ir.IRBuilder, block: ir.Value, emit: Callable[[ir.Value, ir.Value], None]
+    ) -> None:
+        """emit(address of the group, its index) for all groups: in a loop, which is faster to compile and
+        as fast to run.
+        """
         if self.groups == 1:
             emit(block, ir.Constant(I64, 0))
             return
         with counted_loop(b, ir.Constant(I64, self.groups)) as g:
             emit(b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes))), g)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+    def emit_dot(
+        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
         """See `WeightLayout.emit_dot`."""
         d, m = self._numbers(b, block)
 
@@ -146,8 +165,12 @@ class BlockLayout:
             for part in range(GROUP // self.part):
                 which = ALL if self.part == GROUP else HALF_SUMS[part]
                 scale, minimum = self._scale(b, group, part, d, m)
-                quads = ((q, reader.operand(q)) for q in range(part * self.part // 4, (part + 1) * self.part // 4))
-                for r, value in enumerate(whole_products(b, quads, records, self.codes.zero, which, self.codes.signed)):
+                quads = (
+                    (q, reader.operand(q)) for q in range(part * self.part // 4, (part + 1) * self.part // 4)
+                )
+                for r, value in enumerate(
+                    whole_products(b, quads, records, self.codes.zero, which, self.codes.signed)
+                ):
                     total = totals.get(r)
                     if minimum is not None:
                         total = fma(b, minimum, record_sum(b, records[r], which), total)
@@ -165,7 +188,10 @@ class BlockLayout:
         d, m = self._numbers(b, block)
 
         def group_cells(group: ir.Value, g: ir.Value) -> None:
-            reader, out = CodeReader(b, self.codes, group), b.add(target, b.mul(g, ir.Constant(I64, cells.size)))
+            reader, out = (
+                CodeReader(b, self.codes, group),
+                b.add(target, b.mul(g, ir.Constant(I64, cells.size))),
+            )
             for q in range(QUADS):
                 cells.put_quad(b, out, q, reader.numbers(q, cells))
             for part in range(GROUP // self.part):
@@ -186,13 +212,24 @@ class BlockLayout:
                     value = reader.vector(k)
                     if self.codes.left:
                         value = b.fsub(value, const_vector(float(self.codes.left)))
-                    store(b, b.fmul(value, scale) if minimum is None else fma(b, value, scale, minimum), out, k * LANES * 4)
+                    store(
+                        b,
+                        b.fmul(value, scale) if minimum is None else fma(b, value, scale, minimum),
+                        out,
+                        k * LANES * 4,
+                    )
 
         self._each_group(b, block, group_unpack)
 
 
 def _power(b: ir.IRBuilder, exponent: ir.Value) -> ir.Value:
-    """2^(e - 128) as a product of two normal numbers: the smallest two are subnormal. Source: ggml's block_mxfp4."""
+    """2^(e - 128) as a product of two normal numbers: the smallest two are subnormal.
+
+    Source: ggml's block_mxfp4.
+    """
     half = b.lshr(exponent, const_vector(1, VI32))
-    factors = [b.bitcast(b.shl(b.add(e, const_vector(63, VI32)), const_vector(23, VI32)), VF32) for e in (half, b.sub(exponent, half))]
+    factors = [
+        b.bitcast(b.shl(b.add(e, const_vector(63, VI32)), const_vector(23, VI32)), VF32)
+        for e in (half, b.sub(exponent, half))
+    ]
     return b.fmul(*factors)

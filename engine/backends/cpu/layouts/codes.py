@@ -1,9 +1,10 @@
-"""Integer codes of 2 to 6 bits, 32 neighbouring features of a row packed without a gap, and their way to bytes and float32 lanes.
+"""Integer codes of 2 to 6 bits, 32 neighbouring features of a row packed without a gap, and their way to
+bytes and float32 lanes.
 
-A group of 32 codes of `bits` bits is `bits` words of 32 bits for each row. Codes are cut into planes of 4, 2 or 1 bits (5 is 4 and
-1), lowest first; byte i of each word belongs to the features 4 q + i, and of a plane of w bits the lowest w bits of a word's bytes
-to its first quad q, the next to the next. So the four codes of a quad lie as the dot product of bytes wants them: one shift and one
-mask a plane away.
+A group of 32 codes of `bits` bits is `bits` words of 32 bits for each row. Codes are cut into planes of 4, 2
+or 1 bits (5 is 4 and 1), lowest first; byte i of each word belongs to the features 4 q + i, and of a plane of
+w bits the lowest w bits of a word's bytes to its first quad q, the next to the next. So the four codes of a
+quad lie as the dot product of bytes wants them: one shift and one mask a plane away.
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba.core import cgutils
 
-from engine.backends.cpu.codegen.simd import ARM64, F32, FEATURES, I8, I16, LANES, VF32, VI32, WIDE, const_vector, load, permute
+from engine.backends.cpu.codegen.simd import (
+    ARM64,
+    F32,
+    FEATURES,
+    I8,
+    I16,
+    LANES,
+    VF32,
+    VI32,
+    WIDE,
+    const_vector,
+    load,
+    permute,
+)
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, join
 from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, Cells, code_pairs, signed_pairs
 from engine.backends.cpu.layouts.table import Bytes
@@ -28,8 +42,9 @@ _PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2)}
 class Codes:
     """Codes of `bits` bits and the whole numbers they stand for.
 
-    Code q means q - `offset`, or `values[q]` where a table of 2^bits values from -128 to 127 is given (of 4 bits). `left` is what must
-    still be subtracted from a vector of `CodeReader`: 0, or `offset`. `zero` is the same for its operands.
+    Code q means q - `offset`, or `values[q]` where a table of 2^bits values from -128 to 127 is given (of 4
+    bits). `left` is what must still be subtracted from a vector of `CodeReader`: 0, or `offset`. `zero` is
+    the same for its operands.
     """
 
     def __init__(self, bits: int, offset: int = 0, values: Sequence[int] | None = None) -> None:
@@ -55,7 +70,9 @@ class Codes:
         return self.pack_quads(np.ascontiguousarray(quads).view("<u4")[..., 0])
 
     def pack_quads(self, codes: npt.NDArray[np.uint32]) -> list[npt.NDArray[np.uint32]]:
-        """The same of quads (8, ...), the first code of each in the lowest byte: a quarter of the numbers to go over."""
+        """The same of quads (8, ...), the first code of each in the lowest byte: a quarter of the numbers
+        to go over.
+        """
         words = [np.zeros(codes.shape[1:], np.uint32) for _ in range(self.bits)]
         for width, first, start in self.planes:
             per_word, mask = QUADS // width, np.uint32(0x01010101 * ((1 << width) - 1))
@@ -66,7 +83,9 @@ class Codes:
 
     def table(self) -> list[float]:
         """What each code means, one period after another up to 16 (5 bits: 32) entries."""
-        meaning = [q - self.offset for q in range(1 << self.bits)] if self.values is None else list(self.values)
+        meaning = (
+            [q - self.offset for q in range(1 << self.bits)] if self.values is None else list(self.values)
+        )
         return [float(v) for v in meaning * max(1, 16 // len(meaning))]
 
 
@@ -115,7 +134,9 @@ class CodeReader:
         """Features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) as what the codes mean, in 16 bits."""
         b, codes = self._b, self._codes
         if codes.values is not None:
-            return signed_pairs(b, b.bitcast(look_up_bytes(b, list(codes.values), b.bitcast(self._quad(q), V64I8)), VI32))
+            return signed_pairs(
+                b, b.bitcast(look_up_bytes(b, list(codes.values), b.bitcast(self._quad(q), V64I8)), VI32)
+            )
         minus = ir.Constant(V32I16, [ir.Constant(I16, codes.offset)] * 32) if codes.offset else None
         return code_pairs(b, self._quad(q), minus)
 
@@ -124,7 +145,8 @@ class CodeReader:
         b, codes = self._b, self._codes
         place = const_vector(8 * (k % 4), VI32)
         if codes.by_table:
-            # The table is periodic and only the lowest bits choose: what is above a code that fills its plane need not be masked.
+            # The table is periodic and only the lowest bits choose: what is above a code that fills its plane
+            # need not be masked.
             if len(codes.planes) == 1:
                 word, quad = divmod(k // 4, QUADS // codes.bits)
                 shift = 8 * (k % 4) + codes.bits * quad
@@ -142,7 +164,10 @@ class CodeReader:
 
 def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
     """table[index % len(table)] in each lane, for tables of 16 or 32 entries; AVX-512 only."""
-    halves = [ir.Constant(VF32, [ir.Constant(F32, v) for v in table[i : i + LANES]]) for i in range(0, len(table), LANES)]
+    halves = [
+        ir.Constant(VF32, [ir.Constant(F32, v) for v in table[i : i + LANES]])
+        for i in range(0, len(table), LANES)
+    ]
     if len(halves) == 1:
         return permute(b, halves[0], index)
     kind = ir.FunctionType(VF32, [VF32, VI32, VF32])
@@ -151,7 +176,10 @@ def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
 
 
 def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:
-    """table[index] of 64 bytes below 16; the CPU's byte permutation, or else a tree of selections. Table entries from -128 to 255."""
+    """table[index] of 64 bytes below 16; the CPU's byte permutation, or else a tree of selections.
+
+    Table entries from -128 to 255.
+    """
     for feature, width, name in (
         ("avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
         ("avx2", 32, "llvm.x86.avx2.pshuf.b"),
@@ -176,6 +204,11 @@ def _permute_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value, width: in
     entries = ir.Constant(kind, [ir.Constant(I8, v) for v in table] * (width // 16))
     parts = []
     for start in range(0, 64, width):
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), width), [ir.Constant(ir.IntType(32), start + i) for i in range(width)])
-        parts.append(b.call(function, [entries, b.shuffle_vector(index, ir.Constant(V64I8, ir.Undefined), mask)]))
+        mask = ir.Constant(
+            ir.VectorType(ir.IntType(32), width),
+            [ir.Constant(ir.IntType(32), start + i) for i in range(width)],
+        )
+        parts.append(
+            b.call(function, [entries, b.shuffle_vector(index, ir.Constant(V64I8, ir.Undefined), mask)])
+        )
     return join(b, parts)

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.codegen.simd import F32, I64, LANES, VF32, Accumulators, counted_loop, fma, load, load_e4m3, splat, store
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    I64,
+    LANES,
+    VF32,
+    Accumulators,
+    counted_loop,
+    fma,
+    load,
+    load_e4m3,
+    splat,
+    store,
+)
 from engine.backends.cpu.layouts.table import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
 
 _GROUP = 32
@@ -48,10 +60,14 @@ class Fp8:
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
         out[:, :, : self.unit * LANES] = tiles(parts[:, :, : self.unit], rows).reshape(height, blocks, -1)
         scales = np.ascontiguousarray(parts[:, :, self.unit :]).view(np.uint32)
-        out[:, :, self.unit * LANES :] = np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(height, blocks, -1)
+        out[:, :, self.unit * LANES :] = (
+            np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(height, blocks, -1)
+        )
         return out.reshape(-1)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+    def emit_dot(
+        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
         """See `WeightLayout.emit_dot`."""
         scale = load(b, block, VF32, self.unit * LANES)
         prefetch_lines(b, b.add(block, ir.Constant(I64, self.unit * LANES)), 4 * LANES)

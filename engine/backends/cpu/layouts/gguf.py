@@ -1,4 +1,6 @@
-"""The table of the weight layouts of GGUF's block types; `engine.backends.gguf_parts` takes their files apart."""
+"""The table of the weight layouts of GGUF's block types; `engine.backends.gguf_parts` takes their files
+apart.
+"""
 
 from __future__ import annotations
 

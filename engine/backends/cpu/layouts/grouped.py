@@ -1,7 +1,10 @@
-"""Codes with a scale and a whole zero for each group of inputs: w = (q - z) s. Holds `engine.weights.packed.grouped`'s types.
+"""Codes with a scale and a whole zero for each group of inputs: w = (q - z) s.
 
-Block of `unit` features x 16 rows: groups of 32 features (`codes`; of 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales
-(fp16 or float32), then 16 zeros less the middle code, int8 (of 8 bits: int16). Sums of products are of whole codes.
+Holds `engine.weights.packed.grouped`'s types.
+
+Block of `unit` features x 16 rows: groups of 32 features (`codes`; of 8 bits: bytes (8, 16, 4) of q - 128),
+then 16 scales (fp16 or float32), then 16 zeros less the middle code, int8 (of 8 bits: int16). Sums of
+products are of whole codes.
 """
 
 from __future__ import annotations
@@ -85,7 +88,9 @@ class Grouped:
         return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout.pack`; of each row and block `unit` bytes of codes, a float32 scale and an int16 zero."""
+        """See `WeightLayout.pack`; of each row and block `unit` bytes of codes, a float32 scale and an
+        int16 zero.
+        """
         blocks, height = columns // self.unit, rows // LANES
         parts = raw.reshape(height, LANES, blocks, self.unit + 6)
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
@@ -129,7 +134,9 @@ class Grouped:
         codes = self._codes
         return 0.0 if codes is None else float(codes.left)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+    def emit_dot(
+        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
         """See `WeightLayout.emit_dot`."""
         scale, zero = self._numbers(b, block)
         minus, codes = b.fneg(zero), self._codes
@@ -139,9 +146,15 @@ class Grouped:
             prefetch_lines(b, group, self._group_bytes)
             records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
-            quads = ((q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS))
-            for r, value in enumerate(whole_products(b, quads, records, BIAS if codes is None else codes.zero, ALL, codes is None)):
-                product = fma(b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL)))
+            quads = (
+                (q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS)
+            )
+            for r, value in enumerate(
+                whole_products(b, quads, records, BIAS if codes is None else codes.zero, ALL, codes is None)
+            ):
+                product = fma(
+                    b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL))
+                )
                 totals.set(r, fma(b, scale, product, totals.get(r)))
 
     def cells(self, bits: int) -> Cells:
@@ -161,7 +174,9 @@ class Grouped:
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
                 numbers = byte_numbers(b, group, q, cells) if reader is None else reader.numbers(q, cells)
-                cells.put_quad(b, out, q, [b.sub(pair, minus) for pair in numbers] if cells.bits == 16 else numbers)
+                cells.put_quad(
+                    b, out, q, [b.sub(pair, minus) for pair in numbers] if cells.bits == 16 else numbers
+                )
             cells.put_scales(b, out, 0, scale, None if cells.bits == 16 else b.fneg(b.fmul(zero, scale)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
@@ -175,5 +190,7 @@ class Grouped:
                 store(b, b.fmul(b.fsub(value, minus), scale), out, k * LANES * 4)
 
 
-GROUPED_WEIGHT_LAYOUTS = tuple(Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
+GROUPED_WEIGHT_LAYOUTS = tuple(
+    Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS
+)
 """Of all widths, units and kinds of scale; only those a model has are ever compiled."""

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.codegen.simd import F32, LANES, VF32, Accumulators, const_vector, fma, load, load_bfloat, load_half, splat, store
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    LANES,
+    VF32,
+    Accumulators,
+    const_vector,
+    fma,
+    load,
+    load_bfloat,
+    load_half,
+    splat,
+    store,
+)
 from engine.backends.cpu.layouts.table import CHAINS, Bytes, prefetch_lines, tiles
 
 
@@ -34,7 +46,9 @@ class Plain:
             return load(b, block, VF32, offset)
         return load_half(b, block, offset) if self.name == "f16" else load_bfloat(b, block, offset)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+    def emit_dot(
+        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
         """See `WeightLayout.emit_dot`; `CHAINS` slots a row."""
         prefetch_lines(b, block, self.block_bytes)
         for k in range(self.unit):

@@ -1,7 +1,7 @@
 """8-bit weights with one scale for 32 features: w = d q. Holds Q8_0.
 
-Block of 32 features x 16 rows, 544 bytes: int8 (8, 16, 4), four neighbouring features of each row together, then 16 fp16
-scales. Source of the file layout: ggml's block_q8_0.
+Block of 32 features x 16 rows, 544 bytes: int8 (8, 16, 4), four neighbouring features of each row together,
+then 16 fp16 scales. Source of the file layout: ggml's block_q8_0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.codegen.simd import LANES, VF32, VI32, Accumulators, const_vector, fma, load, load_half, store
+from engine.backends.cpu.codegen.simd import (
+    LANES,
+    VF32,
+    VI32,
+    Accumulators,
+    const_vector,
+    fma,
+    load,
+    load_half,
+    store,
+)
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, whole_products
 from engine.backends.cpu.kernels.linear.integer_gemm import Cells, signed_pairs
@@ -24,7 +34,11 @@ _SCALES = _UNIT * LANES
 def quads_of(values: Bytes, rows: int) -> Bytes:
     """(rows, blocks, features) to (rows / 16, blocks, -1), in each block (features / 4, 16, 4)."""
     height, blocks, features = rows // LANES, values.shape[1], values.shape[2]
-    return values.reshape(height, LANES, blocks, features // 4, 4).transpose(0, 2, 3, 1, 4).reshape(height, blocks, -1)
+    return (
+        values.reshape(height, LANES, blocks, features // 4, 4)
+        .transpose(0, 2, 3, 1, 4)
+        .reshape(height, blocks, -1)
+    )
 
 
 def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
@@ -34,7 +48,11 @@ def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
 
 def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, cells: Cells) -> tuple[ir.Value, ...]:
     """Quad q of signed bytes at `group` as `cells` hold it."""
-    return signed_pairs(b, load(b, group, VI32, 4 * LANES * q)) if cells.bits == 16 else (byte_operand(b, group, q),)
+    return (
+        signed_pairs(b, load(b, group, VI32, 4 * LANES * q))
+        if cells.bits == 16
+        else (byte_operand(b, group, q),)
+    )
 
 
 def byte_vector(b: ir.IRBuilder, group: ir.Value, k: int) -> ir.Value:
@@ -59,10 +77,14 @@ class Q8:
         out = np.empty((rows // LANES, blocks, self.block_bytes), np.uint8)
         out[:, :, :_SCALES] = quads_of(source[:, :, 2:], rows)
         scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
-        out[:, :, _SCALES:] = np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(rows // LANES, blocks, -1)
+        out[:, :, _SCALES:] = (
+            np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(rows // LANES, blocks, -1)
+        )
         return out.reshape(-1)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+    def emit_dot(
+        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
         """See `WeightLayout.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes)
         scale = load_half(b, block, _SCALES)

@@ -29,7 +29,9 @@ _TILE_TARGET = 24 << 10
 
 @dataclass(frozen=True)
 class RecordedRoutes:
-    """Which experts the rows go to: the rows' `weights` and `places` (T, used), and the table that `experts.table_words` describes."""
+    """Which experts the rows go to: the rows' `weights` and `places` (T, used), and the table that
+    `experts.table_words` describes.
+    """
 
     routing: Routing
     weights: Buffer
@@ -75,11 +77,25 @@ class Recorder:
         self.constants.append(copy)
         return int(copy.ctypes.data)
 
-    def _add(self, kernel: str, arguments: list[int | float | Buffer], reads: list[object], writes: list[object], **more: Any) -> None:
+    def _add(
+        self,
+        kernel: str,
+        arguments: list[int | float | Buffer],
+        reads: list[object],
+        writes: list[object],
+        **more: Any,
+    ) -> None:
         more.setdefault("tiles", (1, 1, 1, 1))
         self.operations.append(Operation(kernel, arguments, reads, writes, **more))
 
-    def _each_row(self, kernel: str, arguments: list[int | float | Buffer], reads: list[object], y: Buffer, chunks: int = 1) -> None:
+    def _each_row(
+        self,
+        kernel: str,
+        arguments: list[int | float | Buffer],
+        reads: list[object],
+        y: Buffer,
+        chunks: int = 1,
+    ) -> None:
         """A kernel with `chunks` tiles for each row of y."""
         tiles = (chunks * y.copies, 1, chunks * y.copies, 1)
         self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=y.on_logit_rows)
@@ -93,7 +109,15 @@ class Recorder:
         assert isinstance(table, WeightOutline)
         self.constants.append(table)
         y = Buffer(table.shape[1])
-        arguments: list[int | float | Buffer] = [table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, float(scale)]
+        arguments: list[int | float | Buffer] = [
+            table.address,
+            table.tile_bytes,
+            table.blocks,
+            table.shape[1],
+            y,
+            y.stride,
+            float(scale),
+        ]
         more = {"bytes": table.nbytes, "row_bytes": table.nbytes // table.shape[0], "shape": table.shape}
         self._add(f"embed_{table.weight_layout.name}", arguments, [], [y], **more)
         return y
@@ -102,11 +126,15 @@ class Recorder:
         """See `Ops.rms_norm`."""
         return self._norm("rms_norm", x, weight, None, eps, heads)
 
-    def layer_norm(self, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Buffer:
+    def layer_norm(
+        self, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int = 1
+    ) -> Buffer:
         """See `Ops.layer_norm`."""
         return self._norm("layer_norm", x, weight, bias, eps, heads)
 
-    def _norm(self, kernel: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int) -> Buffer:
+    def _norm(
+        self, kernel: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int
+    ) -> Buffer:
         width = x.width // heads
         assert width * heads == x.width
         assert weight.size in (width, x.width)
@@ -115,10 +143,17 @@ class Recorder:
             weight, added = (np.tile(a, x.width // a.size) for a in (weight.reshape(-1), added.reshape(-1)))
         y = self._like(x)
         jump = 0 if weight.size == width else 4 * width
-        self._each_row(kernel, [x, x.stride, y, y.stride, self._keep(weight), self._keep(added), heads, width, jump, float(eps)], [x], y)
+        self._each_row(
+            kernel,
+            [x, x.stride, y, y.stride, self._keep(weight), self._keep(added), heads, width, jump, float(eps)],
+            [x],
+            y,
+        )
         return y
 
-    def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
+    def linear(
+        self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None
+    ) -> Buffer:
         """See `Ops.linear`."""
         if isinstance(weight, Composite):
             return self._composite(x, weight, bias, residual)
@@ -130,8 +165,8 @@ class Recorder:
         self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.weight_layout.unit))
         arguments: list[int | float | Buffer] = [
             weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
-            0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows),
-            weight.shape[1], self._input_number(x), *many_rows,
+            0 if bias is None else self._keep(bias), 0 if residual is None else residual, group,
+            int(x.on_logit_rows), weight.shape[1], self._input_number(x), *many_rows,
         ]  # fmt: skip
         tickets, many = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
         reads: list[object] = [x, *many_rows[:1]] if residual is None else [x, *many_rows[:1], residual]
@@ -142,14 +177,19 @@ class Recorder:
         return y
 
     def _input_number(self, x: Buffer) -> int:
-        """What tells this input of products from the others of a step. Only neighbours share one: other kernels use the scratch memory."""
+        """What tells this input of products from the others of a step.
+
+        Only neighbours share one: other kernels use the scratch memory.
+        """
         before = self.operations[-1] if self.operations else None
         if before is None or not before.kernel.startswith("linear") or x not in before.reads[:1]:
             self._inputs += 1
         return self._inputs
 
     def _in_whole_numbers(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
-        """x as records of whole numbers, for steps of many rows, and their stride; shared by all products that want them."""
+        """x as records of whole numbers, for steps of many rows, and their stride; shared by all products
+        that want them.
+        """
         cells = linear.cells_of(weight.weight_layout, self.prompt_bits)
         if cells is None:
             return 0, 0
@@ -162,7 +202,9 @@ class Recorder:
             self._records[x] = y
         return self._records[x], self._records[x].stride
 
-    def _composite(self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None) -> Buffer:
+    def _composite(
+        self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None
+    ) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
         for part, order in zip(weight.parts, weight.orders, strict=True):
@@ -177,7 +219,13 @@ class Recorder:
         if key not in self._orders:
             self.constants.append(order)
             y, chunks = Buffer(order.size, x.on_logit_rows, x.copies), -(-order.size // rows.PERMUTED_AT_ONCE)
-            self._each_row("permute", [x, x.stride, y, y.stride, int(order.ctypes.data), order.size, chunks], [x], y, chunks)
+            self._each_row(
+                "permute",
+                [x, x.stride, y, y.stride, int(order.ctypes.data), order.size, chunks],
+                [x],
+                y,
+                chunks,
+            )
             self._orders[key] = y
         return self._orders[key]
 
@@ -186,7 +234,9 @@ class Recorder:
         cos, sin = self._keep_table(table.cos), self._keep_table(table.sin)
         assert not x.on_logit_rows
         y, half = self._like(x), table.cos.shape[1]
-        self._each_row("rope", [x, x.stride, y, cos, sin, half, heads, x.width // heads, int(table.interleaved)], [x], y)
+        self._each_row(
+            "rope", [x, x.stride, y, cos, sin, half, heads, x.width // heads, int(table.interleaved)], [x], y
+        )
         return y
 
     def add_positions(self, x: Buffer, table: Floats) -> Buffer:
@@ -207,11 +257,16 @@ class Recorder:
         self.positions = min(self.positions, len(table))
         return int(self._tables[id(table)][1].ctypes.data)
 
-    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None) -> Buffer:
+    def attention(
+        self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None
+    ) -> Buffer:
         """See `Ops.attention`."""
         keys, values = self.cache.addresses(layer)
         kind, heads, groups, dim = self.cache.kind, shape.heads, shape.kv_heads, shape.head_dim
-        key_page, value_page = PAGE_TOKENS * key_bytes(kind.keys, dim), PAGE_TOKENS * value_bytes(kind.values, dim)
+        key_page, value_page = (
+            PAGE_TOKENS * key_bytes(kind.keys, dim),
+            PAGE_TOKENS * value_bytes(kind.values, dim),
+        )
         self.scratch = max(self.scratch, attention.scratch_bytes(heads, groups, dim))
         size = attention.partial_bytes(heads, groups, dim)
         if self.partial is None or self.partial.size < size:
@@ -220,11 +275,20 @@ class Recorder:
         partial = int(self.partial.ctypes.data)
         arguments: list[int | float | Buffer] = [k, k.stride, keys, groups, dim, key_page]
         if kind.keys in QUANTISED:
-            more: dict[str, Any] = {"tiles": (groups, SMALL_ROWS, groups, 1 << 40)} if kind.keys == "q4" else {}
-            self._add(f"store_keys_{kind.keys}", [*arguments, q, q.stride, heads], [k, q], [("keys", layer)], **more)
+            more: dict[str, Any] = (
+                {"tiles": (groups, SMALL_ROWS, groups, 1 << 40)} if kind.keys == "q4" else {}
+            )
+            self._add(
+                f"store_keys_{kind.keys}", [*arguments, q, q.stride, heads], [k, q], [("keys", layer)], **more
+            )
         else:
             self._add(f"store_keys_{kind.keys}", arguments, [k], [("keys", layer)])
-        self._add(f"store_values_{kind.values}", [v, v.stride, values, groups, dim, value_page], [v], [("values", layer)])
+        self._add(
+            f"store_values_{kind.values}",
+            [v, v.stride, values, groups, dim, value_page],
+            [v],
+            [("values", layer)],
+        )
         y = Buffer(heads * dim)
         window, sink_address = shape.window or attention.NO_WINDOW, 0 if sinks is None else self._keep(sinks)
         arguments = [
@@ -233,8 +297,14 @@ class Recorder:
         ]  # fmt: skip
         reads: list[object] = [q, ("keys", layer), ("values", layer)]
         tiles = (groups * attention.SPLITS, SMALL_ROWS, groups, SMALL_ROWS)
-        more = {"position_bytes": groups * (key_page + value_page) // PAGE_TOKENS, "window": window, "shape": (heads, groups, dim)}
-        self._add(f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles, **more)
+        more = {
+            "position_bytes": groups * (key_page + value_page) // PAGE_TOKENS,
+            "window": window,
+            "shape": (heads, groups, dim),
+        }
+        self._add(
+            f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles, **more
+        )
         arguments = [partial, y, y.stride, heads, groups, dim, window, sink_address]
         self._add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
         return y
@@ -253,13 +323,21 @@ class Recorder:
 
     def soft_cap(self, x: Buffer, scale: float, cap: float) -> Buffer:
         """See `Ops.soft_cap`."""
-        return self._pointwise("soft_cap", x, x, scale / cap, cap) if cap else self._pointwise("times", x, x, scale)
+        return (
+            self._pointwise("soft_cap", x, x, scale / cap, cap)
+            if cap
+            else self._pointwise("times", x, x, scale)
+        )
 
-    def _pointwise(self, kernel: str, x: Buffer, other: Buffer, first: float = 0.0, second: float = 0.0) -> Buffer:
+    def _pointwise(
+        self, kernel: str, x: Buffer, other: Buffer, first: float = 0.0, second: float = 0.0
+    ) -> Buffer:
         assert (x.width, x.copies, x.on_logit_rows) == (other.width, other.copies, other.on_logit_rows)
         y = self._like(x)
         chunks = -(-(y.stride // 64) // pointwise.CHUNK_VECTORS)
-        self._each_row(kernel, [x, other, y, y.stride, chunks, float(first), float(second)], [x, other], y, chunks)
+        self._each_row(
+            kernel, [x, other, y, y.stride, chunks, float(first), float(second)], [x, other], y, chunks
+        )
         return y
 
     def columns(self, x: Buffer, start: int, width: int) -> Buffer:
@@ -278,10 +356,32 @@ class Recorder:
         self.constants.append(table)
         chosen, weights, places = (Buffer(used, logits.on_logit_rows) for _ in range(3))
         routes = RecordedRoutes(routing, weights, places, int(table.ctypes.data))
-        arguments: list[int | float | Buffer] = [logits, logits.stride, chosen, weights, chosen.stride, count, used, int(routing.normalise)]
-        self._add("route", arguments, [logits], [chosen, weights], tiles=(1, 1, 1, 1), on_logit_rows=logits.on_logit_rows)
+        arguments: list[int | float | Buffer] = [
+            logits,
+            logits.stride,
+            chosen,
+            weights,
+            chosen.stride,
+            count,
+            used,
+            int(routing.normalise),
+        ]
+        self._add(
+            "route",
+            arguments,
+            [logits],
+            [chosen, weights],
+            tiles=(1, 1, 1, 1),
+            on_logit_rows=logits.on_logit_rows,
+        )
         arguments = [chosen, chosen.stride, count, used, places, routes.table, int(logits.on_logit_rows)]
-        self._add("sort_routes", arguments, [chosen], [places, ("routes", routes.table)], tiles=(1, 1 << 40, 1, 1 << 40))
+        self._add(
+            "sort_routes",
+            arguments,
+            [chosen],
+            [places, ("routes", routes.table)],
+            tiles=(1, 1 << 40, 1, 1 << 40),
+        )
         return routes
 
     def spread(self, x: Buffer, routes: RecordedRoutes) -> Buffer:
@@ -293,7 +393,9 @@ class Recorder:
         self._add("spread", arguments, [x, places], [y], on_logit_rows=x.on_logit_rows)
         return y
 
-    def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
+    def expert_linear(
+        self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
+    ) -> Buffer:
         """See `Ops.expert_linear`. Experts of several layouts take a kernel call for each."""
         packed = [w for w in weights if isinstance(w, WeightOutline)]
         assert len(packed) == len(weights) == routes.routing.experts
@@ -304,10 +406,25 @@ class Recorder:
         self.constants += packed
         for weight_layout in dict.fromkeys(w.weight_layout for w in packed):
             first = next(w for w in packed if w.weight_layout is weight_layout)
-            self._experts_of(first, [w.address if w.weight_layout is weight_layout else 0 for w in packed], x, y, routes, biases)
+            self._experts_of(
+                first,
+                [w.address if w.weight_layout is weight_layout else 0 for w in packed],
+                x,
+                y,
+                routes,
+                biases,
+            )
         return y
 
-    def _experts_of(self, first: WeightOutline, addresses: list[int], x: Buffer, y: Buffer, routes: RecordedRoutes, biases: int) -> None:
+    def _experts_of(
+        self,
+        first: WeightOutline,
+        addresses: list[int],
+        x: Buffer,
+        y: Buffer,
+        routes: RecordedRoutes,
+        biases: int,
+    ) -> None:
         """The products of those experts that have an address; `first` is one of them."""
         table, routing = np.array(addresses, np.int64), routes.routing
         self.constants.append(table)
@@ -323,7 +440,11 @@ class Recorder:
         assert self.expert_tags < 1 << moe.TAG_BITS
         # In a short step each choice may be an expert of its own; in a long one each expert may have rows.
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
-        more = {"bytes": len([a for a in addresses if a]) * first.nbytes, "row_bytes": routing.used * first.nbytes, "shape": first.shape}
+        more = {
+            "bytes": len([a for a in addresses if a]) * first.nbytes,
+            "row_bytes": routing.used * first.nbytes,
+            "shape": first.shape,
+        }
         reads: list[object] = [x, *many_rows[:1], ("routes", routes.table)]
         kernel = linear.product_name("experts", first.weight_layout, self.prompt_bits)
         self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
@@ -334,7 +455,10 @@ class Recorder:
         assert (x.width, x.copies, x.on_logit_rows) == (residual.width, used, residual.on_logit_rows)
         y = self._like(residual)
         self._each_row(
-            "gather", [x, x.stride, places, places.stride, used, y, routes.weights, residual], [x, places, routes.weights, residual], y
+            "gather",
+            [x, x.stride, places, places.stride, used, y, routes.weights, residual],
+            [x, places, routes.weights, residual],
+            y,
         )
         return y
 

@@ -11,8 +11,9 @@ from engine.backends.memory_plan import Buffer
 class Operation:
     """One recorded kernel call. `arguments` holds ints and buffers; floats are stored by their bits.
 
-    What it reads from memory beside activations, for the profile: `bytes` of weights of the `shape` (M, K), but at most
-    `row_bytes` for each row where that is not 0, and `position_bytes` for each position up to `window` back.
+    What it reads from memory beside activations, for the profile: `bytes` of weights of the `shape` (M, K),
+    but at most `row_bytes` for each row where that is not 0, and `position_bytes` for each position up to
+    `window` back.
     """
 
     kernel: str

@@ -1,4 +1,6 @@
-"""The rate at which this machine reads memory: the ceiling of decoding, measured with the threads that decode."""
+"""The rate at which this machine reads memory: the ceiling of decoding, measured with the threads that
+decode.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def read_memory(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> float:
-    """Bytes a second that `threads` threads read from memory together: the best of the passes made in `seconds`."""
+    """Bytes a second that `threads` threads read from memory together: the best of the passes made in
+    `seconds`.
+    """
     from engine.backends.cpu.codegen.kernel_cache import KERNELS
     from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, ThreadPool
 

@@ -1,8 +1,9 @@
 """The CPU's own time counter, read inside compiled code for less than a call of the system takes.
 
-On x86 it is the time stamp counter (RDTSC; AMD64 Architecture Programmer's Manual, volume 2, section 13.2.4), on 64-bit ARM the
-virtual count CNTVCT_EL0 (Arm Architecture Reference Manual, D13.11.17), which programs may read; `llvm.readcyclecounter` would
-read PMCCNTR_EL0 there, which they may not. Elsewhere the counter is that intrinsic's, which stays 0 where there is none.
+On x86 it is the time stamp counter (RDTSC; AMD64 Architecture Programmer's Manual, volume 2, section 13.2.4),
+on 64-bit ARM the virtual count CNTVCT_EL0 (Arm Architecture Reference Manual, D13.11.17), which programs may
+read; `llvm.readcyclecounter` would read PMCCNTR_EL0 there, which they may not. Elsewhere the counter is that
+intrinsic's, which stays 0 where there is none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """How many threads take part while other programs use the cores too.
 
-A thread that loses its core in the middle of a tile holds up all others until it gets one back, some milliseconds later. One
-such stall costs more than the thread brought in, so a thread pool that is stalled again and again gives one thread up, whichever:
-the core that becomes idle is given to the thread that waits. Now and then one more is tried, at growing intervals while that
-fails. With one busy neighbour on eight cores seven threads go on.
+A thread that loses its core in the middle of a tile holds up all others until it gets one back, some
+milliseconds later. One such stall costs more than the thread brought in, so a thread pool that is stalled
+again and again gives one thread up, whichever: the core that becomes idle is given to the thread that waits.
+Now and then one more is tried, at growing intervals while that fails. With one busy neighbour on eight cores
+seven threads go on.
 
-The state is a few int64 words beside the thread pool's; any thread may report a stall. Times are in ticks of `clock`.
+The state is a few int64 words beside the thread pool's; any thread may report a stall. Times are in ticks of
+`clock`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _LIMIT, _TRIAL_LIMIT = 80, 40
 _LONGEST_STALL = 20
 """Grains that one stall counts at most: a computer may be away for longer once, and be back."""
 _BEARABLE = 2
-"""A thread that brings in 1/n of the speed may lose half of that to stalls: a window's frames cost it less, a busy neighbour more."""
+"""A thread that brings in 1/n of the speed may lose half of that to stalls: a window's frames cost it
+less, a busy neighbour more.
+"""
 _TRIAL, _SHORTEST, _LONGEST = 1000, 500, 10000
 """Grains that a trial lasts, and from giving a thread up to the next trial."""
 
@@ -71,7 +75,9 @@ def _admit(state: int, now: int) -> int:
 
 
 def _present(state: int) -> int:
-    """How many take part at this moment: one fewer while a thread of this process asks for room and none was given up."""
+    """How many take part at this moment: one fewer while a thread of this process asks for room and none
+    was given up.
+    """
     active = atomic_load(state + 8 * ACTIVE)
     wanted = atomic_load(state + 8 * WANTED)
     if wanted and active > 1 and active == atomic_load(state + 8 * THREADS) and atomic_load(wanted):
@@ -90,9 +96,12 @@ def neighbour_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
 
 
 def prepare(state: Any, threads: int, ticks_per_second: float, wanted: int = 0) -> None:
-    """Fill in the `WORDS` words of a thread pool's state. Without a counter no stall is ever seen, and all threads take part.
+    """Fill in the `WORDS` words of a thread pool's state.
 
-    `wanted` is the address of the word of `engine.platform.core_yield`, or 0 where there are more cores than threads anyway.
+    Without a counter no stall is ever seen, and all threads take part.
+
+    `wanted` is the address of the word of `engine.platform.core_yield`, or 0 where there are more cores than
+    threads anyway.
     """
     grain = int(ticks_per_second / GRAINS_PER_SECOND)
     state[[ACTIVE, THREADS, GRAIN, WANTED]] = threads, threads, grain, wanted

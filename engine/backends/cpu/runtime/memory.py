@@ -14,9 +14,13 @@ from engine.units import size_text
 
 LINE = 64
 _OWN_PAGES = 1 << 17
-"""From this size on an array has pages of its own, which go back to the system with it; smaller ones come from the heap."""
+"""From this size on an array has pages of its own, which go back to the system with it; smaller ones come
+from the heap.
+"""
 _HUGE_PAGES = 4 << 20
-"""From this size on large pages are asked for, as NumPy does: fewer address look-ups for kernels that read all of it."""
+"""From this size on large pages are asked for, as NumPy does: fewer address look-ups for kernels that read
+all of it.
+"""
 
 
 def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
@@ -30,7 +34,8 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
         raw = np.zeros(size + LINE, np.uint8)
     except (MemoryError, OSError, OverflowError, ValueError):
         raise NotEnoughMemory(
-            f"The system refused {size_text(size)} of memory; close other programs, or choose a smaller model or context."
+            f"The system refused {size_text(size)} of memory; close other programs, or choose a smaller "
+            "model or context."
         ) from None
     start = -raw.ctypes.data % LINE
     return raw[start : start + size]
@@ -38,7 +43,9 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
 
 def _pages(size: int, sparse: bool) -> mmap.mmap:
     """Zeroed pages, of this process alone."""
-    flags: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
+    flags: dict[str, Any] = (
+        {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
+    )
     pages = mmap.mmap(-1, size, **flags)
     if size >= _HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without them

@@ -1,7 +1,8 @@
-"""Where the time of a step goes: measured in the replay itself, with all threads, and set beside the bytes that are read.
+"""Where the time of a step goes: measured in the replay itself, with all threads, and set beside the bytes
+that are read.
 
-The caller's thread notes the time at the end of each phase. Operations of one phase run side by side, so their time is one
-figure, which bears all their names.
+The caller's thread notes the time at the end of each phase. Operations of one phase run side by side, so
+their time is one figure, which bears all their names.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Spent:
     """Phases of the same kernels on the same shapes, in one step."""
 
     name: str
-    """Kernels with the shapes of their matrices (M x K), or heads, key/value heads and head dimension: "linear_q41 576x576"."""
+    """Kernels with the shapes of their matrices (M x K), or heads, key/value heads and head dimension:
+    "linear_q41 576x576".
+    """
     count: int
     seconds: float
     """Of all of them."""
@@ -31,7 +34,8 @@ class Spent:
 
 
 def profile(tape: Tape, run: Callable[[], object], rows: int, depth: int, repeats: int) -> list[Spent]:
-    """What a step of `rows` rows behind `depth` positions spends its time on, most first; `run` runs it once on this tape.
+    """What a step of `rows` rows behind `depth` positions spends its time on, most first; `run` runs it once
+    on this tape.
 
     Each phase counts with the median of its times. Empty where the CPU has no counter.
     """
@@ -55,7 +59,9 @@ def profile(tape: Tape, run: Callable[[], object], rows: int, depth: int, repeat
 
 
 def bytes_read(operation: Operation, rows: int, depth: int) -> int:
-    """Weights, keys and values that one operation reads from memory in a step; of experts, as many as the rows can choose."""
+    """Weights, keys and values that one operation reads from memory in a step; of experts, as many as the
+    rows can choose.
+    """
     own = 1 if operation.on_logit_rows else rows
     weights = min(operation.bytes, own * operation.row_bytes) if operation.row_bytes else operation.bytes
     positions = min(depth + rows, operation.window + rows - 1) if operation.window else depth + rows

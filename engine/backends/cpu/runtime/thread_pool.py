@@ -1,17 +1,19 @@
 """The threads that run a tape together, and the one `nogil` call that replays it.
 
-A tape is a list of *phases*; the operations of one phase do not depend on each other. The tiles of a phase are shared out evenly,
-neighbouring ones together: a thread that reads weights in the order they lie in is up to a third faster than two that take turns.
-Each share has a ticket word, the epoch (number of the replay) in the high half and the tiles taken in the low half, and each
-phase, in another cache line, a word of the same form that counts the tiles done. A thread takes tiles of its own share, and
-then of the others', by compare-and-swap until none is left: one that loses its core delays nothing but its present tile.
-Phases of one tile are the caller's: handing them out would cost more than they do.
+A tape is a list of *phases*; the operations of one phase do not depend on each other. The tiles of a phase
+are shared out evenly, neighbouring ones together: a thread that reads weights in the order they lie in is up
+to a third faster than two that take turns. Each share has a ticket word, the epoch (number of the replay) in
+the high half and the tiles taken in the low half, and each phase, in another cache line, a word of the same
+form that counts the tiles done. A thread takes tiles of its own share, and then of the others', by
+compare-and-swap until none is left: one that loses its core delays nothing but its present tile. Phases of
+one tile are the caller's: handing them out would cost more than they do.
 
-Nothing is reset between replays: a word of an earlier epoch stands for none taken and none done. A thread that wakes up late
-finds all tiles of its epoch taken, or a newer epoch, and leaves; how many there were it knows from the rows it was told when
-its epoch began, never from the step block, which may be that of the next step. Between replays helper threads spin for as long
-as one token's sampling may take, then sleep on a lock without using a core. `neighbours` says how many of them take part. While
-a thread of this process asks for room, a helper naps between two tiles, and goes on in the same replay when it is given back.
+Nothing is reset between replays: a word of an earlier epoch stands for none taken and none done. A thread
+that wakes up late finds all tiles of its epoch taken, or a newer epoch, and leaves; how many there were it
+knows from the rows it was told when its epoch began, never from the step block, which may be that of the next
+step. Between replays helper threads spin for as long as one token's sampling may take, then sleep on a lock
+without using a core. `neighbours` says how many of them take part. While a thread of this process asks for
+room, a helper naps between two tiles, and goes on in the same replay when it is given back.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from engine.backends.cpu.codegen.simd import atomic_load, atomic_store, call_kernel, compare_exchange, ld_i64, pause, st_i64
+from engine.backends.cpu.codegen.simd import (
+    atomic_load,
+    atomic_store,
+    call_kernel,
+    compare_exchange,
+    ld_i64,
+    pause,
+    st_i64,
+)
 from engine.backends.cpu.kernels.linear.linear import specialise
 from engine.backends.cpu.runtime.clock import clock_functions, ticks, ticks_per_second
 from engine.backends.cpu.runtime.contention import ACTIVE, GRAIN, SHORTEST_STALL, neighbour_functions, prepare
@@ -44,7 +54,9 @@ PARKED = NEIGHBOURS + NEIGHBOUR_WORDS
 _SPINS_BEFORE_TIMING = 64
 _SPINS_BEFORE_YIELD = 2000
 _SPINS_BEFORE_PARKING = 100000
-"""Some 3 ms: Python between steps takes up to 1 ms, and a helper woken from sleep needs Python's lock, which a window may hold."""
+"""Some 3 ms: Python between steps takes up to 1 ms, and a helper woken from sleep needs Python's lock,
+which a window may hold.
+"""
 
 # Words of one operation on a tape.
 FUNCTION, ARGUMENTS, SMALL_TILES, SMALL_BLOCK, BIG_TILES, BIG_BLOCK, ON_LOGIT_ROWS = range(7)
@@ -97,7 +109,9 @@ def _finish(done: int, epoch: int, count: int) -> None:
 
 
 def _wait(done: int, target: int) -> int:
-    """Wait until the word says `target` or more, which a newer epoch does too; returns the ticks if it took long."""
+    """Wait until the word says `target` or more, which a newer epoch does too; returns the ticks if it
+    took long.
+    """
     spins = begun = 0
     while atomic_load(done) < target:
         spins += 1
@@ -111,20 +125,28 @@ def _wait(done: int, target: int) -> int:
 
 
 def _rest(control: int, me: int, epoch: int) -> int:
-    """Leave the core while it is wanted; returns whether to go on with the epoch, which may be over or go on without this thread."""
+    """Leave the core while it is wanted; returns whether to go on with the epoch, which may be over or go
+    on without this thread.
+    """
     state = control + 8 * NEIGHBOURS
     while me >= present(state):
-        if me >= atomic_load(state + 8 * ACTIVE) or atomic_load(control + 8 * EPOCH) != epoch or atomic_load(control + 8 * CLOSING):
+        if (
+            me >= atomic_load(state + 8 * ACTIVE)
+            or atomic_load(control + 8 * EPOCH) != epoch
+            or atomic_load(control + 8 * CLOSING)
+        ):
             return 0
         nap()
     return 1
 
 
 def _take(
-    control: int, me: int, epoch: int, tape: int, first: int, total: int, step: int, rows: int, logit_rows: int, words: int, shares: int,
-    done: int, scratch: int,
+    control: int, me: int, epoch: int, tape: int, first: int, total: int, step: int, rows: int,
+    logit_rows: int, words: int, shares: int, done: int, scratch: int,
 ) -> int:  # fmt: skip
-    """Take tiles of the phase that begins with operation `first` until none is left; returns whether to go on with the next phase."""
+    """Take tiles of the phase that begins with operation `first` until none is left; returns whether to go
+    on with the next phase.
+    """
     state = control + 8 * NEIGHBOURS
     mine, share, left = 0, me, shares
     while left:
@@ -153,12 +175,13 @@ def _take(
 
 
 def _work(
-    control: int, me: int, epoch: int, tape: int, phases: int, phase_count: int, step: int, rows: int, logit_rows: int, tickets: int,
-    shares: int, stamps: int, scratch: int,
+    control: int, me: int, epoch: int, tape: int, phases: int, phase_count: int, step: int, rows: int,
+    logit_rows: int, tickets: int, shares: int, stamps: int, scratch: int,
 ) -> None:  # fmt: skip
     """Take tiles of all phases in turn until the tape is done, the epoch is over, or this thread is given up.
 
-    `me` is 0 for the caller. It writes the time at the end of each phase to `stamps`, from the second word on, unless that is 0.
+    `me` is 0 for the caller. It writes the time at the end of each phase to `stamps`, from the second word
+    on, unless that is 0.
     """
     state = control + 8 * NEIGHBOURS
     shortest_stall = SHORTEST_STALL * atomic_load(state + 8 * GRAIN)
@@ -184,18 +207,25 @@ def _work(
         if before_done:
             wait(before_done, before_target)
             before_done = 0
-        if not take(control, me, epoch, tape, first, total, step, rows, logit_rows, words, shares, done, scratch):
+        if not take(
+            control, me, epoch, tape, first, total, step, rows, logit_rows, words, shares, done, scratch
+        ):
             return
         waited = wait(done, target)
-        # In a long step one tile may well take longer than that, and a thread with half a core is still worth having.
+        # In a long step one tile may well take longer than that, and a thread with half a core is still worth
+        # having.
         if waited > shortest_stall and rows <= SMALL_ROWS and shortest_stall:
             stalled(state, waited, ticks())
         if stamps and me == 0:
             st_i64(stamps + 8 * (p + 1), ticks())
 
 
-def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int) -> int:
-    """Open a new epoch for the helpers that take part; returns a bit for each that sleeps and has to be woken."""
+def _publish(
+    control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int
+) -> int:
+    """Open a new epoch for the helpers that take part; returns a bit for each that sleeps and has to be
+    woken.
+    """
     active = admit(control + 8 * NEIGHBOURS, ticks())
     epoch = atomic_load(control + 8 * EPOCH) + 1
     atomic_store(control + 8 * BEGUN, epoch)
@@ -225,11 +255,15 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
         st_i64(stamps, ticks())
     # The words may already belong to a newer epoch; then they are not a set that can be trusted.
     if atomic_load(control + 8 * BEGUN) == epoch:
-        work(control, me, epoch, tape, phases, count, step, rows, logit_rows, tickets, shares, stamps, scratch)
+        work(
+            control, me, epoch, tape, phases, count, step, rows, logit_rows, tickets, shares, stamps, scratch
+        )
 
 
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
-    """A helper thread's loop: work on each new epoch; returns the last one seen when it should sleep, -1 to end."""
+    """A helper thread's loop: work on each new epoch; returns the last one seen when it should sleep, -1
+    to end.
+    """
     parked = control + 8 * (PARKED + _LINE * helper)
     state = control + 8 * NEIGHBOURS
     spins = 0
@@ -277,33 +311,51 @@ def pool_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     """The compiled functions of a thread pool; `jit(function, signature)` compiles one."""
     word, void = types.int64, types.void
     neighbours = neighbour_functions(jit)
-    compiled: dict[str, Any] = {"tiles": jit(_tiles, word(*[word] * 3)), "finish": jit(_finish, void(*[word] * 3))}
+    compiled: dict[str, Any] = {
+        "tiles": jit(_tiles, word(*[word] * 3)),
+        "finish": jit(_finish, void(*[word] * 3)),
+    }
     compiled["wait"] = jit(_wait, word(word, word))
     compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
     present = {"present": neighbours["present"]}
     compiled["nap"] = jit(_nap, void())
     compiled["rest"] = jit(specialise(_rest, "rest", nap=compiled["nap"], **present), word(word, word, word))
     compiled["take"] = jit(specialise(_take, "take", **present, **compiled), word(*[word] * 13))
-    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 13))
+    compiled["work"] = jit(
+        specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 13)
+    )
     compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
     return {
         **compiled,
         **neighbours,
         **clock_functions(jit),
         "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"]), word(*[word] * 7)),
-        "help": jit(specialise(_help, "help", join=compiled["join"], nap=compiled["nap"], **present), word(*[word] * 4)),
+        "help": jit(
+            specialise(_help, "help", join=compiled["join"], nap=compiled["nap"], **present),
+            word(*[word] * 4),
+        ),
     }
 
 
 class Recording:
-    """What a thread pool replays: a tape, the first operation of each phase and the end, and the step block; none may move."""
+    """What a thread pool replays: a tape, the first operation of each phase and the end, and the step
+    block; none may move.
+    """
 
     def __init__(self, tape: Words, phases: Words, step: Words, threads: int) -> None:
         self.phase_count = len(phases) - 1
         # For each phase a line for every eight shares, and one for the tiles done.
-        self.tickets: Words = aligned(8 * _LINE * (2 + (threads - 1) // _LINE) * self.phase_count).view(np.int64)
+        self.tickets: Words = aligned(8 * _LINE * (2 + (threads - 1) // _LINE) * self.phase_count).view(
+            np.int64
+        )
         self.arrays = (tape, phases, step, self.tickets)
-        self.addresses = (tape.ctypes.data, phases.ctypes.data, self.phase_count, step.ctypes.data, self.tickets.ctypes.data)
+        self.addresses = (
+            tape.ctypes.data,
+            phases.ctypes.data,
+            self.phase_count,
+            step.ctypes.data,
+            self.tickets.ctypes.data,
+        )
 
 
 class ThreadPool:
@@ -322,7 +374,8 @@ class ThreadPool:
         for lock in self._wake:
             lock.acquire()
         self._threads = [
-            threading.Thread(target=self._helper, args=(h,), name=f"cpu-kernel-{h + 1}", daemon=True) for h in range(threads - 1)
+            threading.Thread(target=self._helper, args=(h,), name=f"cpu-kernel-{h + 1}", daemon=True)
+            for h in range(threads - 1)
         ]
         for thread in self._threads:
             thread.start()
@@ -336,8 +389,9 @@ class ThreadPool:
     def replay(self, recording: Recording, stamps: Words | None = None) -> None:
         """Run every operation of the tape once; returns when all are done.
 
-        The recording must outlive the thread pool: a thread that lost its core may look at it later, though at nothing else.
-        `stamps` (phases + 1,) is filled with the time at the start and at the end of each phase, in ticks of `clock`.
+        The recording must outlive the thread pool: a thread that lost its core may look at it later, though
+        at nothing else. `stamps` (phases + 1,) is filled with the time at the start and at the end of each
+        phase, in ticks of `clock`.
         """
         asleep = self._functions["publish"](self._address, *recording.addresses, len(self._threads))
         if asleep:

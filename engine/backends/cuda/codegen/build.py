@@ -1,7 +1,9 @@
-"""Compiling kernels to machine code of a GPU, which needs no GPU: Numba-CUDA's front end, NVVM, and nvJitLink's assembler.
+"""Compiling kernels to machine code of a GPU, which needs no GPU: Numba-CUDA's front end, NVVM, and
+nvJitLink's assembler.
 
-Nothing here is imported where kernels are taken from the cache (`cubin_cache`). Numba-CUDA's own names that are used
-(`_compile_pyfunc_with_fixup`, the dispatcher's `get_current_device`) are private to it: its version is pinned.
+Nothing here is imported where kernels are taken from the cache (`cubin_cache`). Numba-CUDA's own names that
+are used (`_compile_pyfunc_with_fixup`, the dispatcher's `get_current_device`) are private to it: its version
+is pinned.
 """
 
 from __future__ import annotations
@@ -30,25 +32,37 @@ _NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.floa
 
 
 _FIRSTS = (75, 100)
-"""Capabilities that NVVM translates for: but for the device's name, it makes one text of a kernel for all from one to the next."""
+"""Capabilities that NVVM translates for: but for the device's name, it makes one text of a kernel for all
+from one to the next.
+"""
 
 
 class _NoDevice:
-    """Stands for the GPU that Numba-CUDA would ask for its capability; kernels are compiled for several, here for none."""
+    """Stands for the GPU that Numba-CUDA would ask for its capability; kernels are compiled for several,
+    here for none.
+    """
 
     compute_capability = (7, 5)
 
 
 def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[int, Built]:
-    """Machine code of one kernel for each of the capabilities that it supports. Raises `BuildError` where it uses float64."""
+    """Machine code of one kernel for each of the capabilities that it supports.
+
+    Raises `BuildError` where it uses float64.
+    """
     if getattr(cuda, "implementation", "") != "NVIDIA":
-        raise BuildError("Numba's own old CUDA target was found in place of numba-cuda; install the package with its gpu extra anew.")
+        raise BuildError(
+            "Numba's own old CUDA target was found in place of numba-cuda; install the package with its "
+            "gpu extra anew."
+        )
     wanted = [capability for capability in capabilities if capability >= kernel.least]
     if not wanted:
         return {}
     function, later = _numba_function(kernel)
     library = _front_end(kernel, function)
-    texts = {first: _translated(kernel, library, first) for first in {_first(capability) for capability in wanted}}
+    texts = {
+        first: _translated(kernel, library, first) for first in {_first(capability) for capability in wanted}
+    }
     return {c: _assemble(kernel, _completed(kernel, texts[_first(c)], later, c), c) for c in wanted}
 
 
@@ -76,7 +90,13 @@ def _front_end(kernel: Kernel, function: FunctionType) -> Any:
     _dispatcher.get_current_device = _NoDevice
     signature = types.void(*(_NUMBA[letter] for letter in kernel.parameters))
     library, _ = _compiler._compile_pyfunc_with_fixup(
-        function, signature, device=False, abi="numba", cc=(7, 5), fastmath=True, launch_bounds=(kernel.threads, kernel.blocks)
+        function,
+        signature,
+        device=False,
+        abi="numba",
+        cc=(7, 5),
+        fastmath=True,
+        launch_bounds=(kernel.threads, kernel.blocks),
     )
     _converge(library)
     return library
@@ -107,7 +127,10 @@ def _translated(kernel: Kernel, library: Any, capability: int) -> str:
 
 
 def _completed(kernel: Kernel, ptx: str, later: Mapping[str, Op], capability: int) -> str:
-    """The text for one device, with the instructions that depend on it. Raises `BuildError` where it computes in float64."""
+    """The text for one device, with the instructions that depend on it.
+
+    Raises `BuildError` where it computes in float64.
+    """
     ptx = re.sub(r"^\.target sm_\d+", f".target sm_{capability}", ptx, count=1, flags=re.M)
     ptx = _MARK.sub(lambda mark: _put(later[mark[1]].text_for(capability), mark[2].split(", ")), ptx)
     wide = re.search(r"^.*\.f64.*$", ptx, flags=re.M)
@@ -122,7 +145,10 @@ def _assemble(kernel: Kernel, ptx: str, capability: int) -> Built:
     cubin = linker.link("cubin").code
     log = linker.get_info_log()
     registers = int(_found(r"Used (\d+) registers", log, kernel)[1])
-    stack, stores, loads = (int(_found(rf"(\d+) bytes {what}", log, kernel)[1]) for what in ("stack frame", "spill stores", "spill loads"))
+    stack, stores, loads = (
+        int(_found(rf"(\d+) bytes {what}", log, kernel)[1])
+        for what in ("stack frame", "spill stores", "spill loads")
+    )
     memory = re.search(r"(\d+) bytes smem", log)
     return Built(bytes(cubin), ptx, registers, stack, stores + loads, int(memory[1]) if memory else 0)
 
@@ -130,12 +156,16 @@ def _assemble(kernel: Kernel, ptx: str, capability: int) -> Built:
 def _found(pattern: str, log: str, kernel: Kernel) -> re.Match[str]:
     found = re.search(pattern, log)
     if found is None:
-        raise BuildError(f"The assembler said nothing of {pattern!r} for the kernel {kernel.name}: {log.strip()[:200]}")
+        raise BuildError(
+            f"The assembler said nothing of {pattern!r} for the kernel {kernel.name}: {log.strip()[:200]}"
+        )
     return found
 
 
 _MARK = re.compile(r"\{@(\w+) ([^}]*)\}")
-"""An instruction whose text depends on the device, as it goes through the front end: its name and its operands."""
+"""An instruction whose text depends on the device, as it goes through the front end: its name and its
+operands.
+"""
 
 
 def _put(text: str, operands: Sequence[str]) -> str:
@@ -152,11 +182,21 @@ def _scoped(text: str) -> str:
 def _instruction(op: Op) -> Any:
     """A Numba intrinsic that puts the instruction in, or a mark where its text depends on the device."""
     results = [_NUMBA[letter] for letter in op.outs]
-    returned = types.void if not results else results[0] if len(results) == 1 else types.UniTuple(results[0], len(results))
+    returned = (
+        types.void
+        if not results
+        else results[0]
+        if len(results) == 1
+        else types.UniTuple(results[0], len(results))
+    )
     kinds = [_LLVM[letter] for letter in op.outs]
-    returned_llvm = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+    returned_llvm = (
+        ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+    )
     letters = {"i": "r", "r": "r", "l": "l", "f": "f"}
-    constraints = ",".join([f"={letters[o]}" for o in op.outs] + [letters[i] for i in op.ins] + ["~{memory}"] * op.memory)
+    constraints = ",".join(
+        [f"={letters[o]}" for o in op.outs] + [letters[i] for i in op.ins] + ["~{memory}"] * op.memory
+    )
     operands = ", ".join(f"${i}" for i in range(len(op.outs) + len(op.ins)))
     text = f"{{@{op.name} {operands}}}" if op.since else _scoped(op.text)
 
@@ -169,7 +209,9 @@ def _instruction(op: Op) -> Any:
                 return context.get_dummy_value()
             if len(op.outs) == 1:
                 return result
-            return context.make_tuple(builder, returned, [builder.extract_value(result, i) for i in range(len(op.outs))])
+            return context.make_tuple(
+                builder, returned, [builder.extract_value(result, i) for i in range(len(op.outs))]
+            )
 
         return returned(*(_NUMBA[letter] for letter in op.ins)), generate
 

@@ -1,7 +1,8 @@
 """Where kernels' machine code is kept: compiled once for a device, then taken from disk without any compiler.
 
-First from what was compiled beforehand (`prebuild`, the folder `resources/cubins`), else from a folder of the user's cache. Its name is a
-hash of the sources of this package and of the compiler's versions, because no compiler's own cache notices a change in another file.
+First from what was compiled beforehand (`prebuild`, the folder `resources/cubins`), else from a folder of the
+user's cache. Its name is a hash of the sources of this package and of the compiler's versions, because no
+compiler's own cache notices a change in another file.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from engine.platform.whole_file import write_whole
 STAGE = "Preparing the GPU kernels"
 COMPILERS = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 KEPT_VERSIONS = 3
-"""Folders of other sources or compilers that stay, the latest used ones: two checkouts side by side do not push each other out."""
+"""Folders of other sources or compilers that stay, the latest used ones: two checkouts side by side do not
+push each other out.
+"""
 MANIFEST = "manifest.json"
 _HASH = 32
 _HOST_ONLY = frozenset({
-    "cubin_cache", "dequantised", "device", "driver", "torch_device", "kept_memory", "launcher", "nvml", "prebuild", "proven",
-    "torch_program", "trial", "workers",
+    "cubin_cache", "dequantised", "device", "driver", "torch_device", "kept_memory", "launcher", "nvml",
+    "prebuild", "proven", "torch_program", "trial", "workers",
 })  # fmt: skip
 """Modules of this package that no kernel's code depends on."""
 
@@ -69,7 +72,9 @@ def file_name(kernel: Kernel) -> str:
 
 
 def _told(value: Any) -> str:
-    """A constant, without addresses: functions and instructions by their names, whose sources are hashed anyway."""
+    """A constant, without addresses: functions and instructions by their names, whose sources are hashed
+    anyway.
+    """
     named = getattr(value, "__qualname__", None) or getattr(value, "name", None)
     return f"{getattr(value, '__module__', '')}.{named}" if named else repr(value)
 
@@ -94,7 +99,10 @@ def _told_sources(folder: Path) -> str:
 
 
 class Binaries:
-    """The process's machine code, by kernel and target. `folder` is where it is kept on disk; by default in the user's cache."""
+    """The process's machine code, by kernel and target.
+
+    `folder` is where it is kept on disk; by default in the user's cache.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._named = folder
@@ -111,9 +119,11 @@ class Binaries:
         return folder
 
     def ready(self, kernels: Iterable[Kernel], capability: int) -> Iterator[Loading]:
-        """Compile what is missing for a device of this compute capability; yields progress when there is something to do.
+        """Compile what is missing for a device of this compute capability; yields progress when there is
+        something to do.
 
-        It may be closed between two kernels; what was compiled stays. Raises `BuildError` where a kernel cannot be compiled.
+        It may be closed between two kernels; what was compiled stays. Raises `BuildError` where a kernel
+        cannot be compiled.
         """
         wanted = target(capability)
         folder = self.folder
@@ -122,7 +132,10 @@ class Binaries:
             return
         for kernel in missing:
             if kernel.least > wanted.capability:
-                raise BuildError(f"The kernel {kernel.name} needs compute capability {kernel.least / 10}; this GPU has {capability / 10}.")
+                raise BuildError(
+                    f"The kernel {kernel.name} needs compute capability {kernel.least / 10}; this GPU has "
+                    f"{capability / 10}."
+                )
         if folder is not None:
             _forget_old(folder)
         yield Loading(STAGE, 0, len(missing))
@@ -137,7 +150,9 @@ class Binaries:
             outcomes.close()  # type: ignore[attr-defined]
 
     def cubin(self, kernel: Kernel, capability: int) -> bytes:
-        """A kernel's machine code (or PTX, see `target`) for a device of this compute capability, compiled now where it must be."""
+        """A kernel's machine code (or PTX, see `target`) for a device of this compute capability, compiled
+        now where it must be.
+        """
         wanted = target(capability)
         image = self._found(kernel, wanted, self.folder)
         if image is None:

@@ -1,6 +1,8 @@
-"""What the instructions of `engine.backends.cuda.codegen.ptx` do, to Python numbers: fp16, bf16 and e4m3 in bits, matrix fragments, memory.
+"""What the instructions of `engine.backends.cuda.codegen.ptx` do, to Python numbers: fp16, bf16 and e4m3 in
+bits, matrix fragments, memory.
 
-"i" and "r" are Python ints, already wrapped to 32 bits, "f" np.float32. Only the tests' interpreter runs any of this.
+"i" and "r" are Python ints, already wrapped to 32 bits, "f" np.float32. Only the tests' interpreter runs any
+of this.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 
 
 class Machine(Protocol):
-    """What emulations ask of the interpreter about the thread that runs: its memory, and an exchange among its warp's lanes."""
+    """What emulations ask of the interpreter about the thread that runs: its memory, and an exchange among
+    its warp's lanes.
+    """
 
     @property
     def thread(self) -> int: ...
@@ -44,10 +48,12 @@ class Machine(Protocol):
         ...
 
     def exchange(self, value: Any) -> tuple[list[Any], int]:
-        """Wait for the whole warp: the values of its 32 lanes, and this lane's number. Lanes that diverged are an error.
+        """Wait for the whole warp: the values of its 32 lanes, and this lane's number.
 
-        All lanes get the same list, and no lane of another warp runs before each of them has either come to the next meeting or
-        ended.
+        Lanes that diverged are an error.
+
+        All lanes get the same list, and no lane of another warp runs before each of them has either come to
+        the next meeting or ended.
         """
         ...
 
@@ -97,7 +103,8 @@ def e4m3_value(byte: int) -> np.float32:
 
 
 def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
-    # A product of two float32 is exact in float64; adding rounds once more, which is all but never seen in float32.
+    # A product of two float32 is exact in float64; adding rounds once more, which is all but never seen in
+    # float32.
     return np.float32(float(a) * float(b) + float(c))
 
 
@@ -126,7 +133,10 @@ def by_table(a: int, b: int, c: int, table: int) -> int:
 def each_half(function: Callable[[np.float32, np.float32], Any]) -> Callable[[Machine, int, int], int]:
     def each(_: Machine, a: int, b: int) -> int:
         (a0, a1), (b0, b1) = halves_of(a), halves_of(b)
-        return half_bits(function(np.float32(a0), np.float32(b0))) | half_bits(function(np.float32(a1), np.float32(b1))) << 16
+        return (
+            half_bits(function(np.float32(a0), np.float32(b0)))
+            | half_bits(function(np.float32(a1), np.float32(b1))) << 16
+        )
 
     return each
 
@@ -145,8 +155,12 @@ def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float
     return each
 
 
-def fragments(machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8), and B at such rows, column g."""
+def fragments(
+    machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]
+) -> tuple[Any, ...]:
+    """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8),
+    and B at such rows, column g.
+    """
     lanes, me = machine.exchange(halves)
     if _product[0] is not lanes:  # the first lane here works for all
         _product[:] = lanes, _warp_product(lanes, convert)
@@ -167,7 +181,8 @@ def _warp_product(lanes: list[tuple[int, ...]], convert: Callable[[Any], Any]) -
     for i in range(2):
         b[8 * i : 8 * i + 8] = numbers[:, :, 4 + i].reshape(8, 8).T
     with np.errstate(all="ignore"):
-        # Element by element, in the order of k: the same sum in every row and column, which a call of BLAS does not promise.
+        # Element by element, in the order of k: the same sum in every row and column, which a call of BLAS
+        # does not promise.
         return [[float(x) for x in row] for row in np.add.reduce(a[:, :, None] * b, axis=1)]
 
 
@@ -178,7 +193,12 @@ def halves_of_words(words: Any) -> Any:
 
 def bf16s_of_words(words: Any) -> Any:
     """The same of bf16."""
-    return np.stack([words << 16 & M32, words & 0xFFFF0000], axis=-1).astype(np.uint32).view(np.float32).astype(np.float64)
+    return (
+        np.stack([words << 16 & M32, words & 0xFFFF0000], axis=-1)
+        .astype(np.uint32)
+        .view(np.float32)
+        .astype(np.float64)
+    )
 
 
 def from_xor(machine: Machine, value: Any, mask: int) -> Any:

@@ -1,4 +1,6 @@
-"""What a kernel is: a plain function, the constants it is specialised with, and the bounds it promises to keep."""
+"""What a kernel is: a plain function, the constants it is specialised with, and the bounds it promises to
+keep.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ Leaf = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel, compiled or not. `name` is unique and tells all `constants`, which replace globals of `body` and of what it calls.
+    """One kernel, compiled or not.
 
-    `parameters` has a letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32. Blocks have `threads`
-    threads, of which `blocks` fit on a multiprocessor at once; `registers` is the most that a thread may take, `least` the
-    compute capability that it needs (80 for 8.0). `model` names what the tests' fake device runs instead: an operation, told the
-    constants.
+    `name` is unique and tells all `constants`, which replace globals of `body` and of what it calls.
+
+    `parameters` has a letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32.
+    Blocks have `threads` threads, of which `blocks` fit on a multiprocessor at once; `registers` is the most
+    that a thread may take, `least` the compute capability that it needs (80 for 8.0). `model` names what the
+    tests' fake device runs instead: an operation, told the constants.
     """
 
     name: str
@@ -42,12 +46,17 @@ class Kernel:
 
 
 def specialised(
-    function: Callable[..., Any], constants: Mapping[str, Any], leaf: Leaf, write_out: bool = True, made: dict[Any, Any] | None = None
+    function: Callable[..., Any],
+    constants: Mapping[str, Any],
+    leaf: Leaf,
+    write_out: bool = True,
+    made: dict[Any, Any] | None = None,
 ) -> FunctionType:
-    """A copy of `function` whose globals are `constants` and what `leaf` makes of the others; what it calls is copied likewise.
+    """A copy of `function` whose globals are `constants` and what `leaf` makes of the others; what it calls
+    is copied likewise.
 
-    Loops over `static(range(...))` are written out, and `registers` become variables, unless `write_out` is False. `leaf` gets every
-    copied function, too, the called ones first.
+    Loops over `static(range(...))` are written out, and `registers` become variables, unless `write_out` is
+    False. `leaf` gets every copied function, too, the called ones first.
     """
     made = {} if made is None else made
     assert isinstance(function, FunctionType)

@@ -1,7 +1,8 @@
-"""Compiling every kernel for every device beforehand: `python -m engine.backends.cuda.codegen.prebuild FOLDER`. Needs no GPU.
+"""Compiling every kernel for every device beforehand: `python -m engine.backends.cuda.codegen.prebuild
+FOLDER`. Needs no GPU.
 
-Put into a package's `resources/cubins`, the folder spares users the compiler and the wait; it counts only for the sources that it was
-made from.
+Put into a package's `resources/cubins`, the folder spares users the compiler and the wait; it counts only for
+the sources that it was made from.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from engine.backends.cuda.codegen.registry import all_kernels
 from engine.backends.cuda.codegen.targets import CAPABILITIES, TEGRA, BuildError, Target
 
 
-def prebuild(folder: Path, kernels: Iterable[Kernel], capabilities: Sequence[int] = CAPABILITIES, processes: int | None = None) -> int:
-    """Write machine code for all capabilities, and PTX where a generation that is not among them may come or `TEGRA` takes it; returns
-    how many files.
+def prebuild(
+    folder: Path,
+    kernels: Iterable[Kernel],
+    capabilities: Sequence[int] = CAPABILITIES,
+    processes: int | None = None,
+) -> int:
+    """Write machine code for all capabilities, and PTX where a generation that is not among them may come or
+    `TEGRA` takes it; returns how many files.
 
     Raises `BuildError`.
     """
@@ -33,12 +39,19 @@ def prebuild(folder: Path, kernels: Iterable[Kernel], capabilities: Sequence[int
             raise outcome
         table[kernel.name] = {}
         for capability, built in outcome.items():
-            for wanted in [Target(capability, True), *([Target(capability, False)] if capability in last else [])]:
+            for wanted in [
+                Target(capability, True),
+                *([Target(capability, False)] if capability in last else []),
+            ]:
                 cubin_cache.write(folder / wanted.folder / cubin_cache.file_name(kernel), wanted.image(built))
                 files += 1
             table[kernel.name][str(capability)] = [built.registers, built.stack, built.spilled, built.shared]
         print(f"{kernel.name}: {' '.join(f'sm_{c} {b.registers}' for c, b in outcome.items())}", flush=True)
-    manifest = {"sources": cubin_cache.sources(), "compiler": cubin_cache.compiler(), "registers, stack, spilled, shared": table}
+    manifest = {
+        "sources": cubin_cache.sources(),
+        "compiler": cubin_cache.compiler(),
+        "registers, stack, spilled, shared": table,
+    }
     # Last, and behind everything: a folder that was left half done counts for nothing.
     (folder / cubin_cache.MANIFEST).write_text(json.dumps(manifest, indent=1), "utf-8")
     return files

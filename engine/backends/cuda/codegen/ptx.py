@@ -1,11 +1,13 @@
 """The instructions that kernels are written in: each once, as PTX and as what it does to Python numbers.
 
-A kernel is a plain function that calls these objects. `engine.backends.cuda.codegen.build` puts a Numba intrinsic in the place of each;
-the interpreter of the tests puts `emulate` there. So kernels can be read, listed and interpreted where there is no Numba-CUDA.
+A kernel is a plain function that calls these objects. `engine.backends.cuda.codegen.build` puts a Numba
+intrinsic in the place of each; the interpreter of the tests puts `emulate` there. So kernels can be read,
+listed and interpreted where there is no Numba-CUDA.
 
-Numbers are those of a letter: "i" int32, "r" uint32 (bits), "l" int64 (global addresses and offsets), "f" float32. Shared
-memory has 32-bit addresses of its own. Where Numba makes int64 of 32-bit arithmetic, say `int32(...)` or `uint32(...)`; a float
-without `float32(...)` would make the arithmetic float64, which `build` refuses. Source: PTX ISA 8.5, NVIDIA.
+Numbers are those of a letter: "i" int32, "r" uint32 (bits), "l" int64 (global addresses and offsets), "f"
+float32. Shared memory has 32-bit addresses of its own. Where Numba makes int64 of 32-bit arithmetic, say
+`int32(...)` or `uint32(...)`; a float without `float32(...)` would make the arithmetic float64, which `build`
+refuses. Source: PTX ISA 8.5, NVIDIA.
 """
 
 from __future__ import annotations
@@ -49,9 +51,11 @@ from engine.backends.cuda.codegen.emulation import (
 class Op:
     """One instruction, or a few that belong together.
 
-    `text` is PTX with $0, $1 ... for results, then arguments; `since` has other texts by the least compute capability (80 for 8.0)
-    that they need. `outs` and `ins` are letters. `memory`: reads or writes memory that others write, so keeps its place;
-    `convergent`: all lanes of the warp must come here together. `emulate(machine, *arguments)` gives the results.
+    `text` is PTX with $0, $1 ... for results, then arguments; `since` has other texts by the least compute
+    capability (80 for 8.0) that they need. `outs` and `ins` are letters. `memory`: reads or writes memory
+    that others write, so keeps its place;
+    `convergent`: all lanes of the warp must come here together. `emulate(machine, *arguments)` gives the
+    results.
     """
 
     name: str
@@ -74,10 +78,10 @@ class Op:
         return self.since[max(fitting)] if fitting else self.text
 
 
-
 @dataclass(frozen=True)
 class SharedMemory:
-    """`shared(size)` in a kernel: the 32-bit address of `size` bytes (a constant), aligned to 16; the same for all of a block.
+    """`shared(size)` in a kernel: the 32-bit address of `size` bytes (a constant), aligned to 16; the same
+    for all of a block.
 
     Each call with a size of its own in a function has memory of its own; there is one such call for a size.
     """
@@ -90,7 +94,9 @@ class SharedMemory:
 
 
 class Unrolled:
-    """`for i in static(range(N))` in a kernel: the loop is written out before it is compiled; N must be known then."""
+    """`for i in static(range(N))` in a kernel: the loop is written out before it is compiled; N must be
+    known then.
+    """
 
     def __call__(self, values: range) -> range:
         """In Python a loop like others."""
@@ -98,8 +104,9 @@ class Unrolled:
 
 
 class Registers:
-    """`sums = registers(value, N)` in a kernel: N variables of one thread, read and written as `sums[i]` where i is known before it is
-    compiled, as in a `static` loop. They are no array: a function that takes them whole is written out where it is called (`written`).
+    """`sums = registers(value, N)` in a kernel: N variables of one thread, read and written as `sums[i]`
+    where i is known before it is compiled, as in a `static` loop. They are no array: a function that takes
+    them whole is written out where it is called (`written`).
     """
 
     def __call__(self, value: Any, size: int) -> list[Any]:
@@ -110,17 +117,25 @@ class Registers:
 shared, static, registers = SharedMemory(), Unrolled(), Registers()
 
 
-# --- numbers and bits ----------------------------------------------------------------------------------------------
+# --- numbers and bits ---------------------------------------------------------------------------------------
 
 
 float_bits = Op("float_bits", "mov.b32 $0, $1;", "r", "f", lambda _, x: bits_of(x))
 bits_float = Op("bits_float", "mov.b32 $0, $1;", "f", "r", lambda _, x: float_of(x))
 half_float = Op(
-    "half_float", "{.reg .b16 h, z; mov.b32 {h, z}, $1; cvt.f32.f16 $0, h;}", "f", "r", lambda _, w: np.float32(halves_of(w)[0])
+    "half_float",
+    "{.reg .b16 h, z; mov.b32 {h, z}, $1; cvt.f32.f16 $0, h;}",
+    "f",
+    "r",
+    lambda _, w: np.float32(halves_of(w)[0]),
 )
 """float32 of the fp16 number in the low 16 bits."""
 high_half_float = Op(
-    "high_half_float", "{.reg .b16 h, z; mov.b32 {z, h}, $1; cvt.f32.f16 $0, h;}", "f", "r", lambda _, w: np.float32(halves_of(w)[1])
+    "high_half_float",
+    "{.reg .b16 h, z; mov.b32 {z, h}, $1; cvt.f32.f16 $0, h;}",
+    "f",
+    "r",
+    lambda _, w: np.float32(halves_of(w)[1]),
 )
 """float32 of the fp16 number in the high 16 bits."""
 pack_halves = Op(
@@ -132,13 +147,18 @@ pack_halves = Op(
 )
 """Two float32, rounded to fp16: the first in the low bits."""
 pack_bf16 = Op(
-    "pack_bf16", "cvt.rn.bf16x2.f32 $0, $2, $1;", "r", "ff", lambda _, low, high: bf16_bits(low) | bf16_bits(high) << 16, least=80
+    "pack_bf16",
+    "cvt.rn.bf16x2.f32 $0, $2, $1;",
+    "r",
+    "ff",
+    lambda _, low, high: bf16_bits(low) | bf16_bits(high) << 16,
+    least=80,
 )
 """The same to bf16; from compute capability 8.0 on."""
 e4m3_float = Op(
     "e4m3_float",
-    "{.reg .b32 s, m; and.b32 s, $1, 0x80; shl.b32 s, s, 24; and.b32 m, $1, 0x7f; shl.b32 m, m, 20; or.b32 m, m, s;"
-    " .reg .f32 v; mov.b32 v, m; mul.f32 $0, v, 0f7B800000;}",
+    "{.reg .b32 s, m; and.b32 s, $1, 0x80; shl.b32 s, s, 24; and.b32 m, $1, 0x7f; shl.b32 m, m, 20; or.b32 "
+    "m, m, s; .reg .f32 v; mov.b32 v, m; mul.f32 $0, v, 0f7B800000;}",
     "f",
     "r",
     lambda _, b: e4m3_value(int(b) & 255),
@@ -154,18 +174,34 @@ rsqrt = Op("rsqrt", "rsqrt.approx.ftz.f32 $0, $1;", "f", "f", quietly(lambda x: 
 sqrt = Op("sqrt", "sqrt.rn.f32 $0, $1;", "f", "f", quietly(np.sqrt))
 reciprocal = Op("reciprocal", "rcp.rn.f32 $0, $1;", "f", "f", quietly(lambda x: 1 / x))
 round_even = Op("round_even", "cvt.rni.f32.f32 $0, $1;", "f", "f", quietly(np.rint))
-to_int = Op("to_int", "cvt.rni.s32.f32 $0, $1;", "i", "f", lambda _, x: int(np.rint(np.clip(np.float64(x), -(2.0**31), 2.0**31 - 1))))
+to_int = Op(
+    "to_int",
+    "cvt.rni.s32.f32 $0, $1;",
+    "i",
+    "f",
+    lambda _, x: int(np.rint(np.clip(np.float64(x), -(2.0**31), 2.0**31 - 1))),
+)
 """Rounded to the nearest, of two the even one."""
 to_float = Op("to_float", "cvt.rn.f32.s32 $0, $1;", "f", "i", lambda _, x: np.float32(int(x)))
-maximum = Op("maximum", "max.f32 $0, $1, $2;", "f", "ff", lambda _, a, b: np.fmax(np.float32(a), np.float32(b)))
-minimum = Op("minimum", "min.f32 $0, $1, $2;", "f", "ff", lambda _, a, b: np.fmin(np.float32(a), np.float32(b)))
+maximum = Op(
+    "maximum", "max.f32 $0, $1, $2;", "f", "ff", lambda _, a, b: np.fmax(np.float32(a), np.float32(b))
+)
+minimum = Op(
+    "minimum", "min.f32 $0, $1, $2;", "f", "ff", lambda _, a, b: np.fmin(np.float32(a), np.float32(b))
+)
 absolute = Op("absolute", "abs.f32 $0, $1;", "f", "f", lambda _, a: np.abs(np.float32(a)))
 dp4a = Op("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", "i", "rri", byte_products)
 """c + the sum of four products of signed bytes."""
 permute_bytes = Op("permute_bytes", "prmt.b32 $0, $1, $2, $3;", "r", "rrr", permuted)
-"""Bytes of two words, chosen by the selector's four lowest nibbles, 0 .. 7; 8 more: the byte's highest bit, eight times."""
+"""Bytes of two words, chosen by the selector's four lowest nibbles, 0 .. 7; 8 more: the byte's highest
+bit, eight times.
+"""
 and_or = Op(
-    "and_or", "lop3.b32 $0, $1, $2, $3, 0xEA;", "r", "rrr", lambda _, a, b, c: by_table(int(a) & M32, int(b) & M32, int(c) & M32, 0xEA)
+    "and_or",
+    "lop3.b32 $0, $1, $2, $3, 0xEA;",
+    "r",
+    "rrr",
+    lambda _, a, b, c: by_table(int(a) & M32, int(b) & M32, int(c) & M32, 0xEA),
 )
 """(a & b) | c in one instruction."""
 popcount = Op("popcount", "popc.b32 $0, $1;", "i", "r", lambda _, a: (int(a) & M32).bit_count())
@@ -179,12 +215,18 @@ mma_halves = Op(
     "rrrrrrffff",
     lambda m, *v: fragments(m, v[:6], v[6:], halves_of_words),
     convergent=True,
-    since={80: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"},
+    since={
+        80: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, "
+        "$9}, {$10, $11, $12, $13};"
+    },
 )
-"""d = a b + c of fp16 with float32 sums; a (16, 16) in words 0 .. 3, b (16, 8) in 4, 5, c in 6 .. 9, see `fragments`."""
+"""d = a b + c of fp16 with float32 sums; a (16, 16) in words 0 .. 3, b (16, 8) in 4, 5, c in 6 .. 9, see
+`fragments`.
+"""
 mma_bf16 = Op(
     "mma_bf16",
-    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, "
+    "{$10, $11, $12, $13};",
     "ffff",
     "rrrrrrffff",
     lambda m, *v: fragments(m, v[:6], v[6:], bf16s_of_words),
@@ -194,11 +236,19 @@ mma_bf16 = Op(
 """The same of bf16."""
 
 transpose_halves = Op(
-    "transpose_halves", "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "r", "r", transposed, memory=True, convergent=True
+    "transpose_halves",
+    "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;",
+    "r",
+    "r",
+    transposed,
+    memory=True,
+    convergent=True,
 )
-"""An (8, 8) matrix of 16-bit numbers, of which lane (g, t) = (lane / 4, lane % 4) holds row g, columns 2 t and 2 t + 1: transposed."""
+"""An (8, 8) matrix of 16-bit numbers, of which lane (g, t) = (lane / 4, lane % 4) holds row g, columns 2 t
+and 2 t + 1: transposed.
+"""
 
-# --- where a thread is, and how threads meet -----------------------------------------------------------------------
+# --- where a thread is, and how threads meet ----------------------------------------------------------------
 
 thread = Op("thread", "mov.u32 $0, %tid.x;", "i", "", lambda m: m.thread)
 threads = Op("threads", "mov.u32 $0, %ntid.x;", "i", "", lambda m: m.threads)
@@ -241,19 +291,35 @@ ballot = Op(
     convergent=True,
 )
 """A bit for each lane: whether its argument is not 0."""
-wait_for_others = Op("wait_for_others", "", "", "", lambda m: None, memory=True, since={90: "griddepcontrol.wait;"})
+wait_for_others = Op(
+    "wait_for_others", "", "", "", lambda m: None, memory=True, since={90: "griddepcontrol.wait;"}
+)
 """With programmatic dependent launch: what the kernels before wrote is there from here on. Else nothing."""
-let_others_start = Op("let_others_start", "", "", "", lambda m: None, memory=True, since={90: "griddepcontrol.launch_dependents;"})
-"""With programmatic dependent launch: the next kernel may begin, up to its own `wait_for_others`. Else nothing."""
+let_others_start = Op(
+    "let_others_start",
+    "",
+    "",
+    "",
+    lambda m: None,
+    memory=True,
+    since={90: "griddepcontrol.launch_dependents;"},
+)
+"""With programmatic dependent launch: the next kernel may begin, up to its own `wait_for_others`.
+
+Else nothing.
+"""
 unknown = Op("unknown", "mov.b32 $0, $1;", "i", "i", lambda _, x: int(x), memory=True)
-"""The same number, of which the compiler knows nothing: a loop over it is not unrolled, for the sake of its registers."""
+"""The same number, of which the compiler knows nothing: a loop over it is not unrolled, for the sake of
+its registers.
+"""
 stay = Op("stay", "bar.warp.sync 0xffffffff;", "", "", lambda m: None, memory=True, convergent=True)
-"""Loads of memory that changes (`_now`) are asked for where they stand, before this or after it: the assembler would put off those
-whose numbers a loop takes on its next turn."""
+"""Loads of memory that changes (`_now`) are asked for where they stand, before this or after it: the
+assembler would put off those whose numbers a loop takes on its next turn.
+"""
 prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", lambda m, a: None, memory=True)
 """Ask for the cache line of an address, into the second-level cache."""
 
-# --- memory --------------------------------------------------------------------------------------------------------
+# --- memory -------------------------------------------------------------------------------------------------
 
 
 def _loads(name: str, kind: str, letter: str, numpy: str, count: int = 1) -> tuple[Op, Op]:
@@ -261,13 +327,19 @@ def _loads(name: str, kind: str, letter: str, numpy: str, count: int = 1) -> tup
     vector, outs = f".v{count}" if count > 1 else "", letter * count
     target = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
     read = reader(outs, np.dtype(numpy).itemsize * count, numpy)
-    constant = Op(f"ld_{name}", f"ld.global.nc{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True)
-    changing = Op(f"ld_{name}_now", f"ld.global{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True)
+    constant = Op(
+        f"ld_{name}", f"ld.global.nc{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True
+    )
+    changing = Op(
+        f"ld_{name}_now", f"ld.global{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True
+    )
     return constant, changing
 
 
 ld_f32, ld_f32_now = _loads("f32", "f32", "f", "<f4")
-"""`ld_X`: from memory that no kernel writes while this one runs (the read-only cache); `ld_X_now`: from any."""
+"""`ld_X`: from memory that no kernel writes while this one runs (the read-only cache); `ld_X_now`: from
+any.
+"""
 ld_f32x2, ld_f32x2_now = _loads("f32x2", "f32", "f", "<f4", 2)
 ld_f32x4, ld_f32x4_now = _loads("f32x4", "f32", "f", "<f4", 4)
 ld_u32, ld_u32_now = _loads("u32", "b32", "r", "<u4")
@@ -288,9 +360,16 @@ ld_stream = Op(
 )
 """16 bytes of weights, which are read once: they push nothing out of the first-level cache."""
 ld_stream2 = Op(
-    "ld_stream2", "ld.global.nc.L1::no_allocate.v2.b32 {$0, $1}, [$2];", "rr", "l", reader("rr", 8, "<u4"), memory=True
+    "ld_stream2",
+    "ld.global.nc.L1::no_allocate.v2.b32 {$0, $1}, [$2];",
+    "rr",
+    "l",
+    reader("rr", 8, "<u4"),
+    memory=True,
 )
-ld_stream1 = Op("ld_stream1", "ld.global.nc.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True)
+ld_stream1 = Op(
+    "ld_stream1", "ld.global.nc.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True
+)
 
 ld_stream_now = Op(
     "ld_stream_now",
@@ -303,9 +382,16 @@ ld_stream_now = Op(
 )
 """The same, which keep their place before a `stay`."""
 ld_stream2_now = Op(
-    "ld_stream2_now", "ld.global.L1::no_allocate.v2.b32 {$0, $1}, [$2];", "rr", "l", reader("rr", 8, "<u4"), memory=True
+    "ld_stream2_now",
+    "ld.global.L1::no_allocate.v2.b32 {$0, $1}, [$2];",
+    "rr",
+    "l",
+    reader("rr", 8, "<u4"),
+    memory=True,
 )
-ld_stream1_now = Op("ld_stream1_now", "ld.global.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True)
+ld_stream1_now = Op(
+    "ld_stream1_now", "ld.global.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True
+)
 
 st_f32 = Op("st_f32", "st.global.f32 [$0], $1;", "", "lf", writer("<f4"), memory=True)
 st_f32x2 = Op("st_f32x2", "st.global.v2.f32 [$0], {$1, $2};", "", "lff", writer("<f4"), memory=True)
@@ -315,30 +401,70 @@ st_u32x2 = Op("st_u32x2", "st.global.v2.b32 [$0], {$1, $2};", "", "lrr", writer(
 st_u32x4 = Op("st_u32x4", "st.global.v4.b32 [$0], {$1, $2, $3, $4};", "", "lrrrr", writer("<u4"), memory=True)
 st_i32 = Op("st_i32", "st.global.b32 [$0], $1;", "", "li", writer("<i4"), memory=True)
 st_i64 = Op("st_i64", "st.global.b64 [$0], $1;", "", "ll", writer("<i8"), memory=True)
-st_u16 = Op("st_u16", "{.reg .b16 h, z; mov.b32 {h, z}, $1; st.global.b16 [$0], h;}", "", "lr", writer("<u2"), memory=True)
+st_u16 = Op(
+    "st_u16",
+    "{.reg .b16 h, z; mov.b32 {h, z}, $1; st.global.b16 [$0], h;}",
+    "",
+    "lr",
+    writer("<u2"),
+    memory=True,
+)
 st_u8 = Op("st_u8", "st.global.u8 [$0], $1;", "", "lr", writer("<u1"), memory=True)
 
 lds_f32 = Op("lds_f32", "ld.shared.f32 $0, [$1];", "f", "i", reader("f", 4, "<f4", True), memory=True)
 """`lds_` and `sts_`: shared memory."""
-lds_f32x2 = Op("lds_f32x2", "ld.shared.v2.f32 {$0, $1}, [$2];", "ff", "i", reader("ff", 8, "<f4", True), memory=True)
-lds_f32x4 = Op("lds_f32x4", "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "ffff", "i", reader("ffff", 16, "<f4", True), memory=True)
+lds_f32x2 = Op(
+    "lds_f32x2", "ld.shared.v2.f32 {$0, $1}, [$2];", "ff", "i", reader("ff", 8, "<f4", True), memory=True
+)
+lds_f32x4 = Op(
+    "lds_f32x4",
+    "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];",
+    "ffff",
+    "i",
+    reader("ffff", 16, "<f4", True),
+    memory=True,
+)
 lds_u32 = Op("lds_u32", "ld.shared.b32 $0, [$1];", "r", "i", reader("r", 4, "<u4", True), memory=True)
-lds_u32x2 = Op("lds_u32x2", "ld.shared.v2.b32 {$0, $1}, [$2];", "rr", "i", reader("rr", 8, "<u4", True), memory=True)
-lds_u32x4 = Op("lds_u32x4", "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "rrrr", "i", reader("rrrr", 16, "<u4", True), memory=True)
+lds_u32x2 = Op(
+    "lds_u32x2", "ld.shared.v2.b32 {$0, $1}, [$2];", "rr", "i", reader("rr", 8, "<u4", True), memory=True
+)
+lds_u32x4 = Op(
+    "lds_u32x4",
+    "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
+    "rrrr",
+    "i",
+    reader("rrrr", 16, "<u4", True),
+    memory=True,
+)
 lds_i32 = Op("lds_i32", "ld.shared.b32 $0, [$1];", "i", "i", reader("i", 4, "<i4", True), memory=True)
 sts_f32 = Op("sts_f32", "st.shared.f32 [$0], $1;", "", "if", writer("<f4", True), memory=True)
 sts_f32x2 = Op("sts_f32x2", "st.shared.v2.f32 [$0], {$1, $2};", "", "iff", writer("<f4", True), memory=True)
-sts_f32x4 = Op("sts_f32x4", "st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "", "iffff", writer("<f4", True), memory=True)
+sts_f32x4 = Op(
+    "sts_f32x4", "st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "", "iffff", writer("<f4", True), memory=True
+)
 sts_u32 = Op("sts_u32", "st.shared.b32 [$0], $1;", "", "ir", writer("<u4", True), memory=True)
-sts_u32x4 = Op("sts_u32x4", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "", "irrrr", writer("<u4", True), memory=True)
+sts_u32x4 = Op(
+    "sts_u32x4", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "", "irrrr", writer("<u4", True), memory=True
+)
 sts_i32 = Op("sts_i32", "st.shared.b32 [$0], $1;", "", "ii", writer("<i4", True), memory=True)
 
 
 add_i32 = Op(
-    "add_i32", "atom.global.add.s32 $0, [$1], $2;", "i", "li", lambda m, a, v: add_int(m, a, v, shared_memory=False), memory=True
+    "add_i32",
+    "atom.global.add.s32 $0, [$1], $2;",
+    "i",
+    "li",
+    lambda m, a, v: add_int(m, a, v, shared_memory=False),
+    memory=True,
 )
-"""Add to an int32 in memory, whole numbers only (their order does not matter); gives what was there before."""
+"""Add to an int32 in memory, whole numbers only (their order does not matter); gives what was there
+before.
+"""
 adds_i32 = Op(
-    "adds_i32", "atom.shared.add.s32 $0, [$1], $2;", "i", "ii", lambda m, a, v: add_int(m, a, v, shared_memory=True), memory=True
+    "adds_i32",
+    "atom.shared.add.s32 $0, [$1], $2;",
+    "i",
+    "ii",
+    lambda m, a, v: add_int(m, a, v, shared_memory=True),
+    memory=True,
 )
-

@@ -1,4 +1,5 @@
-"""Every kernel in every form that models ask for: what the gate compiles and looks at, for all devices, without one.
+"""Every kernel in every form that models ask for: what the gate compiles and looks at, for all devices,
+without one.
 
 A kernel that is not listed here can still be compiled when a model with unusual sizes asks for it.
 """

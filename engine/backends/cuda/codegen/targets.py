@@ -1,4 +1,7 @@
-"""Which devices kernels are compiled for, and what comes of compiling one. Light: the compiler itself is in `build`."""
+"""Which devices kernels are compiled for, and what comes of compiling one.
+
+Light: the compiler itself is in `build`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from dataclasses import dataclass
 from engine.errors import EngineError
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
-"""Compute capabilities that kernels are built for, times ten: Turing to Blackwell. Code of one runs on later ones of its generation."""
+"""Compute capabilities that kernels are built for, times ten: Turing to Blackwell.
+
+Code of one runs on later ones of its generation.
+"""
 TEGRA = frozenset({72, 87, 101, 110})
 """Compute capabilities of Jetson and its like: they take no machine code of other devices, whatever the
 generation."""
@@ -31,7 +37,9 @@ class Built:
 
 @dataclass(frozen=True)
 class Target:
-    """What a device is given: kernels compiled for `capability`, as machine code or as PTX, from which its driver makes it."""
+    """What a device is given: kernels compiled for `capability`, as machine code or as PTX, from which its
+    driver makes it.
+    """
 
     capability: int
     machine_code: bool
@@ -55,5 +63,7 @@ def target(capability: int) -> Target:
     """
     before = [each for each in CAPABILITIES if each <= capability]
     if not before:
-        raise BuildError(f"Kernels need compute capability {CAPABILITIES[0] / 10}; this GPU has {capability / 10}.")
+        raise BuildError(
+            f"Kernels need compute capability {CAPABILITIES[0] / 10}; this GPU has {capability / 10}."
+        )
     return Target(before[-1], before[-1] // 10 == capability // 10 and capability not in TEGRA)

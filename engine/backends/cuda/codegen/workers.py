@@ -1,7 +1,9 @@
-"""Compiling many kernels at once, in processes of their own: the compiler takes a second for each and holds Python's lock.
+"""Compiling many kernels at once, in processes of their own: the compiler takes a second for each and holds
+Python's lock.
 
-A worker is a fresh interpreter that reads pickled kernels from its input and writes what came of them to its output. It does not run the
-program's main module again, as `multiprocessing` would, so scripts without a guard there are safe.
+A worker is a fresh interpreter that reads pickled kernels from its input and writes what came of them to its
+output. It does not run the program's main module again, as `multiprocessing` would, so scripts without a
+guard there are safe.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from engine.backends.cuda.codegen.targets import BuildError, Built
 
 Outcome = dict[int, Built] | BuildError
 MOST_WORKERS = 8
-_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from engine.backends.cuda.codegen.workers import serve; serve()"
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from engine.backends.cuda.codegen.workers "
+    "import serve; serve()"
+)
 
 
 class _Pickler(pickle.Pickler):
@@ -39,11 +44,14 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def compiled(kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None) -> Iterator[tuple[Kernel, Outcome]]:
-    """Each kernel with its machine code for those of the capabilities that it supports, or why there is none, in any order.
+def compiled(
+    kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None
+) -> Iterator[tuple[Kernel, Outcome]]:
+    """Each kernel with its machine code for those of the capabilities that it supports, or why there is none,
+    in any order.
 
-    Over `processes` workers, by default one for each processor and four kernels. Where none can be started, and for kernels that cannot
-    be sent to one, it happens here. Workers end when the iterator is closed.
+    Over `processes` workers, by default one for each processor and four kernels. Where none can be started,
+    and for kernels that cannot be sent to one, it happens here. Workers end when the iterator is closed.
     """
     sent, here = [], []
     for kernel in kernels:
@@ -74,21 +82,26 @@ def outcome_of(kernel: Kernel, capabilities: Sequence[int]) -> Outcome:
     try:
         from engine.backends.cuda.codegen.build import build
     except ImportError as error:
-        return BuildError(f'The parts that compile GPU kernels are not installed ({error}): pip install "inglenook[gpu]".')
+        return BuildError(
+            f'The parts that compile GPU kernels are not installed ({error}): pip install "inglenook[gpu]".'
+        )
     from numba.core.errors import NumbaError
 
     try:
         return build(kernel, capabilities)
     except BuildError as error:
         return error
-    except (NumbaError, RuntimeError, ValueError) as error:  # of the front end, of NVVM or the linker, of a kernel's constants
+    # of the front end, of NVVM or the linker, of a kernel's constants
+    except (NumbaError, RuntimeError, ValueError) as error:
         return BuildError(f"The kernel {kernel.name} cannot be compiled: {str(error).strip()[:2000]}")
 
 
 def _job(kernel: Kernel, capabilities: Sequence[int]) -> bytes | None:
     room = io.BytesIO()
     try:
-        _Pickler(room, pickle.HIGHEST_PROTOCOL).dump((replace(kernel, constants=dict(kernel.constants)), tuple(capabilities)))
+        _Pickler(room, pickle.HIGHEST_PROTOCOL).dump(
+            (replace(kernel, constants=dict(kernel.constants)), tuple(capabilities))
+        )
     except (pickle.PicklingError, AttributeError, TypeError):
         return None
     return room.getvalue()
@@ -105,7 +118,9 @@ class _Pool:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._closed, self._working = False, count
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._serve_one, name=f"compile-{i}", daemon=True) for i in range(count)]
+        self._threads = [
+            threading.Thread(target=self._serve_one, name=f"compile-{i}", daemon=True) for i in range(count)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -136,7 +151,11 @@ class _Pool:
                 return None
             try:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=no_window
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    creationflags=no_window,
                 )
             except OSError:
                 return None

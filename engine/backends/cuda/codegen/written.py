@@ -1,7 +1,9 @@
-"""Kernels as they are before they are compiled: `static` loops written out, `registers` as variables, known conditions taken.
+"""Kernels as they are before they are compiled: `static` loops written out, `registers` as variables, known
+conditions taken.
 
-A function that is given `registers` is written out where it is called, as a statement or as all that an assignment takes: it has no
-other `return` than at its end, and its names become names of its own. Interpreted, it is a function that changes a list.
+A function that is given `registers` is written out where it is called, as a statement or as all that an
+assignment takes: it has no other `return` than at its end, and its names become names of its own.
+Interpreted, it is a function that changes a list.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ def globals_of(function: FunctionType, constants: Mapping[str, Any]) -> dict[str
     return {name: around[name] for name in function.__code__.co_names if name in around}
 
 
-def written_out(function: FunctionType, constants: Mapping[str, Any]) -> tuple[CodeType, dict[str, Any], set[int]]:
+def written_out(
+    function: FunctionType, constants: Mapping[str, Any]
+) -> tuple[CodeType, dict[str, Any], set[int]]:
     """The function's code, what its global names stand for, and the sizes of its shared memory.
 
-    Raises `ValueError` where a loop, an index or a size is not known, or a function cannot be written out where it is called.
+    Raises `ValueError` where a loop, an index or a size is not known, or a function cannot be written out
+    where it is called.
     """
     definition = _definition(function)
     arguments = [ast.arg(argument.arg) for argument in definition.args.args]
@@ -34,9 +39,17 @@ def written_out(function: FunctionType, constants: Mapping[str, Any]) -> tuple[C
     body = writer.statements(definition.body)
     definition.args = ast.arguments([], arguments, None, [], [], None, [])
     definition.body, definition.decorator_list, definition.returns = body, [], None
-    module = compile(ast.fix_missing_locations(ast.Module([definition], [])), inspect.getsourcefile(function) or "<kernel>", "exec")
+    module = compile(
+        ast.fix_missing_locations(ast.Module([definition], [])),
+        inspect.getsourcefile(function) or "<kernel>",
+        "exec",
+    )
     code = next(constant for constant in module.co_consts if inspect.iscode(constant))
-    return code, {name: value for name, value in writer.values.items() if name in code.co_names}, writer.shared
+    return (
+        code,
+        {name: value for name, value in writer.values.items() if name in code.co_names},
+        writer.shared,
+    )
 
 
 def _definition(function: FunctionType) -> ast.FunctionDef:
@@ -47,7 +60,9 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
 
 def _stored(node: ast.AST) -> set[str]:
     """The variables that are set."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
 
 
 class _Renamed(ast.NodeTransformer):
@@ -59,7 +74,10 @@ class _Renamed(ast.NodeTransformer):
 
 
 class _Writer(ast.NodeTransformer):
-    """Writes one function out. `taken` are its own variables; `values` becomes what global names stand for."""
+    """Writes one function out.
+
+    `taken` are its own variables; `values` becomes what global names stand for.
+    """
 
     def __init__(self, function: FunctionType, constants: Mapping[str, Any], taken: set[str]) -> None:
         self._constants, self._taken = constants, taken
@@ -99,7 +117,9 @@ class _Writer(ast.NodeTransformer):
         assert not node.orelse
         found, numbers = self._value(node.iter.args[0])
         if not found:
-            raise ValueError(f"static({ast.unparse(node.iter.args[0])}) is not known before the kernel is compiled")
+            raise ValueError(
+                f"static({ast.unparse(node.iter.args[0])}) is not known before the kernel is compiled"
+            )
         before = self._known.get(node.target.id)
         out: list[ast.stmt] = []
         for number in numbers:
@@ -134,7 +154,9 @@ class _Writer(ast.NodeTransformer):
             assert isinstance(node.value, ast.Call)
             body, result = self._in_place(function, node.value)
             if result is None:
-                raise ValueError(f"{function.__qualname__} returns nothing that {ast.unparse(node)} could take")
+                raise ValueError(
+                    f"{function.__qualname__} returns nothing that {ast.unparse(node)} could take"
+                )
             return [*body, ast.Assign([self.visit(target) for target in node.targets], result)]
         if not self._calls(node.value, Registers):
             return self.generic_visit(node)
@@ -144,7 +166,9 @@ class _Writer(ast.NodeTransformer):
         _, size = self._value(node.value.args[1])
         self._registers[target.id] = size
         value = self.visit(node.value.args[0])
-        return [ast.Assign([ast.Name(f"{target.id}_{i}", ast.Store())], copy.deepcopy(value)) for i in range(size)]
+        return [
+            ast.Assign([ast.Name(f"{target.id}_{i}", ast.Store())], copy.deepcopy(value)) for i in range(size)
+        ]
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         function = self._given_registers(node.value)
@@ -166,7 +190,10 @@ class _Writer(ast.NodeTransformer):
         definition = _definition(function)
         parameters, stored = [argument.arg for argument in definition.args.args], _stored(definition)
         if call.keywords or len(call.args) != len(parameters):
-            raise ValueError(f"{ast.unparse(call)}: {function.__qualname__} takes {len(parameters)} arguments, by their places")
+            raise ValueError(
+                f"{ast.unparse(call)}: {function.__qualname__} takes {len(parameters)} arguments, by their "
+                "places"
+            )
         self._adopt(function, {*parameters, *stored})
         self._calls_written += 1
         names = {name: f"{name}_of_{self._calls_written}" for name in (*parameters, *stored)}
@@ -200,7 +227,11 @@ class _Writer(ast.NodeTransformer):
         if not (isinstance(node.value, ast.Name) and node.value.id in self._registers):
             # An entry of a constant table, so that it can be an index, too.
             found, value = self._value(node)
-            return ast.Constant(value) if found and isinstance(value, int | float | str) else self.generic_visit(node)
+            return (
+                ast.Constant(value)
+                if found and isinstance(value, int | float | str)
+                else self.generic_visit(node)
+            )
         found, index = self._value(node.slice)
         if not found:
             raise ValueError(f"{ast.unparse(node)}: the index is not known before the kernel is compiled")
@@ -210,7 +241,9 @@ class _Writer(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> Any:
         value = self._known.get(node.id)
-        return ast.Constant(value) if isinstance(node.ctx, ast.Load) and isinstance(value, int | float) else node
+        return (
+            ast.Constant(value) if isinstance(node.ctx, ast.Load) and isinstance(value, int | float) else node
+        )
 
     def _value(self, node: ast.expr) -> tuple[bool, Any]:
         """Whether an expression is known, and its value."""
@@ -218,7 +251,15 @@ class _Writer(ast.NodeTransformer):
         helpers: dict[str, Any] = {"range": range, "len": len, "min": min, "max": max}
         if not names <= {*self._known, *helpers}:
             return False, None
-        return True, eval(compile(ast.Expression(copy.deepcopy(node)), "<static>", "eval"), {"__builtins__": {}, **helpers}, self._known)
+        return True, eval(
+            compile(ast.Expression(copy.deepcopy(node)), "<static>", "eval"),
+            {"__builtins__": {}, **helpers},
+            self._known,
+        )
 
     def _calls(self, node: ast.expr, kind: type[Any]) -> bool:
-        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and isinstance(self.values.get(node.func.id), kind)
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and isinstance(self.values.get(node.func.id), kind)
+        )

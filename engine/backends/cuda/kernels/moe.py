@@ -1,6 +1,8 @@
-"""Mixture of experts, but for the products: choosing experts, a row for each choice, and the sum of what comes back.
+"""Mixture of experts, but for the products: choosing experts, a row for each choice, and the sum of what
+comes back.
 
-Spread row t * used + j is row t for the j-th of its experts, the likeliest first. Source: Mixtral, arXiv 2401.04088.
+Spread row t * used + j is row t for the j-th of its experts, the likeliest first. Source: Mixtral, arXiv
+2401.04088.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ NORMALISE = True
 
 
 def _sortable(bits: int) -> Any:
-    """A uint32 that is larger where the float32 of these bits is; 1, below all others, for what is no number; never 0."""
+    """A uint32 that is larger where the float32 of these bits is; 1, below all others, for what is no
+    number; never 0.
+    """
     if uint32(bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
         return uint32(1)
     if bits == uint32(0x80000000):
@@ -61,8 +65,12 @@ def _number(key: int) -> Any:
     return bits_float(uint32(key ^ uint32(0xFFFFFFFF)))
 
 
-def _route(logits: int, stride: int, ids: int, weights: int, used_stride: int, experts: int, used: int) -> None:
-    """The `used` likeliest experts of a row (block, one warp), of equal ones the first, and their parts of the softmax."""
+def _route(
+    logits: int, stride: int, ids: int, weights: int, used_stride: int, experts: int, used: int
+) -> None:
+    """The `used` likeliest experts of a row (block, one warp), of equal ones the first, and their parts of
+    the softmax.
+    """
     wait_for_others()
     row, lane = int64(block_x()), int32(thread())
     key = registers(uint32(0), VALUES)
@@ -114,8 +122,13 @@ def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
             store_four(y + (row * int64(used) + int64(j)) * stride, column, width, a, b, c, d)
 
 
-def _gather(x: int, stride: int, weights: int, used_stride: int, residual: int, y: int, width: int, used: int) -> None:
-    """y = residual + each spread row times its weight, added in order. Block (row, chunk of 4 THREADS columns)."""
+def _gather(
+    x: int, stride: int, weights: int, used_stride: int, residual: int, y: int, width: int, used: int
+) -> None:
+    """y = residual + each spread row times its weight, added in order.
+
+    Block (row, chunk of 4 THREADS columns).
+    """
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -159,7 +172,9 @@ def spread_kernel() -> Kernel:
 @cache
 def gather_kernel() -> Kernel:
     """See `_gather`."""
-    return Kernel("gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather")
+    return Kernel(
+        "gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather"
+    )
 
 
 def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -> Call:
@@ -177,7 +192,9 @@ def spread_call(x: Buffer, y: Buffer) -> Call:
     """y has `copies` rows for each row of x: that row. For floats and for records."""
     assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, y.on_logit_rows)
     arguments = (x, x.stride, y, x.width, y.copies)
-    return Call(spread_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), x.on_logit_rows)
+    return Call(
+        spread_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), x.on_logit_rows
+    )
 
 
 def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call:

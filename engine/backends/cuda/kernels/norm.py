@@ -1,8 +1,8 @@
 """RMS norm and layer norm: of whole rows by one block each, of the parts of a row (heads) by one warp each.
 
-Sums are float32 and in an order that the width alone decides. What comes out are floats, or the record that the next products take, or
-both. A whole row stays in registers up to `MOST_KEPT` columns; of a longer one the passes read it again. Sources: arXiv 1910.07467
-(RMS norm), 1607.06450 (layer norm).
+Sums are float32 and in an order that the width alone decides. What comes out are floats, or the record that
+the next products take, or both. A whole row stays in registers up to `MOST_KEPT` columns; of a longer one the
+passes read it again. Sources: arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def warp_sum(value: float) -> Any:
 
 
 def block_sum(value: float, memory: int) -> Any:
-    """The sum of all threads' numbers, the same in each; WARPS float32 of shared memory, which nothing else uses."""
+    """The sum of all threads' numbers, the same in each; WARPS float32 of shared memory, which nothing
+    else uses.
+    """
     me = int32(thread())
     value = warp_sum(value)
     if (me & 31) == 0:
@@ -86,7 +88,10 @@ def _norm(
     x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, record_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """A row (block) of at most 4 THREADS VECTORS columns; `inverse` is 1 / width. Floats unless y is 0; a bias unless that is 0."""
+    """A row (block) of at most 4 THREADS VECTORS columns; `inverse` is 1 / width.
+
+    Floats unless y is 0; a bias unless that is 0.
+    """
     row, me, memory = int64(block_x()), int32(thread()), int32(shared(256))
     value = registers(float32(0.0), 4 * VECTORS)
     factor = registers(float32(0.0), 4 * VECTORS)
@@ -123,14 +128,34 @@ def _norm(
             value[4 * k + 2] = value[4 * k + 2] + b2
             value[4 * k + 3] = value[4 * k + 3] + b3
         if y != 0:
-            store_four(y + row * y_stride, column, width, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3])
+            store_four(
+                y + row * y_stride,
+                column,
+                width,
+                value[4 * k],
+                value[4 * k + 1],
+                value[4 * k + 2],
+                value[4 * k + 3],
+            )
         if RECORD == "halves":
             write_halves(
-                record + row * record_stride, width, column, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3]
+                record + row * record_stride,
+                width,
+                column,
+                value[4 * k],
+                value[4 * k + 1],
+                value[4 * k + 2],
+                value[4 * k + 3],
             )
         elif RECORD == "pairs":
             write_pairs(
-                record + row * record_stride, width, column, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3]
+                record + row * record_stride,
+                width,
+                column,
+                value[4 * k],
+                value[4 * k + 1],
+                value[4 * k + 2],
+                value[4 * k + 3],
             )
 
 
@@ -181,7 +206,9 @@ def _heads_norm(
     x: int, x_stride: int, weight: int, bias: int, part_step: int, y: int, y_stride: int, parts: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """Each of `parts` parts, `width` columns long. Block (row, chunk of HEADS_AT_ONCE parts), a warp each; 32 VALUES columns at once.
+    """Each of `parts` parts, `width` columns long.
+
+    Block (row, chunk of HEADS_AT_ONCE parts), a warp each; 32 VALUES columns at once.
 
     `part_step`: bytes from a part's weights to those of the next, 0 where all share them. Floats only.
     """
@@ -227,7 +254,13 @@ def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
     kept = [(threads, vectors) for threads, vectors in SIZES if width <= 4 * threads * vectors]
     threads, vectors = kept[0] if kept else SIZES[-1]
     name = f"{kind}_norm_{4 * threads * vectors if kept else 'long'}_{record}"
-    constants = {"THREADS": threads, "WARPS": threads // 32, "VECTORS": vectors, "CENTRED": kind == "layer", "RECORD": record}
+    constants = {
+        "THREADS": threads,
+        "WARPS": threads // 32,
+        "VECTORS": vectors,
+        "CENTRED": kind == "layer",
+        "RECORD": record,
+    }
     body, most = _norm if kept else _long_norm, {256: 40, 512: 48}.get(threads, 60)
     return Kernel(name, body, "lllllllliff", threads, most, constants, least=least(record), model="norm")
 
@@ -237,26 +270,47 @@ def heads_norm_kernel(kind: str) -> Kernel:
     """See `_heads_norm`; `kind` is "rms" or "layer"."""
     assert kind in ("rms", "layer")
     constants = {"WARPS": HEADS_AT_ONCE, "VALUES": VALUES, "CENTRED": kind == "layer"}
-    return Kernel(f"{kind}_norm_heads", _heads_norm, "llllllliiff", 32 * HEADS_AT_ONCE, 48, constants, model="heads_norm")
+    return Kernel(
+        f"{kind}_norm_heads",
+        _heads_norm,
+        "llllllliiff",
+        32 * HEADS_AT_ONCE,
+        48,
+        constants,
+        model="heads_norm",
+    )
 
 
 def norm_call(
-    norm: tuple[str, float], x: Buffer, weight: int, bias: int, y: Buffer | None, kind: str = "none", record: Buffer | None = None
+    norm: tuple[str, float],
+    x: Buffer,
+    weight: int,
+    bias: int,
+    y: Buffer | None,
+    kind: str = "none",
+    record: Buffer | None = None,
 ) -> Call:
     """The norm of whole rows, into y and, or, into a record of that `kind`.
 
-    `norm`: "rms" or "layer", and epsilon. `weight` and `bias` are addresses of float32 (x.width,); a bias of 0 is none.
+    `norm`: "rms" or "layer", and epsilon. `weight` and `bias` are addresses of float32 (x.width,); a bias of
+    0 is none.
     """
     name, eps = norm
     assert y is None or (y.width, y.copies, y.on_logit_rows) == (x.width, x.copies, x.on_logit_rows)
     assert name == "layer" or not bias
     outs, written = wanted(kind, y, record)
     arguments = (x, x.stride, weight, bias, *outs, x.width, 1.0 / x.width, eps)
-    return Call(norm_kernel(name, x.width, kind), rows_first(), arguments, (x,), written, x.on_logit_rows, x.copies)
+    return Call(
+        norm_kernel(name, x.width, kind), rows_first(), arguments, (x,), written, x.on_logit_rows, x.copies
+    )
 
 
-def heads_norm_call(norm: tuple[str, float], x: Buffer, weight: int, bias: int, y: Buffer, heads: int, shared_weight: bool) -> Call:
-    """The norm of each of `heads` equal parts of a row; with `shared_weight` all have the same weight and bias, of a part's length."""
+def heads_norm_call(
+    norm: tuple[str, float], x: Buffer, weight: int, bias: int, y: Buffer, heads: int, shared_weight: bool
+) -> Call:
+    """The norm of each of `heads` equal parts of a row; with `shared_weight` all have the same weight and
+    bias, of a part's length.
+    """
     name, eps = norm
     assert (y.width, y.copies, y.on_logit_rows) == (x.width, x.copies, x.on_logit_rows)
     assert x.width % heads == 0

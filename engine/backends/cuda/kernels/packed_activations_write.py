@@ -1,8 +1,10 @@
-"""Writing records: device functions for whatever kernel makes a row, and a kernel for rows that are there already.
+"""Writing records: device functions for whatever kernel makes a row, and a kernel for rows that are there
+already.
 
-All share one arrangement of threads: each holds four neighbouring columns, the first of them a multiple of 4, and neighbouring lanes hold
-neighbouring columns, so sixteen lanes hold a block of 64, and a warp two. All lanes of a warp come to `write_halves` and `write_pairs`
-together; lanes whose columns lie past the padded row write nothing.
+All share one arrangement of threads: each holds four neighbouring columns, the first of them a multiple of 4,
+and neighbouring lanes hold neighbouring columns, so sixteen lanes hold a block of 64, and a warp two. All
+lanes of a warp come to `write_halves` and `write_pairs` together; lanes whose columns lie past the padded row
+write nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +48,13 @@ def rows_first(chunks: int = 1) -> Blocks:
     return lambda rows: (rows, chunks, 1)
 
 
-# --- four columns a thread -----------------------------------------------------------------------------------------
+# --- four columns a thread ----------------------------------------------------------------------------------
 
 
 def load_four(row: int, column: int, width: int) -> Any:
-    """float32 at columns column .. column + 3 of an activation's row (an address, a multiple of 16), 0 from `width` on."""
+    """float32 at columns column .. column + 3 of an activation's row (an address, a multiple of 16), 0
+    from `width` on.
+    """
     at = row + 4 * int64(column)
     if int32(column + 4) <= width:
         return ld_f32x4_now(at)
@@ -93,7 +97,7 @@ def store_four(row: int, column: int, width: int, a: float, b: float, c: float, 
             st_f32(at + 8, c)
 
 
-# --- records -------------------------------------------------------------------------------------------------------
+# --- records ------------------------------------------------------------------------------------------------
 
 
 def _larger(a: int, b: int) -> int:
@@ -102,7 +106,8 @@ def _larger(a: int, b: int) -> int:
 
 
 def write_halves(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
-    """This thread's four columns of a "halves" record (`records`) at an address; of `width` columns, before it is padded.
+    """This thread's four columns of a "halves" record (`records`) at an address; of `width` columns, before
+    it is padded.
 
     What lies past the width must be given as 0.
     """
@@ -135,7 +140,9 @@ def write_halves(record: int, width: int, column: int, a: float, b: float, c: fl
 
 def _missing(word: int, low: float, high: float) -> Any:
     """bf16 of what two bf16 lack of the numbers that they round."""
-    return pack_bf16(low - bits_float(uint32(word << uint32(16))), high - bits_float(uint32(word & uint32(0xFFFF0000))))
+    return pack_bf16(
+        low - bits_float(uint32(word << uint32(16))), high - bits_float(uint32(word & uint32(0xFFFF0000)))
+    )
 
 
 def write_pairs(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
@@ -165,13 +172,23 @@ def _record(x: int, x_stride: int, record: int, record_stride: int, width: int) 
 def record_kernel(kind: str) -> Kernel:
     """See `_record`; `kind` is "halves" or "pairs"."""
     constants = {"THREADS": THREADS, "RECORD": kind}
-    return Kernel(f"record_{kind}", _record, "lllli", THREADS, 24, constants, least=least(kind), model="record")
+    return Kernel(
+        f"record_{kind}", _record, "lllli", THREADS, 24, constants, least=least(kind), model="record"
+    )
 
 
 def record_call(kind: str, x: Buffer, record: Buffer) -> Call:
     """The records of all rows of x, into a `records.record_buffer`."""
     arguments = (x, x.stride, record, record.stride, x.width)
-    return Call(record_kernel(kind), rows_first(chunks(x.width)), arguments, (x,), (record,), x.on_logit_rows, x.copies)
+    return Call(
+        record_kernel(kind),
+        rows_first(chunks(x.width)),
+        arguments,
+        (x,),
+        (record,),
+        x.on_logit_rows,
+        x.copies,
+    )
 
 
 def chunks(width: int, threads: int = THREADS) -> int:
@@ -184,8 +201,12 @@ def least(record: str) -> int:
     return 80 if record == "pairs" else 75
 
 
-def wanted(kind: str, y: Buffer | None, record: Buffer | None) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
-    """Arguments y, its stride, record, its stride, of what a kernel is to write, 0 where it is not to; and what it writes."""
+def wanted(
+    kind: str, y: Buffer | None, record: Buffer | None
+) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
+    """Arguments y, its stride, record, its stride, of what a kernel is to write, 0 where it is not to; and
+    what it writes.
+    """
     assert (kind == "none") == (record is None)
     written = tuple(buffer for buffer in (y, record) if buffer is not None)
     assert written

@@ -1,7 +1,9 @@
-"""Kernels that take one element after the other: activations, sums, scales. Each thread has four neighbouring columns.
+"""Kernels that take one element after the other: activations, sums, scales.
 
-Activations keep to their formulas for any finite number: exponentials may become infinite, but nothing is then subtracted or
-multiplied that would make them NaN.
+Each thread has four neighbouring columns.
+
+Activations keep to their formulas for any finite number: exponentials may become infinite, but nothing is
+then subtracted or multiplied that would make them NaN.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ CAPPED = True
 RECORD = "none"
 LOG2_E = 1.4426950408889634
 
-# --- functions of one number ---------------------------------------------------------------------------------------
+# --- functions of one number --------------------------------------------------------------------------------
 
 
 def exponential(x: float) -> Any:
@@ -65,11 +67,18 @@ def sigmoid(x: float) -> Any:
 
 
 def tanh(x: float) -> Any:
-    """To some 1e-6 of it. Its series up to 1/4 (Abramowitz and Stegun, 4.5.64), else by e^(-2 |x|), which is at most 1."""
+    """To some 1e-6 of it.
+
+    Its series up to 1/4 (Abramowitz and Stegun, 4.5.64), else by e^(-2 |x|), which is at most 1.
+    """
     size = absolute(x)
     near = minimum(size, float32(0.25))  # the series of large numbers would overflow
     square = near * near
-    series = fma(square, fma(square, fma(square, float32(-17.0 / 315.0), float32(2.0 / 15.0)), float32(-1.0 / 3.0)), float32(1.0))
+    series = fma(
+        square,
+        fma(square, fma(square, float32(-17.0 / 315.0), float32(2.0 / 15.0)), float32(-1.0 / 3.0)),
+        float32(1.0),
+    )
     e = exponential(float32(-2.0) * size)
     far = (float32(1.0) - e) * reciprocal(float32(1.0) + e)
     if size < float32(0.25):
@@ -78,7 +87,10 @@ def tanh(x: float) -> Any:
 
 
 def gelu(x: float) -> Any:
-    """x Phi(x), Phi to 2e-7. Source: erfc(z) = (a1 t + .. + a5 t^5) e^(-z^2), t = 1 / (1 + p z), z >= 0; Abramowitz and Stegun, 7.1.26."""
+    """x Phi(x), Phi to 2e-7.
+
+    Source: erfc(z) = (a1 t + .. + a5 t^5) e^(-z^2), t = 1 / (1 + p z), z >= 0; Abramowitz and Stegun, 7.1.26.
+    """
     z = absolute(x) * float32(0.7071067811865476)
     t = reciprocal(fma(float32(0.3275911), z, float32(1.0)))
     p = fma(t, float32(1.061405429), float32(-1.453152027))
@@ -104,13 +116,24 @@ def clamped_swiglu(gate: float, up: float) -> Any:
     return (up + float32(1.0)) * gate * sigmoid(float32(1.702) * gate)
 
 
-# --- kernels -------------------------------------------------------------------------------------------------------
+# --- kernels ------------------------------------------------------------------------------------------------
 
 
 def _gated(
-    gate: int, gate_stride: int, up: int, up_stride: int, y: int, y_stride: int, record: int, record_stride: int, width: int
+    gate: int,
+    gate_stride: int,
+    up: int,
+    up_stride: int,
+    y: int,
+    y_stride: int,
+    record: int,
+    record_stride: int,
+    width: int,
 ) -> None:
-    """activation(gate) * up, or activation(gate): floats unless y is 0, and a record. Block (row, chunk of 4 THREADS columns)."""
+    """activation(gate) * up, or activation(gate): floats unless y is 0, and a record.
+
+    Block (row, chunk of 4 THREADS columns).
+    """
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
@@ -142,7 +165,9 @@ def _gated(
         write_pairs(record + row * record_stride, width, column, out[0], out[1], out[2], out[3])
 
 
-def _add(x: int, x_stride: int, other: int, other_stride: int, y: int, y_stride: int, width: int, scale: float) -> None:
+def _add(
+    x: int, x_stride: int, other: int, other_stride: int, y: int, y_stride: int, width: int, scale: float
+) -> None:
     """y = x + scale * other. Block (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
@@ -169,7 +194,9 @@ def _soft_cap(x: int, x_stride: int, y: int, y_stride: int, width: int, scale: f
         store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])
 
 
-def _add_positions(x: int, x_stride: int, table: int, y: int, y_stride: int, width: int, position: int) -> None:
+def _add_positions(
+    x: int, x_stride: int, table: int, y: int, y_stride: int, width: int, position: int
+) -> None:
     """y = x + row `position` + r of the table, for row r. Block (row, chunk of THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
@@ -177,7 +204,10 @@ def _add_positions(x: int, x_stride: int, table: int, y: int, y_stride: int, wid
     if column < width:
         place = int64(ld_i32_now(position)) + row
         at = 4 * int64(column)
-        st_f32(y + row * y_stride + at, ld_f32_now(x + row * x_stride + at) + ld_f32(table + 4 * (place * int64(width)) + at))
+        st_f32(
+            y + row * y_stride + at,
+            ld_f32_now(x + row * x_stride + at) + ld_f32(table + 4 * (place * int64(width)) + at),
+        )
 
 
 @cache
@@ -200,56 +230,95 @@ def add_kernel() -> Kernel:
 def soft_cap_kernel(capped: bool) -> Kernel:
     """See `_soft_cap`."""
     constants = {"THREADS": THREADS, "CAPPED": capped}
-    return Kernel("soft_cap" if capped else "times", _soft_cap, "lllliff", THREADS, 30, constants, model="soft_cap")
+    return Kernel(
+        "soft_cap" if capped else "times", _soft_cap, "lllliff", THREADS, 30, constants, model="soft_cap"
+    )
 
 
 @cache
 def add_positions_kernel() -> Kernel:
     """See `_add_positions`."""
-    return Kernel("add_positions", _add_positions, "lllllil", THREADS, 20, {"THREADS": THREADS}, model="add_positions")
+    return Kernel(
+        "add_positions", _add_positions, "lllllil", THREADS, 20, {"THREADS": THREADS}, model="add_positions"
+    )
 
 
-# --- calls ---------------------------------------------------------------------------------------------------------
+# --- calls --------------------------------------------------------------------------------------------------
 
 
 def _alike(*buffers: Buffer | None) -> None:
     assert len({(b.width, b.copies, b.on_logit_rows) for b in buffers if b is not None}) == 1
 
 
-def gated_call(activation: str, gate: Buffer, up: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None) -> Call:
+def gated_call(
+    activation: str,
+    gate: Buffer,
+    up: Buffer,
+    y: Buffer | None,
+    kind: str = "none",
+    record: Buffer | None = None,
+) -> Call:
     """activation(gate) * up, into y and, or, into a record of that `kind`."""
     _alike(gate, up, y)
     outs, written = wanted(kind, y, record)
     arguments = (gate, gate.stride, up, up.stride, *outs, gate.width)
     return Call(
-        gated_kernel(activation, kind), rows_first(chunks(gate.width)), arguments, (gate, up), written, gate.on_logit_rows, gate.copies
+        gated_kernel(activation, kind),
+        rows_first(chunks(gate.width)),
+        arguments,
+        (gate, up),
+        written,
+        gate.on_logit_rows,
+        gate.copies,
     )
 
 
-def activate_call(activation: str, x: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None) -> Call:
+def activate_call(
+    activation: str, x: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None
+) -> Call:
     """activation(x), into y and, or, into a record of that `kind`."""
     _alike(x, y)
     outs, written = wanted(kind, y, record)
     kernel = gated_kernel(activation, kind, False)
-    return Call(kernel, rows_first(chunks(x.width)), (x, x.stride, 0, 0, *outs, x.width), (x,), written, x.on_logit_rows, x.copies)
+    return Call(
+        kernel,
+        rows_first(chunks(x.width)),
+        (x, x.stride, 0, 0, *outs, x.width),
+        (x,),
+        written,
+        x.on_logit_rows,
+        x.copies,
+    )
 
 
 def add_call(x: Buffer, other: Buffer, y: Buffer, scale: float) -> Call:
     """y = x + scale * other, all of one width."""
     _alike(x, other, y)
     arguments = (x, x.stride, other, other.stride, y, y.stride, x.width, scale)
-    return Call(add_kernel(), rows_first(chunks(x.width)), arguments, (x, other), (y,), x.on_logit_rows, x.copies)
+    return Call(
+        add_kernel(), rows_first(chunks(x.width)), arguments, (x, other), (y,), x.on_logit_rows, x.copies
+    )
 
 
 def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
     """y = cap tanh(scale x / cap); scale x where `cap` is 0."""
     _alike(x, y)
     arguments = (x, x.stride, y, y.stride, x.width, scale / cap if cap else scale, cap)
-    return Call(soft_cap_kernel(bool(cap)), rows_first(chunks(x.width)), arguments, (x,), (y,), x.on_logit_rows, x.copies)
+    return Call(
+        soft_cap_kernel(bool(cap)),
+        rows_first(chunks(x.width)),
+        arguments,
+        (x,),
+        (y,),
+        x.on_logit_rows,
+        x.copies,
+    )
 
 
 def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
-    """y = x plus the table's row at each row's position; `table` is the address of (positions, width) float32."""
+    """y = x plus the table's row at each row's position; `table` is the address of (positions, width)
+    float32.
+    """
     _alike(x, y)
     assert (x.copies, x.on_logit_rows) == (1, False)
     arguments = (x, x.stride, table, y, y.stride, x.width, Given.POSITION)

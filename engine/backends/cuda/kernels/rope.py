@@ -1,6 +1,7 @@
 """Rotary position embedding of queries and keys in one launch, after their heads' norm where a model has one.
 
-A warp takes a head of a row: each lane has pairs of columns that turn together, and columns past the table's, which stay as they are.
+A warp takes a head of a row: each lane has pairs of columns that turn together, and columns past the table's,
+which stay as they are.
 Sources: RoFormer, arXiv 2104.09864, equation 34; norms as in `norms`.
 """
 
@@ -78,7 +79,17 @@ def _other(i: int, half: int) -> Any:
 
 
 def _normalised(
-    one: Any, other: Any, rest: Any, w_one: Any, w_other: Any, w_rest: Any, lane: int, half: int, width: int, inverse: float, eps: float
+    one: Any,
+    other: Any,
+    rest: Any,
+    w_one: Any,
+    w_other: Any,
+    w_rest: Any,
+    lane: int,
+    half: int,
+    width: int,
+    inverse: float,
+    eps: float,
 ) -> None:
     """A head's numbers, of which each lane has a few, by their norm and its weights, but for the bias."""
     centre = float32(0.0)
@@ -128,13 +139,17 @@ def _write_turned(
 
 
 def _rope(
-    x0: int, x_stride0: int, y0: int, y_stride0: int, weight0: int, bias0: int, first0: int, heads0: int, step0: int, eps0: float,
-    x1: int, x_stride1: int, y1: int, y_stride1: int, weight1: int, bias1: int, first1: int, heads1: int, step1: int, eps1: float,
-    cos: int, sin: int, position: int, half: int, width: int, inverse: float,
+    x0: int, x_stride0: int, y0: int, y_stride0: int, weight0: int, bias0: int, first0: int, heads0: int,
+    step0: int, eps0: float, x1: int, x_stride1: int, y1: int, y_stride1: int, weight1: int, bias1: int,
+    first1: int, heads1: int, step1: int, eps1: float, cos: int, sin: int, position: int, half: int,
+    width: int, inverse: float,
 ) -> None:  # fmt: skip
-    """Heads of two parts, `width` columns each, of which the first 2 * half turn. Block (row, chunk of WARPS heads).
+    """Heads of two parts, `width` columns each, of which the first 2 * half turn.
 
-    `first`: the first column in x; `step`: bytes from a head's weights to the next one's. `position`: address of that of row 0.
+    Block (row, chunk of WARPS heads).
+
+    `first`: the first column in x; `step`: bytes from a head's weights to the next one's. `position`: address
+    of that of row 0.
     """
     row, lane = int64(block_x()), int32(int32(thread()) & 31)
     head = int32(block_y() * WARPS + (int32(thread()) >> 5))
@@ -197,14 +212,18 @@ def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") ->
     return Kernel(name, _rope, "lllllliiif" * 2 + "llliif", 32 * WARPS, most, constants, model="rope")
 
 
-def rope_call(turned: Sequence[Turned | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int) -> Call:
+def rope_call(
+    turned: Sequence[Turned | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int
+) -> Call:
     """Turn the heads of one or two parts, which are equally wide and have the same kind of norm, or none.
 
     `cos` and `sin` are the addresses of the table's numbers on the device.
     """
     parts, half = [Turned(*part) for part in turned], table.cos.shape[1]
     assert 1 <= len(parts) <= 2
-    ((width, kind),) = {(part.y.width // part.heads, part.norm.kind if part.norm else "none") for part in parts}
+    ((width, kind),) = {
+        (part.y.width // part.heads, part.norm.kind if part.norm else "none") for part in parts
+    }
     arguments: list[Argument] = []
     for part in parts:
         assert part.y.width == part.heads * width
@@ -219,7 +238,9 @@ def rope_call(turned: Sequence[Turned | tuple[Buffer, Buffer, int]], table: Rota
     arguments += [cos, sin, Given.POSITION, half, width, 1.0 / width]
     blocks = rows_first(-(-sum(part.heads for part in parts) // WARPS))
     kernel = rope_kernel(half, width, table.interleaved, kind)
-    return Call(kernel, blocks, tuple(arguments), tuple(part.x for part in parts), tuple(part.y for part in parts))
+    return Call(
+        kernel, blocks, tuple(arguments), tuple(part.x for part in parts), tuple(part.y for part in parts)
+    )
 
 
 def forms() -> Iterator[Kernel]:

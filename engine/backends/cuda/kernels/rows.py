@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from functools import cache
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.codegen.ptx import block_x, block_y, ld_i32, ld_u32_now, st_u32, thread, wait_for_others
+from engine.backends.cuda.codegen.ptx import (
+    block_x,
+    block_y,
+    ld_i32,
+    ld_u32_now,
+    st_u32,
+    thread,
+    wait_for_others,
+)
 from engine.backends.cuda.codegen.words import int32, int64
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.lowering.call import Call, Given
@@ -70,14 +78,20 @@ def columns_call(x: Buffer, start: int, y: Buffer) -> Call:
     assert 0 <= start <= start + y.width <= x.width
     assert (x.copies, x.on_logit_rows) == (y.copies, y.on_logit_rows)
     arguments = (x, x.stride, start, y, y.stride, y.width)
-    return Call(columns_kernel(), rows_first(-(-y.width // THREADS)), arguments, (x,), (y,), x.on_logit_rows, x.copies)
+    return Call(
+        columns_kernel(), rows_first(-(-y.width // THREADS)), arguments, (x,), (y,), x.on_logit_rows, x.copies
+    )
 
 
 def permute_call(x: Buffer, order: int, y: Buffer) -> Call:
-    """Column c of y is column order[c] of x; `order` is the address of int32 (y.width,), each in 0 .. x.width - 1."""
+    """Column c of y is column order[c] of x; `order` is the address of int32 (y.width,), each in 0 ..
+    x.width - 1.
+    """
     assert (x.copies, x.on_logit_rows) == (y.copies, y.on_logit_rows)
     arguments = (x, x.stride, order, y, y.stride, y.width)
-    return Call(permute_kernel(), rows_first(-(-y.width // THREADS)), arguments, (x,), (y,), x.on_logit_rows, x.copies)
+    return Call(
+        permute_kernel(), rows_first(-(-y.width // THREADS)), arguments, (x,), (y,), x.on_logit_rows, x.copies
+    )
 
 
 def last_rows_call(x: Buffer, y: Buffer) -> Call:

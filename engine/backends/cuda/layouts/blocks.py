@@ -1,6 +1,8 @@
-"""Blocks of packed codes in kernels: bringing their words, taking codes out as operands of the matrix instruction, and their numbers.
+"""Blocks of packed codes in kernels: bringing their words, taking codes out as operands of the matrix
+instruction, and their numbers.
 
-`codes` describes the layout; `constants` is what it comes to for the functions here, which are parts of kernels.
+`codes` describes the layout; `constants` is what it comes to for the functions here, which are parts of
+kernels.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ WAYS = 5
 
 
 def iq4_index(codes: Any) -> Any:
-    """Where codes 0 .. 15 (one or two, in two bytes) of "iq4" lie in the table: bits 2 and 3 change places, so that entries i and i + 8
-    are of one sign."""
+    """Where codes 0 .. 15 (one or two, in two bytes) of "iq4" lie in the table: bits 2 and 3 change places,
+    so that entries i and i + 8 are of one sign.
+    """
     return (codes & 0x303) | (codes >> 1 & 0x404) | (codes << 1 & 0x808)
 
 
 def _table(name: str) -> tuple[int, ...]:
-    """Four words with a byte for each index of "iq4", 128 more than its number. See `looked_up` for what is turned over."""
+    """Four words with a byte for each index of "iq4", 128 more than its number.
+
+    See `looked_up` for what is turned over.
+    """
     entries = np.zeros(16, np.uint8)
     if name == "iq4":
         entries[iq4_index(np.arange(16))] = np.array(IQ4_VALUES) + 128
@@ -64,7 +70,9 @@ def _table(name: str) -> tuple[int, ...]:
 
 
 FP4_BITS, FP4_SIGNS = (9, 6, 0, 3), (15, 12, 14, 13)
-"""Of codes of "fp4" in a half of a word (first slot's rows g, g + 8, the second's): the lowest of their three bits, their sign."""
+"""Of codes of "fp4" in a half of a word (first slot's rows g, g + 8, the second's): the lowest of their
+three bits, their sign.
+"""
 
 
 def constants(weight_layout: CodeLayout) -> dict[str, Any]:
@@ -80,55 +88,76 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
     places = [_place(weight_layout, row, group) for row in range(2) for group in range(groups)]
     d = first_number + (0 if weight_layout.scales == "one" else scale_words)
     lows_at = first_number + scale_words
-    halves = [(lows_at + (row if groups == 2 else 0), group if groups == 2 else row) for row in range(2) for group in range(groups)]
-    bytes_ = [(first_number + row, group + (2 if weight_layout.scales == "unsigned" else 0)) for row in range(2) for group in range(groups)]
+    halves = [
+        (lows_at + (row if groups == 2 else 0), group if groups == 2 else row)
+        for row in range(2)
+        for group in range(groups)
+    ]
+    bytes_ = [
+        (first_number + row, group + (2 if weight_layout.scales == "unsigned" else 0))
+        for row in range(2)
+        for group in range(groups)
+    ]
     lows = halves if weight_layout.lows in ("half", "zero") else bytes_
     plain = by_table or weight_layout.bits == 8
     offset = 0x8000 | weight_layout.zero
     high_one = 0x8001 if plain else 0x8010
     factor = 2.0**14 if weight_layout.table == "fp4" else 2.0**24
     return {
-        "REGIONS": len(regions), "R_WORDS": tuple(r.words for r in regions), "R_AT": tuple(r.at for r in regions),
+        "REGIONS": len(regions), "R_WORDS": tuple(r.words for r in regions),
+        "R_AT": tuple(r.at for r in regions),
         "R_FIRST": tuple(r.first for r in regions), "R_HEADER": tuple(int(r.header) for r in regions),
         "R_LANE": tuple(int(r.each_lane) for r in regions),
-        "SPAN": weight_layout.span, "SPAN_SHIFT": weight_layout.span.bit_length() - 1, "SPAN_BYTES": weight_layout.span_bytes,
+        "SPAN": weight_layout.span, "SPAN_SHIFT": weight_layout.span.bit_length() - 1,
+        "SPAN_BYTES": weight_layout.span_bytes,
         "HEADER_BYTES": weight_layout.header_bytes, "BLOCK_BYTES": weight_layout.block_bytes,
         "BITS": weight_layout.bits, "TABLE": weight_layout.table, "GROUPS": groups, "STEPS": 4 // groups,
         "PAIRED": int(weight_layout.paired),
         "SCALES": weight_layout.scales, "LOWS": weight_layout.lows, "ZERO": weight_layout.zero,
-        "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if weight_layout.bits == 8 else bit for _, bit in slots),
-        "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others), "C_MORE_RIGHT": tuple(bit - more[1] for _, bit in others),
+        "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if weight_layout.bits == 8 else bit for _,
+        bit in slots),
+        "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others),
+        "C_MORE_RIGHT": tuple(bit - more[1] for _, bit in others),
         "MASK": low * 0x10001, "SECOND": ((1 << more[0]) - 1) * 0x10001 << more[1],
         **{f"TABLE_{i}": word for i, word in enumerate(_table(weight_layout.table))},
         "S_WORD": tuple(first_number + w for w, _ in places), "S_PLACE": tuple(p for _, p in places),
-        "L_WORD": tuple(w for w, _ in lows), "L_PLACE": tuple(p for _, p in lows), "D_WORD": d, "M_WORD": d + 1,
+        "L_WORD": tuple(w for w, _ in lows), "L_PLACE": tuple(p for _, p in lows), "D_WORD": d,
+        "M_WORD": d + 1,
         # What the sums of x are multiplied with: minus the code of zero, or one.
         "SUM_LOW": (offset if weight_layout.zero else 1) * 0x10001,
         "SUM_HIGH": 0x10001
-        * ((offset if plain else 0x8000 | 16 * weight_layout.zero) if weight_layout.zero else (1 if plain else 16)),
+        * ((offset if plain else 0x8000 | 16 * weight_layout.zero) if weight_layout.zero
+        else (1 if plain else 16)),
         "LOW_FACTOR": factor, "HIGH_FACTOR": factor if plain else factor / 16,
-        # Minus the smallest numbers of rows g and g + 8: what zeros of groups are multiplied with to be as their codes.
+        # Minus the smallest numbers of rows g and g + 8: what zeros of groups are multiplied with to be as
+        # their codes.
         "Z_ONES": (0x80018001, high_one * 0x10001) if groups == 2 else (0x8001 | high_one << 16,) * 2,
         **_ways(weight_layout),
     }  # fmt: skip
 
 
 def _ways(weight_layout: CodeLayout) -> dict[str, Any]:
-    """The lanes' addresses in a tile, one for each way in which lanes share a region out: which region takes which, and how far lanes
-    are from each other in it; `W_INNER`: whether it moves with the first block of two in a span of four."""
+    """The lanes' addresses in a tile, one for each way in which lanes share a region out: which region takes
+    which, and how far lanes are from each other in it; `W_INNER`: whether it moves with the first block of
+    two in a span of four.
+    """
     kinds = [(int(r.header), int(r.each_lane), r.words) for r in weight_layout.regions]
     ways = sorted(set(kinds))
     assert len(ways) <= WAYS
     return {
-        "WAY_COUNT": len(ways), "R_WAY": tuple(ways.index(kind) for kind in kinds), "W_LANE": tuple(lane for _, lane, _ in ways),
+        "WAY_COUNT": len(ways), "R_WAY": tuple(ways.index(kind) for kind in kinds),
+        "W_LANE": tuple(lane for _, lane, _ in ways),
         "W_BYTES": tuple(4 * words for _, _, words in ways),
         "W_INNER": tuple(int(weight_layout.span > 2 and not header) for header, _, _ in ways),
-        "IN_HEADER": tuple(int(any(r.header and r.first <= w < r.first + r.words for r in weight_layout.regions)) for w in range(14)),
+        "IN_HEADER": tuple(int(any(r.header and r.first <= w < r.first + r.words
+        for r in weight_layout.regions)) for w in range(14)),
     }  # fmt: skip
 
 
 def _place(weight_layout: CodeLayout, row: int, group: int) -> tuple[int, int]:
-    """Of the scale of row g or g + 8 and a group: its word among those of scales, and which half or byte it is there."""
+    """Of the scale of row g or g + 8 and a group: its word among those of scales, and which half or byte
+    it is there.
+    """
     if weight_layout.scales == "half":
         return (row, group) if weight_layout.groups == 2 else (0, row)
     if weight_layout.scales == "float":
@@ -139,7 +168,9 @@ def _place(weight_layout: CodeLayout, row: int, group: int) -> tuple[int, int]:
 
 
 def ways_of(block: int, lane: int) -> Any:
-    """A lane's offsets in a tile by the layout's ways (five, of which there are fewer), for the unit of two blocks that `block` begins."""
+    """A lane's offsets in a tile by the layout's ways (five, of which there are fewer), for the unit of
+    two blocks that `block` begins.
+    """
     at = registers(uint32(int32(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
     for w in static(range(WAY_COUNT)):
         near = int32((lane if W_LANE[w] else lane >> 2) * W_BYTES[w])
@@ -152,17 +183,26 @@ def ways_of(block: int, lane: int) -> Any:
 def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
     """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; those the layout lacks are 0.
 
-    Those of a span's header `inner` bytes on if `headers`, those of the block `inner` bytes into the unit if `blocks`.
+    Those of a span's header `inner` bytes on if `headers`, those of the block `inner` bytes into the unit if
+    `blocks`.
     """
     words = registers(uint32(0), 14)
     for r in static(range(REGIONS)):
         if headers if R_HEADER[r] else blocks:
-            at = int64(int64(tile + int64(ways[R_WAY[r]])) + inner + (R_AT[r] if R_HEADER[r] else R_AT[r] + HEADER_BYTES))
+            at = int64(
+                int64(tile + int64(ways[R_WAY[r]]))
+                + inner
+                + (R_AT[r] if R_HEADER[r] else R_AT[r] + HEADER_BYTES)
+            )
             if R_WORDS[r] == 4:
                 if R_LANE[r]:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream_now(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = (
+                        ld_stream_now(at)
+                    )
                 else:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_u32x4_now(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = (
+                        ld_u32x4_now(at)
+                    )
             elif R_WORDS[r] == 2:
                 if R_LANE[r]:
                     words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2_now(at)
@@ -186,12 +226,15 @@ def shifted(word: int, right: int) -> Any:
 
 
 def fixed_words(nothing: int) -> Any:
-    """Numbers that a kernel keeps in registers: 2^23's high byte, then the table. `nothing` is 0, but the compiler must not know: it would
-    set such a register anew for each use, as an instruction takes but one constant as it is."""
+    """Numbers that a kernel keeps in registers: 2^23's high byte, then the table. `nothing` is 0, but the
+    compiler must not know: it would set such a register anew for each use, as an instruction takes but one
+    constant as it is.
+    """
     if TABLE == "iq4":
         return (
-            uint32(nothing ^ uint32(MAGIC)), uint32(nothing ^ uint32(TABLE_0)), uint32(nothing ^ uint32(TABLE_1)),
-            uint32(nothing ^ uint32(TABLE_2)), uint32(nothing ^ uint32(TABLE_3)),
+            uint32(nothing ^ uint32(MAGIC)), uint32(nothing ^ uint32(TABLE_0)),
+            uint32(nothing ^ uint32(TABLE_1)), uint32(nothing ^ uint32(TABLE_2)),
+            uint32(nothing ^ uint32(TABLE_3)),
         )  # fmt: skip
     return uint32(nothing ^ uint32(MAGIC)), uint32(0), uint32(0), uint32(0), uint32(0)
 
@@ -199,16 +242,18 @@ def fixed_words(nothing: int) -> Any:
 def looked_up(four: int, fixed: Any) -> Any:
     """The bytes that the four lowest nibbles stand for.
 
-    A nibble of 8 or more takes eight times the highest bit of a byte of the first table, and, with that bit turned over, the others of
-    the second. The highest bits of the entries i and i + 8 are alike: they are 0 in the second table, whose bytes are turned over where
-    they are 1 in the first.
+    A nibble of 8 or more takes eight times the highest bit of a byte of the first table, and, with that bit
+    turned over, the others of the second. The highest bits of the entries i and i + 8 are alike: they are 0
+    in the second table, whose bytes are turned over where they are 1 in the first.
     """
     lower = permute_bytes(fixed[1], fixed[2], four)
     return uint32(lower ^ permute_bytes(fixed[3], fixed[4], uint32(four ^ uint32(0x88888888))))
 
 
 def fp4_code(word: int, which: int) -> Any:
-    """Two fp16 numbers, 2^-14 times those of e2m1: its bits are the lowest of the exponent and the highest of the fraction, its sign."""
+    """Two fp16 numbers, 2^-14 times those of e2m1: its bits are the lowest of the exponent and the highest
+    of the fraction, its sign.
+    """
     bits = shifted(word, FP4_BITS[which] - 9)
     if FP4_SIGNS[which] - FP4_BITS[which] == 6:
         return uint32(bits & uint32(0x8E008E00))
@@ -239,7 +284,8 @@ def half_at(word: int, place: int) -> Any:
 def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
     """d times (a byte of a word - `less`), 0 or 128, rounded once; `place` and `less` are known.
 
-    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11 bits times 1 or 257.
+    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11
+    bits times 1 or 257.
     """
     number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
     part = float32(d * float32(0.00390625))
@@ -284,8 +330,9 @@ def low_bytes(word: int) -> Any:
 
 
 def low_code(word: int, place: int, row: int) -> Any:
-    """A group's low in row g or g + 8 as a word of operand a, twice: "half" as it is, "zero" negative and as codes of the row are, bytes
-    as codes of row g."""
+    """A group's low in row g or g + 8 as a word of operand a, twice: "half" as it is, "zero" negative and as
+    codes of the row are, bytes as codes of row g.
+    """
     if LOWS == "half":
         out = permute_bytes(word, uint32(0), uint32(0x3232 if place else 0x1010))
     elif LOWS == "zero":

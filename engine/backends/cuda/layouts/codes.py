@@ -1,16 +1,19 @@
 """Matrices of small whole codes, packed for tensor cores: the layout, and its packing.
 
-A tile (16 rows) is a run of spans of 1, 2 or 4 blocks; a block is 64 columns. A span is a header (numbers of a whole span), then its
-blocks: bit planes of the codes, then the numbers of the block. Lane (g, t) = (lane / 4, lane % 4) of a warp holds rows g and g + 8 of
-a tile. Slot j (0 .. 7) of a block are four codes of a lane: of rows g and g + 8 two neighbouring columns each, as the matrix
-instruction's operand a wants them (its step j / 2, words 2 (j % 2) and 2 (j % 2) + 1). The first of the two columns is
-    32 (j / 4) + 8 t + 2 (j % 4)       where scales hold for 32 columns or more (`paired`): 16 bytes of x hold two steps,
+A tile (16 rows) is a run of spans of 1, 2 or 4 blocks; a block is 64 columns. A span is a header (numbers of
+a whole span), then its blocks: bit planes of the codes, then the numbers of the block. Lane (g, t) = (lane /
+4, lane % 4) of a warp holds rows g and g + 8 of a tile. Slot j (0 .. 7) of a block are four codes of a lane:
+of rows g and g + 8 two neighbouring columns each, as the matrix instruction's operand a wants them (its step
+    j / 2, words 2 (j % 2) and 2 (j % 2) + 1). The first of the two columns is
+    32 (j / 4) + 8 t + 2 (j % 4)       where scales hold for 32 columns or more (`paired`): 16 bytes of x hold
+    two steps,
     16 (j / 2) + 4 t + 2 (j % 2)       where they hold for 16.
 
-A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In a half of a word (low: the first column) a slot's row g lies at some
-bit, row g + 8 four bits above. A code as it is masked out is a subnormal fp16 number, n 2^-24, of row g + 8 16 times that: no
-conversion is needed, and the factors are left for the end. Codes of 8 bits are one plane of bytes, two loads of four words; codes
-of "iq4" have a half of a word for a slot, whose nibbles are looked up; those of "fp4" have their bits where shifts make fp16 of them.
+A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In a half of a word (low: the first column) a
+slot's row g lies at some bit, row g + 8 four bits above. A code as it is masked out is a subnormal fp16
+number, n 2^-24, of row g + 8 16 times that: no conversion is needed, and the factors are left for the end.
+Codes of 8 bits are one plane of bytes, two loads of four words; codes of "iq4" have a half of a word for a
+slot, whose nibbles are looked up; those of "fp4" have their bits where shifts make fp16 of them.
 """
 
 from __future__ import annotations
@@ -36,7 +39,14 @@ WORDS = 14
 """Words a lane holds of a block at most: 8 of codes, then 6 of numbers."""
 _NUMBERS = 8
 """The first word of numbers."""
-_PLANES = {2: ((2, 0),), 3: ((2, 0), (1, 2)), 4: ((4, 0),), 5: ((4, 0), (1, 4)), 6: ((4, 0), (2, 4)), 8: ((8, 0),)}
+_PLANES = {
+    2: ((2, 0),),
+    3: ((2, 0), (1, 2)),
+    4: ((4, 0),),
+    5: ((4, 0), (1, 4)),
+    6: ((4, 0), (2, 4)),
+    8: ((8, 0),),
+}
 """Of each width the planes: their bits, and the code's first bit in them."""
 
 Numbers = npt.NDArray[Any]
@@ -44,8 +54,9 @@ Numbers = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Taken:
-    """Rows taken apart: codes uint8 (N, K); scales and lows of groups (N, K / group), bytes or fp16 as uint16 or float32; d and dmin
-    (N, K / 256), fp16 as uint16."""
+    """Rows taken apart: codes uint8 (N, K); scales and lows of groups (N, K / group), bytes or fp16 as uint16
+    or float32; d and dmin (N, K / 256), fp16 as uint16.
+    """
 
     codes: Bytes
     scales: Numbers | None = None
@@ -56,8 +67,9 @@ class Taken:
 
 @dataclass(frozen=True)
 class Region:
-    """Some words of a block: `words` (1, 2, 4) for each lane, or, of numbers, for each g; `at` bytes from the block's start, or from
-    the span's (`header`); they become the words `first` on of the `WORDS`."""
+    """Some words of a block: `words` (1, 2, 4) for each lane, or, of numbers, for each g; `at` bytes from the
+    block's start, or from the span's (`header`); they become the words `first` on of the `WORDS`.
+    """
 
     words: int
     at: int
@@ -75,10 +87,11 @@ class Region:
 class CodeLayout:
     """A `WeightLayout` of codes of `bits` bits.
 
-    `group`: columns of one scale, `span`: blocks of a span. `scales`: "half" or "float", a number for each group; "signed", "unsigned"
-    and "nibbles", a byte for each group, times the span's d; "power", a byte e: 2^(e - 127); "one", the span's d alone. `lows`: "";
-    "half", a number that is added; "zero", fp16, taken off the codes; "sub", bytes times the span's dmin, taken off. `zero`: a code n
-    stands for n - `zero`. `table`: "iq4" or "fp4", what codes of 4 bits stand for (then `zero` is that of the table's numbers).
+    `group`: columns of one scale, `span`: blocks of a span. `scales`: "half" or "float", a number for each
+    group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a byte e:
+    2^(e - 127); "one", the span's d alone. `lows`: ""; "half", a number that is added; "zero", fp16, taken
+    off the codes; "sub", bytes times the span's dmin, taken off. `zero`: a code n stands for n - `zero`.
+    `table`: "iq4" or "fp4", what codes of 4 bits stand for (then `zero` is that of the table's numbers).
     """
 
     name: str
@@ -167,8 +180,9 @@ class CodeLayout:
         return -(-columns // (BLOCK * self.span)) * self.span_bytes
 
     def place(self, width: int, slot: int, row: int) -> tuple[int, int]:
-        """The word of a plane, and the bit in the word's halves (for a table: in the whole word), of a slot's code of row g or g + 8
-        (`row` 0, 1), first column."""
+        """The word of a plane, and the bit in the word's halves (for a table: in the whole word), of a slot's
+        code of row g or g + 8 (`row` 0, 1), first column.
+        """
         if self.table:
             return slot // 2, 16 * (slot % 2) + 4 * row
         if width == 8:
@@ -189,7 +203,9 @@ class CodeLayout:
             if region.header:
                 out[:, :, region.at : region.at + region.size] = words.reshape(height, spans, region.size)
             else:
-                inner[..., region.at : region.at + region.size] = words.reshape(height, spans, self.span, region.size)
+                inner[..., region.at : region.at + region.size] = words.reshape(
+                    height, spans, self.span, region.size
+                )
         return out.reshape(-1)
 
     def _pack_codes(self, codes: Bytes, height: int, blocks: int) -> list[Bytes]:
@@ -213,8 +229,12 @@ class CodeLayout:
                     word, bit = self.place(width, slot, row)
                     if self.table == "fp4":
                         which = slot % 2 * 2 + row
-                        words[..., word] |= (both[slot, row] & np.uint32(0x70007)) << np.uint32(FP4_BITS[which])
-                        words[..., word] |= (both[slot, row] >> np.uint32(3) & np.uint32(0x10001)) << np.uint32(FP4_SIGNS[which])
+                        words[..., word] |= (both[slot, row] & np.uint32(0x70007)) << np.uint32(
+                            FP4_BITS[which]
+                        )
+                        words[..., word] |= (
+                            both[slot, row] >> np.uint32(3) & np.uint32(0x10001)
+                        ) << np.uint32(FP4_SIGNS[which])
                     else:
                         words[..., word] |= ((both[slot, row] >> np.uint32(first)) & mask) << np.uint32(bit)
             parts = [words[..., :4], words[..., 4:]] if width == 8 else [words]
@@ -236,10 +256,16 @@ class CodeLayout:
             scales = by_row(taken.scales, whole)
             if self.scales == "signed":
                 scales = scales ^ np.uint8(0x80)
-            out.append(np.concatenate([scales, by_row(taken.lows, whole)], axis=4) if self.scales == "unsigned" else scales)
+            out.append(
+                np.concatenate([scales, by_row(taken.lows, whole)], axis=4)
+                if self.scales == "unsigned"
+                else scales
+            )
         if self.lows in ("half", "zero"):
             out.append(by_row(taken.lows, whole))
-        out += [by_row(numbers, blocks // self.span) for numbers in (taken.d, taken.dmin) if numbers is not None]
+        out += [
+            by_row(numbers, blocks // self.span) for numbers in (taken.d, taken.dmin) if numbers is not None
+        ]
         return [np.ascontiguousarray(numbers).view(np.uint8) for numbers in out]
 
     @cached_property

@@ -1,4 +1,6 @@
-"""The weight layouts of codes with a scale and a whole zero for each group of columns: `engine.weights.packed.grouped`'s types."""
+"""The weight layouts of codes with a scale and a whole zero for each group of columns:
+`engine.weights.packed.grouped`'s types.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ UNITS = (32, 64, 128)
 
 
 def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], Taken]:
-    """From `unit` bytes of codes, a float32 scale and an int16 zero for each row and group; zeros up to 2048 are exact in fp16."""
+    """From `unit` bytes of codes, a float32 scale and an int16 zero for each row and group; zeros up to
+    2048 are exact in fp16.
+    """
 
     def take_apart(raw: Bytes, rows: int, columns: int) -> Taken:
         parts = raw.reshape(rows, columns // unit, unit + 6)
@@ -30,10 +34,12 @@ def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], Taken]:
 def _weight_layout(bits: int, unit: int, half: bool) -> CodeLayout:
     end = "" if half else "f32"
     return CodeLayout(
-        f"grouped{bits}u{unit}{end}", (f"GROUPED{bits}_{unit}{'' if half else '_F32'}",), bits, _taken(unit, half), unit,
-        "half" if half else "float", "zero", span=max(1, unit // 64),
+        f"grouped{bits}u{unit}{end}", (f"GROUPED{bits}_{unit}{'' if half else '_F32'}",), bits,
+        _taken(unit, half), unit, "half" if half else "float", "zero", span=max(1, unit // 64),
     )  # fmt: skip
 
 
-GROUPED_WEIGHT_LAYOUTS = tuple(_weight_layout(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
+GROUPED_WEIGHT_LAYOUTS = tuple(
+    _weight_layout(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS
+)
 """Of all widths, units and kinds of scale; only those a model has are ever compiled."""

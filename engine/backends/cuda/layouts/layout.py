@@ -1,17 +1,19 @@
 """What a packed layout of weights is to the CUDA engine, and the arguments that its kernels take.
 
-A matrix (N, K) lies on the device as tiles of 16 rows (outputs), one after the other; N is padded to tiles and K to whole blocks of
-64 columns, with zeros. The kernels of every weight layout take the same arguments:
+A matrix (N, K) lies on the device as tiles of 16 rows (outputs), one after the other; N is padded to tiles
+and K to whole blocks of 64 columns, with zeros. The kernels of every weight layout take the same arguments:
 
-linear   PARTS times (weight l, y l, bytes from row to row of y l, bias l or 0, residual l or 0, bytes of its rows l, N i; 0 for a part
-         that is not there), x records l, their row bytes l, rows i (1 .. 8), K i. A block of threads takes `Form.tiles` tiles of one
-         part, those of the first part come first.
-experts  table of int64 addresses of the experts' weights l (0: not of this layout, its rows are left alone), N i, y l, its row bytes
-         l, biases l or 0, their row bytes l, int32 ids l, their row bytes l, experts a row uses i, x records l, row bytes l, K i.
+linear   PARTS times (weight l, y l, bytes from row to row of y l, bias l or 0, residual l or 0, bytes of its
+         rows l, N i; 0 for a part that is not there), x records l, their row bytes l, rows i (1 .. 8), K i. A
+         block of threads takes `Form.tiles` tiles of one part, those of the first part come first.
+experts  table of int64 addresses of the experts' weights l (0: not of this layout, its rows are left alone),
+         N i, y l, its row bytes l, biases l or 0, their row bytes l, int32 ids l, their row bytes l, experts
+         a row uses i, x records l, row bytes l, K i.
          Block (tiles, row of x): row r has the choice r % used of the ids' row r / used.
-unpack   weight l, first tile i, target l, bytes from row to row l, K i: fp16 rows (16 tiles, K padded to 64), row 0 is the first of
-         `first tile`. Block (columns of `UNPACK_COLUMNS`, tile - first tile).
-embed    weight l, int32 token ids l, y l, its row bytes l, scale f, K i: fp32 y = scale * row of the matrix. Block (1, row).
+unpack   weight l, first tile i, target l, bytes from row to row l, K i: fp16 rows (16 tiles, K padded to 64),
+         row 0 is the first of `first tile`. Block (columns of `UNPACK_COLUMNS`, tile - first tile).
+embed    weight l, int32 token ids l, y l, its row bytes l, scale f, K i: fp32 y = scale * row of the matrix.
+Block (1, row).
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ class Form:
 
 
 class WeightLayout(Protocol):
-    """One packed layout. `name` is lower case without an underscore; `record` is the kind of `records` that its products take."""
+    """One packed layout.
+
+    `name` is lower case without an underscore; `record` is the kind of `records` that its products take.
+    """
 
     @property
     def name(self) -> str: ...
@@ -58,7 +63,7 @@ class WeightLayout(Protocol):
 
     @property
     def record(self) -> str:
-        """"halves", "pairs" or "floats"."""
+        """ "halves", "pairs" or "floats"."""
         ...
 
     def tile_bytes(self, columns: int) -> int:

@@ -1,7 +1,9 @@
-"""Matrices of plain numbers, bf16, fp16, float32 and e4m3 with scales: how they lie on the device, and the kernels that read them.
+"""Matrices of plain numbers, bf16, fp16, float32 and e4m3 with scales: how they lie on the device, and the
+kernels that read them.
 
-bf16, fp16 and float32 lie as they do in a file, row after row, only padded with zeros to tiles of 16 rows and blocks of 64 columns: a
-warp reads whole 128-byte lines of 16 rows, and long steps multiply the same memory with torch, with nothing to unpack.
+bf16, fp16 and float32 lie as they do in a file, row after row, only padded with zeros to tiles of 16 rows and
+blocks of 64 columns: a warp reads whole 128-byte lines of 16 rows, and long steps multiply the same memory
+with torch, with nothing to unpack.
 """
 
 from __future__ import annotations
@@ -89,11 +91,13 @@ class Plain:
 
 @dataclass(frozen=True)
 class Fp8:
-    """A `WeightLayout` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32 (`engine.weights.packed.fp8`).
+    """A `WeightLayout` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32
+    (`engine.weights.packed.fp8`).
 
-    A tile is a run of 1024 bytes for each 64 columns, then, for each `unit` columns, the scales of its 16 rows, float32, times 2^8.
-    Of 32 columns lane (g, t) has 16 bytes: row g, columns 8 t .. 8 t + 7, then row g + 8. Of each four columns the second and third
-    change places: two masks then make two words of fp16 pairs, each number times 2^-8, exactly.
+    A tile is a run of 1024 bytes for each 64 columns, then, for each `unit` columns, the scales of its 16
+    rows, float32, times 2^8. Of 32 columns lane (g, t) has 16 bytes: row g, columns 8 t .. 8 t + 7, then row
+    g + 8. Of each four columns the second and third change places: two masks then make two words of fp16
+    pairs, each number times 2^-8, exactly.
     """
 
     unit: int
@@ -125,17 +129,20 @@ class Fp8:
         largest = np.abs(given[np.isfinite(given)]).max(initial=0) * 448
         if largest > _LARGEST:
             raise BadCheckpoint(
-                f"An 8-bit matrix has a scale for numbers up to {largest:g}; on a GPU weights may be up to {_LARGEST:g}. "
-                "Download the model again, or take it in another type."
+                f"An 8-bit matrix has a scale for numbers up to {largest:g}; on a GPU weights may be up to "
+                f"{_LARGEST:g}. Download the model again, or take it in another type."
             )
         scales[..., :units] = given.reshape(-1, ROWS, units) * np.float32(256)
         numbers = np.zeros((rows, 64 * blocks), np.uint8)
         numbers[:, : units * self.unit] = parts[:, :, : self.unit].reshape(rows, -1)
-        # (tile, half, g, chunk of 32, t, piece of 4, column pair, column) to (tile, chunk, g, t, half, piece, column, pair)
+        # (tile, half, g, chunk of 32, t, piece of 4, column pair, column) to (tile, chunk, g, t, half, piece,
+        # column, pair)
         split = numbers.reshape(rows // ROWS, 2, 8, 2 * blocks, 4, 2, 2, 2).transpose(0, 3, 2, 4, 1, 5, 7, 6)
         out = np.empty((rows // ROWS, self.tile_bytes(columns)), np.uint8)
         out[:, : 1024 * blocks] = split.reshape(rows // ROWS, -1)
-        out[:, 1024 * blocks :] = np.ascontiguousarray(scales.transpose(0, 2, 1)).view(np.uint8).reshape(rows // ROWS, -1)
+        out[:, 1024 * blocks :] = (
+            np.ascontiguousarray(scales.transpose(0, 2, 1)).view(np.uint8).reshape(rows // ROWS, -1)
+        )
         return out.reshape(-1)
 
     def linear(self, tiles: int, columns: int, processors: int) -> Form:
@@ -200,7 +207,13 @@ def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: 
             st_f32x4(at, a * scale, b * scale, c * scale, d * scale)
         if KIND == "fp16":
             low, high = ld_u32x2(weight + (int64(token) * blocks * 64 + int64(column)) * 2)
-            st_f32x4(at, half_float(low) * scale, high_half_float(low) * scale, half_float(high) * scale, high_half_float(high) * scale)
+            st_f32x4(
+                at,
+                half_float(low) * scale,
+                high_half_float(low) * scale,
+                half_float(high) * scale,
+                high_half_float(high) * scale,
+            )
         if KIND == "bf16":
             low, high = ld_u32x2(weight + (int64(token) * blocks * 64 + int64(column)) * 2)
             a, b = bits_float(uint32(low << 16)), bits_float(uint32(low & uint32(0xFFFF0000)))
@@ -209,7 +222,9 @@ def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: 
         if KIND == "fp8":
             tile = weight + int64(token >> 4) * (1024 * blocks + 64 * ((64 * blocks + UNIT - 1) // UNIT))
             lane = 4 * int64(token & 7) + int64((column >> 3) & 3)
-            word = ld_u32(tile + 512 * int64(column >> 5) + 16 * lane + 8 * int64((token >> 3) & 1) + int64(column & 4))
+            word = ld_u32(
+                tile + 512 * int64(column >> 5) + 16 * lane + 8 * int64((token >> 3) & 1) + int64(column & 4)
+            )
             s = ld_f32(tile + 1024 * blocks + 64 * (int64(column) // UNIT) + 4 * int64(token & 15)) * scale
             e, f = low_pair(word), high_pair(word)
             st_f32x4(at, half_float(e) * s, high_half_float(e) * s, half_float(f) * s, high_half_float(f) * s)
@@ -240,6 +255,10 @@ def forms() -> Iterator[Kernel]:
             yield unpack_kernel(unit)
 
 
-BF16, FP16, FP32 = Plain("bf16", ("BF16",), "pairs"), Plain("fp16", ("F16",), "halves"), Plain("fp32", ("F32",), "floats")
+BF16, FP16, FP32 = (
+    Plain("bf16", ("BF16",), "pairs"),
+    Plain("fp16", ("F16",), "halves"),
+    Plain("fp32", ("F32",), "floats"),
+)
 PLAIN_WEIGHT_LAYOUTS = (BF16, FP16, FP32, Fp8(128), Fp8(32))
 """All of them. bf16 needs compute capability 8.0: older devices take such matrices as fp16."""

@@ -7,7 +7,11 @@ from engine.backends.cuda.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
 from engine.backends.cuda.layouts.layout import WeightLayout
 from engine.backends.cuda.layouts.plain import PLAIN_WEIGHT_LAYOUTS
 
-WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (*GGUF_WEIGHT_LAYOUTS, *GROUPED_WEIGHT_LAYOUTS, *PLAIN_WEIGHT_LAYOUTS)
+WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
+    *GGUF_WEIGHT_LAYOUTS,
+    *GROUPED_WEIGHT_LAYOUTS,
+    *PLAIN_WEIGHT_LAYOUTS,
+)
 """All."""
 
 _BY_TYPE = {type_name: weight_layout for weight_layout in WEIGHT_LAYOUTS for type_name in weight_layout.types}
@@ -20,9 +24,11 @@ def weight_layout_of(tensor_type: str) -> WeightLayout | None:
 
 
 def weight_layout_for(tensor_type: str, capability: int = 80) -> WeightLayout:
-    """The layout that a tensor type is packed into, dequantised where it has none of its own: plain numbers beyond fp16 to F32; the
-    others to F16, whose error, 2^-11 of a weight, is far below that of quantised types. Devices below compute capability 8.0
-    multiply no bf16: there it becomes F16, too, which holds bf16 exactly from 2^-17 to 65504."""
+    """The layout that a tensor type is packed into, dequantised where it has none of its own: plain numbers
+    beyond fp16 to F32; the others to F16, whose error, 2^-11 of a weight, is far below that of quantised
+    types. Devices below compute capability 8.0 multiply no bf16: there it becomes F16, too, which holds bf16
+    exactly from 2^-17 to 65504.
+    """
     if tensor_type == "BF16" and capability < 80:
         return _BY_TYPE["F16"]
     return _BY_TYPE.get(tensor_type) or _BY_TYPE["F32" if tensor_type in _TO_F32 else "F16"]

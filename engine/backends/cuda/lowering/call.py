@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import torch
 
 FEW_ROWS = 8
-"""Steps of at most so many rows run by kernels alone, as one graph; longer ones by kernels and torch's matrix products."""
+"""Steps of at most so many rows run by kernels alone, as one graph; longer ones by kernels and torch's
+matrix products.
+"""
 
 
 class Given(Enum):
@@ -45,7 +47,8 @@ Blocks = Callable[[int], tuple[int, int, int]]
 class Call:
     """One kernel in a recorded pass; a `Buffer` among the arguments becomes its address.
 
-    `reads` and `writes` name what it touches: buffers, and whatever else orders calls, such as a layer's keys. Floats are float32.
+    `reads` and `writes` name what it touches: buffers, and whatever else orders calls, such as a layer's
+    keys. Floats are float32.
     """
 
     kernel: Kernel

@@ -10,7 +10,18 @@ from engine.backends.cuda.kernels.linear import gemm, linear
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.lowering.call import Call, TorchCall
 from engine.backends.cuda.lowering.fusion import fused
-from engine.backends.cuda.lowering.nodes import Cut, ExpertProduct, HeadsNormed, Maker, Move, Node, Product, Ready, Sum, Turn
+from engine.backends.cuda.lowering.nodes import (
+    Cut,
+    ExpertProduct,
+    HeadsNormed,
+    Maker,
+    Move,
+    Node,
+    Product,
+    Ready,
+    Sum,
+    Turn,
+)
 from engine.backends.cuda.lowering.recorder import Recorder
 from engine.backends.cuda.lowering.recording import Recording, Step
 from engine.backends.memory_plan import Buffer
@@ -59,7 +70,9 @@ class _Writer:
             out += [(node.device, call) for call in self._calls(node, group, made)]
         return out
 
-    def _calls(self, node: Node, group: Sequence[Node], made: set[tuple[Buffer, str]]) -> Sequence[Call | Move]:
+    def _calls(
+        self, node: Node, group: Sequence[Node], made: set[tuple[Buffer, str]]
+    ) -> Sequence[Call | Move]:
         if isinstance(node, Ready):
             return node.operation.few
         if isinstance(node, Maker):
@@ -75,7 +88,9 @@ class _Writer:
             return (linear.linear_call(parts, self._input(node), self._processors[node.device]),)
         if isinstance(node, ExpertProduct):
             x, processors = self._input(node), self._processors[node.device]
-            return (linear.expert_call(node.table, x, node.ids, node.y, processors, node.bias, node.bias_stride),)
+            return (
+                linear.expert_call(node.table, x, node.ids, node.y, processors, node.bias, node.bias_stride),
+            )
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move | HeadsNormed | Cut | Sum)
@@ -90,19 +105,30 @@ class _Writer:
         kind = node.weight.weight_layout.record
         if kind != "floats" and (node.x, kind) not in made:
             made.add((node.x, kind))
-            out.append((node.device, packed_activations_write.record_call(kind, node.x, self._wanted[node.x][kind])))
+            out.append(
+                (node.device, packed_activations_write.record_call(kind, node.x, self._wanted[node.x][kind]))
+            )
 
     def _group(self, at: int, weight_layouts: bool = False) -> list[Node]:
-        """The node at `at`, with the neighbours that are one call with it; `weight_layouts`: products may be of several."""
+        """The node at `at`, with the neighbours that are one call with it; `weight_layouts`: products may
+        be of several.
+        """
         first, group = self._nodes[at], [self._nodes[at]]
         for other in self._nodes[at + 1 :]:
             if isinstance(first, Product) and isinstance(other, Product):
-                alike = weight_layouts or (other.weight.weight_layout is first.weight.weight_layout and len(group) < MOST_PARTS)
+                alike = weight_layouts or (
+                    other.weight.weight_layout is first.weight.weight_layout and len(group) < MOST_PARTS
+                )
                 made = {each.y for each in group if isinstance(each, Product)}
                 if alike and other.x is first.x and other.residual not in made:
                     group.append(other)
                     continue
-            if isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2 and _alike(first, other):
+            if (
+                isinstance(first, Turn)
+                and isinstance(other, Turn)
+                and len(group) < 2
+                and _alike(first, other)
+            ):
                 group.append(other)
                 continue
             break
@@ -147,7 +173,9 @@ def _simple(node: HeadsNormed | Cut | Sum) -> Call:
     """The call of a node that nothing else is one with."""
     if isinstance(node, HeadsNormed):
         norm = node.norm
-        return norms.heads_norm_call((norm.kind, norm.eps), node.x, norm.weight, norm.bias, node.y, node.heads, norm.shared)
+        return norms.heads_norm_call(
+            (norm.kind, norm.eps), node.x, norm.weight, norm.bias, node.y, node.heads, norm.shared
+        )
     if isinstance(node, Cut):
         return rows.columns_call(node.x, node.start, node.y)
     return pointwise.add_call(node.x, node.z, node.y, node.scale)

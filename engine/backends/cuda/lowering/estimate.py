@@ -1,4 +1,6 @@
-"""What a model will need of a GPU, from headers alone: its weights, and what a pass takes beside them and its cache."""
+"""What a model will need of a GPU, from headers alone: its weights, and what a pass takes beside them and
+its cache.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class _EveryLayer(Sequence[int]):
 
 
 class Outline(Recorder):
-    """Records a pass as if all were on one device; its vectors may be empty, and nothing is kept but counted."""
+    """Records a pass as if all were on one device; its vectors may be empty, and nothing is kept but
+    counted.
+    """
 
     def __init__(self, kind: CacheType, device: Device | None = None) -> None:
         """Without a device for a usual one."""
@@ -70,11 +74,15 @@ class Outline(Recorder):
     def _expert_tables(self, device: int, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
         return expert_tables(None, weights)
 
-    def _norm(self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int) -> Buffer:
+    def _norm(
+        self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int
+    ) -> Buffer:
         size = weight.size or x.width // heads
         return super()._norm(kind, x, _ones(size), None if bias is None else _ones(size), eps, heads)
 
-    def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
+    def linear(
+        self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None
+    ) -> Buffer:
         """See `Ops.linear`."""
         return super().linear(x, weight, None if bias is None else _ones(weight.shape[0]), residual)
 
@@ -82,13 +90,19 @@ class Outline(Recorder):
         """See `Ops.add_positions`."""
         return super().add_positions(x, _ones(1, x.width))
 
-    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None) -> Buffer:
+    def attention(
+        self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None
+    ) -> Buffer:
         """See `Ops.attention`."""
         return super().attention(layer, q, k, v, shape, None if sinks is None else _ones(shape.heads))
 
-    def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
+    def expert_linear(
+        self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
+    ) -> Buffer:
         """See `Ops.expert_linear`."""
-        return super().expert_linear(x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0]))
+        return super().expert_linear(
+            x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0])
+        )
 
     def work_space(self, logits: Buffer) -> tuple[int, int, int]:
         """Bytes that a program has for each row of a step, for each position of the context, and whatever
@@ -127,7 +141,9 @@ def work_space(forward: Forward, device: Device | None = None) -> tuple[int, int
 
 
 class UsualGpu:
-    """What a model takes on a GPU, where none was chosen yet or none is there: as on one of compute capability 8.0 and up."""
+    """What a model takes on a GPU, where none was chosen yet or none is there: as on one of compute
+    capability 8.0 and up.
+    """
 
     name = "cuda"
 

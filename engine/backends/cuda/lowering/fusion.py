@@ -1,6 +1,8 @@
-"""Neighbouring operations of a pass as one: norms of heads with their turn, columns that are turned, sums with the norms around them.
+"""Neighbouring operations of a pass as one: norms of heads with their turn, columns that are turned, sums
+with the norms around them.
 
-What an operation made is left out only where nothing else reads it. Fewer launches: between two a GPU idles for about a microsecond.
+What an operation made is left out only where nothing else reads it. Fewer launches: between two a GPU idles
+for about a microsecond.
 """
 
 from __future__ import annotations
@@ -11,7 +13,18 @@ from dataclasses import replace
 from engine.backends.cuda.kernels.fused import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.norm import MOST_KEPT
 from engine.backends.cuda.lowering.call import Call
-from engine.backends.cuda.lowering.nodes import Build, Cut, ExpertProduct, HeadsNormed, Maker, Node, Product, RowNormed, Sum, Turn
+from engine.backends.cuda.lowering.nodes import (
+    Build,
+    Cut,
+    ExpertProduct,
+    HeadsNormed,
+    Maker,
+    Node,
+    Product,
+    RowNormed,
+    Sum,
+    Turn,
+)
 from engine.backends.memory_plan import Buffer
 
 
@@ -21,7 +34,9 @@ def fused(nodes: Sequence[Node], result: Buffer) -> list[Node]:
 
 
 class _Fusion:
-    """`_makers` are the nodes that may be left out, by what they make; `_readers` how many nodes read a buffer."""
+    """`_makers` are the nodes that may be left out, by what they make; `_readers` how many nodes read a
+    buffer.
+    """
 
     def __init__(self, nodes: Sequence[Node], result: Buffer) -> None:
         self._nodes = list(nodes)
@@ -81,4 +96,3 @@ def _sum_norm(node: Sum, z: Buffer, post: RowNorm | None, norm: RowNorm) -> Buil
         return (sum_norm_call(z, post, node.x, node.scale, node.y, norm, y, kind, record),)
 
     return build
-

@@ -1,4 +1,6 @@
-"""The operations of a pass before it is known who reads what: they become calls when the whole pass was seen."""
+"""The operations of a pass before it is known who reads what: they become calls when the whole pass was
+seen.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from engine.backends.cuda.weight import ExpertTable, WeightOutline
 from engine.backends.memory_plan import Buffer
 
 Build = Callable[[Buffer | None, str, Buffer | None], tuple[Call, ...]]
-"""Makes calls that write rows as floats (or None), and as records of a kind ("none", or "halves" or "pairs" into a buffer)."""
+"""Makes calls that write rows as floats (or None), and as records of a kind ("none", or "halves" or
+"pairs" into a buffer).
+"""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -33,7 +37,10 @@ class Ready(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Maker(Node):
-    """Makes rows y as floats, as records of one kind, or as both. `long` is what long steps do, None the same with floats alone."""
+    """Makes rows y as floats, as records of one kind, or as both.
+
+    `long` is what long steps do, None the same with floats alone.
+    """
 
     y: Buffer
     build: Build
@@ -79,7 +86,10 @@ class Sum(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Product(Node):
-    """y = x times a weight, plus a bias (its address, 0 for none) and a residual. `x` may be wanted as a record."""
+    """y = x times a weight, plus a bias (its address, 0 for none) and a residual.
+
+    `x` may be wanted as a record.
+    """
 
     x: Buffer
     weight: WeightOutline
@@ -90,9 +100,11 @@ class Product(Node):
 
 @dataclass(eq=False, kw_only=True)
 class ExpertProduct(Node):
-    """y = spread rows x times their experts' weights, of one weight layout; those of experts of another are left as they are.
+    """y = spread rows x times their experts' weights, of one weight layout; those of experts of another are
+    left as they are.
 
-    `ids` are the experts of each row of the step, `bias` the address of a table with a row of `bias_stride` bytes for each expert.
+    `ids` are the experts of each row of the step, `bias` the address of a table with a row of `bias_stride`
+    bytes for each expert.
     """
 
     x: Buffer
@@ -110,7 +122,8 @@ class ExpertProduct(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Turn(Node):
-    """y = x from column `first` on, turned by the step's positions, each head normed before where there is a norm.
+    """y = x from column `first` on, turned by the step's positions, each head normed before where there is a
+    norm.
 
     `cos` and `sin` are the addresses of the table's numbers.
     """

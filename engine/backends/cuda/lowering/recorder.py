@@ -1,7 +1,7 @@
 """Recording: `Ops` for GPUs, which notes a model's operations and, at the end, makes kernel calls of them.
 
-Only then is it known who reads what: rows that just products read are never written as floats but as records; up to three
-products of one input are one call, and so are the turns of queries and keys.
+Only then is it known who reads what: rows that just products read are never written as floats but as records;
+up to three products of one input are one call, and so are the turns of queries and keys.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class RecordedRoutes:
 
 
 class Recorder:
-    """`Ops` for GPUs. `layer_devices` are the numbers of the devices that each layer's keys and values lie on."""
+    """`Ops` for GPUs.
+
+    `layer_devices` are the numbers of the devices that each layer's keys and values lie on.
+    """
 
     def __init__(self, store: Store, devices: Sequence[Device], layer_devices: Sequence[int]) -> None:
         self.store, self.devices, self.layer_devices = store, list(devices), layer_devices
@@ -112,7 +115,14 @@ class Recorder:
 
     # -- devices
 
-    def _new(self, device: int, width: int, like: Buffer | None = None, on_logit_rows: bool = False, copies: int = 1) -> Buffer:
+    def _new(
+        self,
+        device: int,
+        width: int,
+        like: Buffer | None = None,
+        on_logit_rows: bool = False,
+        copies: int = 1,
+    ) -> Buffer:
         y = Buffer(width, like.on_logit_rows if like else on_logit_rows, like.copies if like else copies)
         self._homes[y] = device
         return y
@@ -131,7 +141,9 @@ class Recorder:
     def _ready(self, device: int, reads: tuple[Buffer, ...], *calls: Call) -> None:
         self.nodes.append(Ready(device=device, reads=reads, operation=Operation(calls)))
 
-    def _make(self, device: int, reads: tuple[Buffer, ...], y: Buffer, build: Build, long: Operation | None = None) -> Buffer:
+    def _make(
+        self, device: int, reads: tuple[Buffer, ...], y: Buffer, build: Build, long: Operation | None = None
+    ) -> Buffer:
         self.nodes.append(Maker(device=device, reads=reads, y=y, build=build, long=long))
         return y
 
@@ -153,17 +165,24 @@ class Recorder:
         """See `Ops.rms_norm`."""
         return self._norm("rms", x, weight, None, eps, heads)
 
-    def layer_norm(self, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Buffer:
+    def layer_norm(
+        self, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int = 1
+    ) -> Buffer:
         """See `Ops.layer_norm`."""
         return self._norm("layer", x, weight, bias, eps, heads)
 
-    def _norm(self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int) -> Buffer:
+    def _norm(
+        self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int
+    ) -> Buffer:
         width = x.width // heads
         assert width * heads == x.width
         assert weight.size in (width, x.width)
         device = self._homes[x]
         y = self._new(device, x.width, x)
-        factor, added = self._vector(weight, device), 0 if bias is None else self._vector(np.broadcast_to(bias, weight.shape), device)
+        factor, added = (
+            self._vector(weight, device),
+            0 if bias is None else self._vector(np.broadcast_to(bias, weight.shape), device),
+        )
         if heads > 1:
             each = HeadNorm(kind, eps, factor, added, weight.size == width)
             self.nodes.append(HeadsNormed(device=device, reads=(x,), x=x, y=y, heads=heads, norm=each))
@@ -176,7 +195,9 @@ class Recorder:
         self.nodes.append(RowNormed(device=device, reads=(x,), y=y, build=build, x=x, norm=norm))
         return y
 
-    def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
+    def linear(
+        self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None
+    ) -> Buffer:
         """See `Ops.linear`."""
         if isinstance(weight, Composite):
             return self._composite(x, weight, bias, residual)
@@ -187,10 +208,14 @@ class Recorder:
         y = self._new(device, weight.shape[0], x)
         added = 0 if bias is None else self._vector(bias, device)
         reads = () if residual is None else (residual,)
-        self.nodes.append(Product(device=device, reads=reads, x=x, weight=weight, y=y, bias=added, residual=residual))
+        self.nodes.append(
+            Product(device=device, reads=reads, x=x, weight=weight, y=y, bias=added, residual=residual)
+        )
         return y
 
-    def _composite(self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None) -> Buffer:
+    def _composite(
+        self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None
+    ) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
         for part, order in zip(weight.parts, weight.orders, strict=True):
@@ -215,7 +240,9 @@ class Recorder:
         device = self._homes[x]
         y = self._new(device, x.width, x)
         cos, sin = self._table(table.cos, device), self._table(table.sin, device)
-        self.nodes.append(Turn(device=device, reads=(x,), x=x, y=y, heads=heads, table=table, cos=cos, sin=sin))
+        self.nodes.append(
+            Turn(device=device, reads=(x,), x=x, y=y, heads=heads, table=table, cos=cos, sin=sin)
+        )
         return y
 
     def add_positions(self, x: Buffer, table: Floats) -> Buffer:
@@ -226,19 +253,29 @@ class Recorder:
         self._ready(device, (x,), pointwise.add_positions_call(x, self._table(table, device), y))
         return y
 
-    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None) -> Buffer:
+    def attention(
+        self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None
+    ) -> Buffer:
         """See `Ops.attention`."""
         device = self.layer_devices[layer]
         q, k, v = (self._at(each, device) for each in (q, k, v))
         kind, addresses = self.store.kind, self.store.addresses(layer)
-        self.nodes.append(Ready(device=device, reads=(q, k, v), operation=kv_write.append_calls(kind, addresses, q, k, v, shape)))
+        self.nodes.append(
+            Ready(
+                device=device,
+                reads=(q, k, v),
+                operation=kv_write.append_calls(kind, addresses, q, k, v, shape),
+            )
+        )
         y = self._new(device, shape.heads * shape.head_dim)
         last = 0 if sinks is None else self._vector(sinks, device)
         processors = self.processors[device]
 
         def few(out: Buffer | None, record: str, to: Buffer | None) -> tuple[Call, ...]:
             wanted = None if to is None else (record, to)
-            return attention.attention_calls(kind, addresses, q, y, wanted, shape, last, processors, out is not None)
+            return attention.attention_calls(
+                kind, addresses, q, y, wanted, shape, last, processors, out is not None
+            )
 
         flash = self._flash(device, shape)
         long = prefill.prefill_attention(kind, addresses, q, y, shape, last, flash)
@@ -253,14 +290,22 @@ class Recorder:
         up = self._at(up, device)
         y = self._new(device, gate.width, gate)
         return self._make(
-            device, (gate, up), y, lambda out, record, to: (pointwise.gated_call(activation, gate, up, out, record, to),)
+            device,
+            (gate, up),
+            y,
+            lambda out, record, to: (pointwise.gated_call(activation, gate, up, out, record, to),),
         )
 
     def activate(self, x: Buffer, activation: str) -> Buffer:
         """See `Ops.activate`."""
         device = self._homes[x]
         y = self._new(device, x.width, x)
-        return self._make(device, (x,), y, lambda out, record, to: (pointwise.activate_call(activation, x, out, record, to),))
+        return self._make(
+            device,
+            (x,),
+            y,
+            lambda out, record, to: (pointwise.activate_call(activation, x, out, record, to),),
+        )
 
     def add(self, x: Buffer, y: Buffer, scale: float = 1.0) -> Buffer:
         """See `Ops.add`."""
@@ -309,7 +354,9 @@ class Recorder:
         self._ready(device, (x,), moe.spread_call(x, y))
         return y
 
-    def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
+    def expert_linear(
+        self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
+    ) -> Buffer:
         """See `Ops.expert_linear`. Experts of several layouts take a call for each."""
         packed = [weight for weight in weights if isinstance(weight, WeightOutline)]
         assert len(packed) == len(weights) == routes.routing.experts
@@ -321,7 +368,16 @@ class Recorder:
         for table in self._expert_tables(device, packed):
             self.kept.append(table)
             self.nodes.append(
-                ExpertProduct(device=device, reads=(ids,), x=x, table=table, ids=ids, y=y, bias=added, bias_stride=4 * y.width)
+                ExpertProduct(
+                    device=device,
+                    reads=(ids,),
+                    x=x,
+                    table=table,
+                    ids=ids,
+                    y=y,
+                    bias=added,
+                    bias_stride=4 * y.width,
+                )
             )
         return y
 

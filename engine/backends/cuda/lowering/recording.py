@@ -21,7 +21,9 @@ Step = tuple[int, Call | TorchCall | Move]
 
 @dataclass
 class Recording:
-    """A whole pass, for few rows and for many. `logits` are made on device `last`; `positions` is the length of the shortest table.
+    """A whole pass, for few rows and for many.
+
+    `logits` are made on device `last`; `positions` is the length of the shortest table.
 
     `kept` are tensors and weights that the arguments have addresses in.
     """
@@ -74,7 +76,9 @@ def row_bytes(steps: Sequence[Step], device: int, logits: Buffer) -> tuple[int, 
 
 
 class Arena:
-    """The memory of all buffers on one device: `rows` rows of each place, and as many logit rows as were asked for."""
+    """The memory of all buffers on one device: `rows` rows of each place, and as many logit rows as were
+    asked for.
+    """
 
     def __init__(self, device: Device, number: int, steps: Sequence[Step], logits: Buffer, rows: int) -> None:
         self._device = device
@@ -83,7 +87,10 @@ class Arena:
         self._logit_rows = FEW_ROWS
 
     def make_room(self, logit_rows: int) -> None:
-        """Have room for so many logit rows; what lay there is lost, and addresses change. Raises `NotEnoughMemory`."""
+        """Have room for so many logit rows; what lay there is lost, and addresses change.
+
+        Raises `NotEnoughMemory`.
+        """
         if logit_rows <= self._logit_rows:
             return
         self._logit_rows = logit_rows

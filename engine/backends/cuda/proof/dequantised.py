@@ -1,5 +1,5 @@
-"""Packed matrices as plain numbers by torch's own operations, on the device that they lie on: what takes the place of kernels
-that a GPU does not run right. Slow, and right: see `codes`, `plain` for the layouts.
+"""Packed matrices as plain numbers by torch's own operations, on the device that they lie on: what takes the
+place of kernels that a GPU does not run right. Slow, and right: see `codes`, `plain` for the layouts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def dequantised(weight: CudaWeight, tiles: torch.Tensor) -> torch.Tensor:
 def _eight_bits(weight_layout: Fp8, tiles: torch.Tensor) -> torch.Tensor:
     """(tiles, bytes) to (rows, columns), with the columns that a block is filled up with."""
     count = len(tiles)
-    blocks = next(b for b in range(1, tiles.shape[1] // 1024 + 1) if weight_layout.tile_bytes(64 * b) == tiles.shape[1])
+    blocks = next(
+        b for b in range(1, tiles.shape[1] // 1024 + 1) if weight_layout.tile_bytes(64 * b) == tiles.shape[1]
+    )
     codes = tiles[:, : 1024 * blocks].reshape(count, 2 * blocks, 8, 4, 2, 2, 2, 2)
     # (tile, chunk, g, t, half, piece, column, pair) back to (tile, half, g, chunk, t, piece, pair, column)
     codes = codes.permute(0, 4, 2, 1, 3, 5, 7, 6).reshape(count * ROWS, 64 * blocks)
@@ -56,7 +58,9 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
     count, spans = len(tiles), tiles.shape[1] // weight_layout.span_bytes
     whole = tiles.view(count, spans, weight_layout.span_bytes)
     header = whole[..., : weight_layout.header_bytes]
-    inner = whole[..., weight_layout.header_bytes :].reshape(count, spans * weight_layout.span, weight_layout.block_bytes)
+    inner = whole[..., weight_layout.header_bytes :].reshape(
+        count, spans * weight_layout.span, weight_layout.block_bytes
+    )
     parts = [_region(region, header if region.header else inner) for region in weight_layout.regions]
     planes = 2 * len(weight_layout.planes) if weight_layout.bits == 8 else len(weight_layout.planes)
     number = _numbers(weight_layout, _codes(weight_layout, parts[:planes]))
@@ -103,7 +107,10 @@ def _codes(weight_layout: CodeLayout, planes: list[torch.Tensor]) -> torch.Tenso
             for (width, first), plane in zip(weight_layout.planes, words, strict=True):
                 word, bit = weight_layout.place(width, slot, row)
                 for e in range(2):
-                    pair[e] = pair[e] | _code(weight_layout, plane[..., word], width, slot % 2 * 2 + row, bit, e) << first
+                    pair[e] = (
+                        pair[e]
+                        | _code(weight_layout, plane[..., word], width, slot % 2 * 2 + row, bit, e) << first
+                    )
             slots.append(torch.stack(pair, -1))
     outer, inner = (2, 4) if weight_layout.paired else (4, 2)
     found = torch.stack(slots).view(outer, inner, 2, count, blocks, 8, 4, 2)
@@ -111,7 +118,9 @@ def _codes(weight_layout: CodeLayout, planes: list[torch.Tensor]) -> torch.Tenso
     return found.permute(3, 2, 5, 4, 0, 6, 1, 7).reshape(count * ROWS, blocks * BLOCK)
 
 
-def _code(weight_layout: CodeLayout, word: torch.Tensor, width: int, which: int, bit: int, e: int) -> torch.Tensor:
+def _code(
+    weight_layout: CodeLayout, word: torch.Tensor, width: int, which: int, bit: int, e: int
+) -> torch.Tensor:
     """The code of a slot's column `e` in a word of a plane."""
     if weight_layout.table == "fp4":
         return word >> (FP4_BITS[which] + 16 * e) & 7 | (word >> (FP4_SIGNS[which] + 16 * e) & 1) << 3
@@ -136,7 +145,9 @@ def _table(name: str) -> torch.Tensor:
 
 
 def _by_row(raw: torch.Tensor, kind: Any) -> torch.Tensor:
-    """Numbers of rows g and g + 8, (tiles, blocks or spans, bytes), to float32 (rows, blocks or spans, n of one)."""
+    """Numbers of rows g and g + 8, (tiles, blocks or spans, bytes), to float32 (rows, blocks or spans, n
+    of one).
+    """
     count, parts = raw.shape[:2]
     values = raw.view(kind).view(count, parts, 8, 2, -1)
     return values.permute(0, 3, 2, 1, 4).reshape(count * ROWS, parts, -1).float()

@@ -1,4 +1,6 @@
-"""Which kernels have proved themselves on which GPU, kept for the next start: by device, driver and version of the program."""
+"""Which kernels have proved themselves on which GPU, kept for the next start: by device, driver and
+version of the program.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Proven:
-    """Names of kernels: those that `passed`, those that stopped the whole device (`crashed`), and those that no case ran (`untried`)."""
+    """Names of kernels: those that `passed`, those that stopped the whole device (`crashed`), and those
+    that no case ran (`untried`).
+    """
 
     passed: frozenset[str] = frozenset()
     crashed: frozenset[str] = frozenset()
@@ -40,7 +44,10 @@ def remember(
 ) -> None:
     """Add to what is known of a device."""
     before, more = known(identity), (passed, crashed, untried)
-    _write(identity, {name: sorted(getattr(before, name) | set(names)) for name, names in zip(_NAMES, more, strict=True)})
+    _write(
+        identity,
+        {name: sorted(getattr(before, name) | set(names)) for name, names in zip(_NAMES, more, strict=True)},
+    )
 
 
 def forget(identity: str, names: Iterable[str] | None = None) -> None:
@@ -65,11 +72,17 @@ def _read() -> dict[str, Any]:
         found = json.loads(_file().read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return {str(key): value for key, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
+    return (
+        {str(key): value for key, value in found.items() if isinstance(value, dict)}
+        if isinstance(found, dict)
+        else {}
+    )
 
 
 def _write(identity: str, entry: dict[str, Any] | None) -> None:
-    """Another process sees the whole file, or the one before; where none can be written, all is proved again next time."""
+    """Another process sees the whole file, or the one before; where none can be written, all is proved
+    again next time.
+    """
     entries, key = _read(), _key(identity)
     entries.pop(key, None)
     if entry is not None:

@@ -1,9 +1,10 @@
-"""A model's passes on GPUs by torch's own operations alone, where kernels do not run right: the reference's formulas over
-packed matrices, which are taken apart a piece at a time. Slow, and right.
+"""A model's passes on GPUs by torch's own operations alone, where kernels do not run right: the reference's
+formulas over packed matrices, which are taken apart a piece at a time. Slow, and right.
 
-All kernels go, not those alone that were found wrong: a case that fails tells that one of its kernels is wrong, not which, and one that
-writes where it should not makes its neighbours look wrong, or right. Nor would much be won: graphs, draws on the device, records and the
-cache's layouts are the kernels' own, so an operation of torch's among them would need a second way through each.
+All kernels go, not those alone that were found wrong: a case that fails tells that one of its kernels is
+wrong, not which, and one that writes where it should not makes its neighbours look wrong, or right. Nor would
+much be won: graphs, draws on the device, records and the cache's layouts are the kernels' own, so an
+operation of torch's among them would need a second way through each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from engine.backends.reference import ReferenceOps
 from engine.core import PAGE_TOKENS
 
 PIECE_BYTES = 64 << 20
-"""Of float32 numbers that a matrix is taken apart into at a time; on the way there are some ten times as many."""
+"""Of float32 numbers that a matrix is taken apart into at a time; on the way there are some ten times as
+many.
+"""
 
 
 def torch_cache_type(kind: CacheType) -> CacheType:
@@ -35,9 +38,14 @@ def torch_cache_type(kind: CacheType) -> CacheType:
 
 
 class TorchCache:
-    """Keys and values as plain numbers: of each layer (P, 256, G, D) on its device. See `engine.backends.base.KVCache`."""
+    """Keys and values as plain numbers: of each layer (P, 256, G, D) on its device.
 
-    def __init__(self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType) -> None:
+    See `engine.backends.base.KVCache`.
+    """
+
+    def __init__(
+        self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType
+    ) -> None:
         self.kind = torch_cache_type(kind)
         self.dtype, self.page_count = str(self.kind), page_count
         self._devices = list(devices)
@@ -64,7 +72,9 @@ class TorchCache:
     def read_page(self, page: int) -> Bytes:
         """See `KVCache.read_page`: keys of all layers, then values."""
         with on(self._devices):
-            parts = [part[page].reshape(-1).view(torch.uint8).cpu().numpy() for part in (*self.keys, *self.values)]
+            parts = [
+                part[page].reshape(-1).view(torch.uint8).cpu().numpy() for part in (*self.keys, *self.values)
+            ]
         return np.concatenate(parts)
 
     def write_page(self, page: int, data: Bytes) -> None:
@@ -76,7 +86,9 @@ class TorchCache:
 
 
 class TorchProgram:
-    """See `engine.backends.base.Program`: nothing is recorded, each step's operations are carried out at once."""
+    """See `engine.backends.base.Program`: nothing is recorded, each step's operations are carried out at
+    once.
+    """
 
     def __init__(self, forward: Forward, cache: TorchCache, max_rows: int, devices: Sequence[Device]) -> None:
         self.max_rows = max_rows
@@ -126,7 +138,9 @@ class TorchOps(ReferenceOps):
         pieces = [x @ dequantised(weight, tiles[at : at + step]).T for at in range(0, len(tiles), step)]
         return torch.cat(pieces, 1)[:, : weight.shape[0]]
 
-    def expert_linear(self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None) -> Array:
+    def expert_linear(
+        self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
+    ) -> Array:
         """See `Ops.expert_linear`; each expert's matrix is taken apart once."""
         chosen = routes[0].reshape(-1).to(x.device)
         y = torch.empty(len(x), weights[0].shape[0], device=x.device)

@@ -1,4 +1,6 @@
-"""The proof of kernels on one GPU: backends to try them with, and the draw of tokens beside what NumPy says of it."""
+"""The proof of kernels on one GPU: backends to try them with, and the draw of tokens beside what NumPy
+says of it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ DRAW = 1e-3
 
 
 class Narrowed:
-    """A device that says it has another number of multiprocessors: kernels have other forms for small and for large matrices. It
-    notes the names of those that `ran`; being recorded is not running."""
+    """A device that says it has another number of multiprocessors: kernels have other forms for small and for
+    large matrices. It notes the names of those that `ran`; being recorded is not running.
+    """
 
     identity = ""  # nothing is proved while something is proved
 
@@ -64,7 +67,10 @@ class _Replayed:
 
 
 class Trial:
-    """What is still to be proved of a model's kernels on one device: `left`, their names. `short`: a case had no memory there."""
+    """What is still to be proved of a model's kernels on one device: `left`, their names.
+
+    `short`: a case had no memory there.
+    """
 
     def __init__(self, device: Device, left: frozenset[str], vocabulary: int) -> None:
         self.device, self.left, self._vocabulary = device, left, vocabulary
@@ -102,8 +108,9 @@ class Trial:
         return frozenset(kernel.name for kernel in decode_loop_kernels(self._vocabulary))
 
     def drawn(self, on: Narrowed) -> float:
-        """How far draws over the model's vocabulary, on a device of `narrowed`, are from what NumPy says: the largest share that a
-        probability is off, infinite for a wrong token."""
+        """How far draws over the model's vocabulary, on a device of `narrowed`, are from what NumPy says: the
+        largest share that a probability is off, infinite for a wrong token.
+        """
         size, device = self._vocabulary, cast(Device, on)
         for _ in device.prepare(decode_loop_kernels(size)):
             pass
@@ -140,7 +147,9 @@ class Trial:
 
 
 def _plans(size: int, likeliest: int) -> Iterator[SamplingPlan]:
-    """The likeliest; one of forty; and with a bias against the likeliest, which runs the other form of the search."""
+    """The likeliest; one of forty; and with a bias against the likeliest, which runs the other form of the
+    search.
+    """
     plain = SamplingPlan(size, greedy=True)
     yield plain
     yield SamplingPlan(size, ((passes.KEEP_TOP, float(min(40, size))),))
@@ -148,5 +157,3 @@ def _plans(size: int, likeliest: int) -> Iterator[SamplingPlan]:
     bias[likeliest] = -100.0
     yield replace(plain, bias=bias)
     yield replace(plain, bias=bias, alternatives=3)
-
-

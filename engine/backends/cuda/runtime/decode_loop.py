@@ -1,7 +1,9 @@
-"""Whole steps as one graph, one ahead of the host: the model's pass for one row, the draw, and the token fed back.
+"""Whole steps as one graph, one ahead of the host: the model's pass for one row, the draw, and the token fed
+back.
 
-The host writes the random number of a place into pinned memory, launches the graph, and only then reads what the step before told.
-All other state (place, token, penalties, the count of draws) stays in the device's memory.
+The host writes the random number of a place into pinned memory, launches the graph, and only then reads what
+the step before told. All other state (place, token, penalties, the count of draws) stays in the device's
+memory.
 """
 
 from __future__ import annotations
@@ -29,10 +31,13 @@ assert KEPT_LOGITS == SLOTS
 
 @dataclass(frozen=True)
 class OneRow:
-    """A program's step of one row, for a decode loop to build upon. The tensors are uint8, on the device, where its kernels read and write.
+    """A program's step of one row, for a decode loop to build upon.
 
-    `launch` launches the step's kernels (inside `Device.record`): the row of `tokens` (int32), at `position` (one int32), over the block
-    table `pages` (int32, of the whole context), into `logits` (V,) float32. `kernels` are those that it launches, for `Device.prepare`.
+    The tensors are uint8, on the device, where its kernels read and write.
+
+    `launch` launches the step's kernels (inside `Device.record`): the row of `tokens` (int32), at `position`
+    (one int32), over the block table `pages` (int32, of the whole context), into `logits` (V,) float32.
+    `kernels` are those that it launches, for `Device.prepare`.
     """
 
     launch: Callable[[], None]
@@ -45,7 +50,9 @@ class OneRow:
 
 
 def decode_loop_kernels(vocabulary: int) -> list[Kernel]:
-    """All kernels that decode loops over so many tokens may launch besides the step's own, to be prepared when the program is."""
+    """All kernels that decode loops over so many tokens may launch besides the step's own, to be prepared
+    when the program is.
+    """
     return sampling.all_forms(sampling.Shape.of(vocabulary))
 
 
@@ -67,14 +74,20 @@ class _Penalties:
 
 
 class DecodeLoops:
-    """The decode loops of one program, one at a time (`HasDecodeLoop`). Device memory is taken with the first and kept."""
+    """The decode loops of one program, one at a time (`HasDecodeLoop`).
+
+    Device memory is taken with the first and kept.
+    """
 
     def __init__(self, device: Device, row: OneRow) -> None:
         self._device, self._row = device, row
         self._decode_loop: DeviceDecodeLoop | None = None
 
     def decode_loop(self, plan: SamplingPlan) -> DeviceDecodeLoop | None:
-        """As `HasDecodeLoop.decode_loop`; the decode loop before is over. None as well where the device has no memory left for it."""
+        """As `HasDecodeLoop.decode_loop`; the decode loop before is over.
+
+        None as well where the device has no memory left for it.
+        """
         if not layout.takes(plan):
             return None
         try:
@@ -160,7 +173,10 @@ class DeviceDecodeLoop:
         """As in the protocol. Raises ValueError where they are no longer there, or not yet asked for."""
         back = self._place - place
         if not 0 <= back < min(SLOTS, self._begun):
-            raise ValueError(f"the logits at {place} are not among those of the latest {SLOTS} steps, which end at {self._place}")
+            raise ValueError(
+                f"the logits at {place} are not among those of the latest {SLOTS} steps, which end at "
+                f"{self._place}"
+            )
         slot = (self._begun - 1 - back) % SLOTS
         start = slot * self._shape.stride
         kept: Floats = self._device.read(self._kept[start : start + 4 * self._size]).view(np.float32)
@@ -214,9 +230,9 @@ class DeviceDecodeLoop:
     def _calls(self, edits: bool, separate: bool) -> list[sampling.Launch]:
         row = self._row
         addresses = sampling.Addresses(
-            logits=row.logits.data_ptr(), kept=self._kept.data_ptr(), plan=self._plan_words.data_ptr(), state=self._state.data_ptr(),
-            tokens=row.tokens.data_ptr(), position=row.position.data_ptr(), uniforms=self._uniforms.data_ptr(),
-            records=self._records.data_ptr(), work=self._work.addresses,
+            logits=row.logits.data_ptr(), kept=self._kept.data_ptr(), plan=self._plan_words.data_ptr(),
+            state=self._state.data_ptr(), tokens=row.tokens.data_ptr(), position=row.position.data_ptr(),
+            uniforms=self._uniforms.data_ptr(), records=self._records.data_ptr(), work=self._work.addresses,
         )  # fmt: skip
         if edits:
             more = self._more()
@@ -234,7 +250,8 @@ class DeviceDecodeLoop:
         head = real[layout.FINAL : layout.ENTROPY + 1].tolist()
         token, others, tops = (int(whole[i]) for i in (layout.TOKEN, layout.OTHERS, layout.TOPS))
         alternatives = tuple(
-            (int(whole[at]), float(real[at + 1]), float(real[at + 2])) for at in range(OTHERS_AT, OTHERS_AT + 3 * others, 3)
+            (int(whole[at]), float(real[at + 1]), float(real[at + 2]))
+            for at in range(OTHERS_AT, OTHERS_AT + 3 * others, 3)
         )
         top = tuple((int(whole[at]), float(real[at + 1])) for at in range(TOPS_AT, TOPS_AT + 2 * tops, 2))
         return Sampled(token, head[0], head[1], top, alternatives, head[2])

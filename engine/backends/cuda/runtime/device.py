@@ -1,4 +1,7 @@
-"""What the recorded passes ask of a GPU. `gpu.TorchDevice` is a real one; the tests have one that runs on the CPU."""
+"""What the recorded passes ask of a GPU.
+
+`gpu.TorchDevice` is a real one; the tests have one that runs on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,9 @@ class Mark(Protocol):
 class Device(Protocol):
     """One GPU and its one stream of work. Used by one thread.
 
-    `capability` is its compute capability times ten (90 for 9.0), `processors` the number of its multiprocessors. Everything that is
-    launched runs in order, later than the call; only `read`, `Mark.wait` and `synchronize` wait.
+    `capability` is its compute capability times ten (90 for 9.0), `processors` the number of its
+    multiprocessors. Everything that is launched runs in order, later than the call; only `read`, `Mark.wait`
+    and `synchronize` wait.
     """
 
     name: str
@@ -48,7 +52,9 @@ class Device(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this device, with its driver and with torch, from others, for what is remembered of it; "": nothing is to be."""
+        """What tells this device, with its driver and with torch, from others, for what is remembered of
+        it; "": nothing is to be.
+        """
         ...
 
     @property
@@ -57,15 +63,22 @@ class Device(Protocol):
         ...
 
     def free_memory(self) -> int:
-        """Bytes that can still be had: what the driver calls free, and what torch keeps in this process and nothing uses."""
+        """Bytes that can still be had: what the driver calls free, and what torch keeps in this process
+        and nothing uses.
+        """
         ...
 
     def trim(self) -> None:
-        """Give back to the driver what was freed and is kept for later use, when the device has done all its work. Raises nothing."""
+        """Give back to the driver what was freed and is kept for later use, when the device has done all
+        its work. Raises nothing.
+        """
         ...
 
     def empty(self, size: int) -> torch.Tensor:
-        """uint8 (size,) on the device, not filled, its address a multiple of 256. Raises `NotEnoughMemory`."""
+        """uint8 (size,) on the device, not filled, its address a multiple of 256.
+
+        Raises `NotEnoughMemory`.
+        """
         ...
 
     def zeros(self, size: int) -> torch.Tensor:
@@ -73,7 +86,10 @@ class Device(Protocol):
         ...
 
     def upload(self, array: Any) -> torch.Tensor:
-        """uint8 with the bytes of a contiguous NumPy array, when the call returns. Raises `NotEnoughMemory`."""
+        """uint8 with the bytes of a contiguous NumPy array, when the call returns.
+
+        Raises `NotEnoughMemory`.
+        """
         ...
 
     def pinned(self, size: int) -> torch.Tensor:
@@ -81,7 +97,9 @@ class Device(Protocol):
         ...
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Copy bytes, in order with the launches; one of the two may be pinned memory or lie on another device."""
+        """Copy bytes, in order with the launches; one of the two may be pinned memory or lie on another
+        device.
+        """
         ...
 
     def read(self, source: torch.Tensor) -> Any:
@@ -89,7 +107,9 @@ class Device(Protocol):
         ...
 
     def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
-        """Load the machine code of these kernels, compiling what is missing, so that they can be launched and recorded; yields progress."""
+        """Load the machine code of these kernels, compiling what is missing, so that they can be launched
+        and recorded; yields progress.
+        """
         ...
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:

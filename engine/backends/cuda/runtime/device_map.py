@@ -17,7 +17,8 @@ _SPARE = 1.25
 class Split:
     """Deals layers out to devices: to the fewest that hold the model, or, if `even`, to all.
 
-    Sizes are noted by the names of tensors while a file's headers are looked at; the first question for a place ends that.
+    Sizes are noted by the names of tensors while a file's headers are looked at; the first question for a
+    place ends that.
     """
 
     def __init__(self, devices: Sequence[Device], even: bool = False) -> None:
@@ -27,7 +28,9 @@ class Split:
         self._layers: list[int] | None = None
 
     def note(self, name: str, size: int) -> None:
-        """A tensor of this name will take so many bytes; the matrices of a stack come one after the other, by the same name."""
+        """A tensor of this name will take so many bytes; the matrices of a stack come one after the other,
+        by the same name.
+        """
         self._sizes[name] = size + (self._sizes[name] if name == self._latest else 0)
         self._latest = name
 
@@ -55,7 +58,9 @@ class Split:
         return self._layers
 
     def _deal(self) -> list[int]:
-        """The device of each layer: neighbours stay together, each device's share is that of its free memory."""
+        """The device of each layer: neighbours stay together, each device's share is that of its free
+        memory.
+        """
         sizes: dict[int, int] = {}
         for name, size in self._sizes.items():
             found = _LAYER.search(name)

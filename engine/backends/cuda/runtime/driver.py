@@ -1,7 +1,9 @@
-"""NVIDIA's driver by ctypes, without torch: its functions, what its errors mean, and which GPUs of this machine can be used.
+"""NVIDIA's driver by ctypes, without torch: its functions, what its errors mean, and which GPUs of this
+machine can be used.
 
-Signatures and numbers: CUDA driver API reference, version 13.0 (cuda.h). Names ending in _v2 are what that header's plain names stand
-for. Where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are set, the driver itself counts as they say, and so does torch.
+Signatures and numbers: CUDA driver API reference, version 13.0 (cuda.h). Names ending in _v2 are what that
+header's plain names stand for. Where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are set, the driver
+itself counts as they say, and so does torch.
 """
 
 from __future__ import annotations
@@ -22,12 +24,18 @@ from engine.backends.cuda.runtime import nvml
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 
 MINIMUM_DRIVER = 13000
-"""What the driver must say of itself: CUDA 13.0, which R580 is the first to support. Machine code of a 13 toolkit needs it."""
+"""What the driver must say of itself: CUDA 13.0, which R580 is the first to support.
+
+Machine code of a 13 toolkit needs it.
+"""
 MINIMUM_CAPABILITY = 75
 MINIMUM_TORCH = (2, 13)
 """The first whose `addmm` adds float32 to a product of fp16 or bf16 in place (`gemm`)."""
 DRIVER_SECONDS = 20.0
-"""A driver that takes longer to answer is given up. Starting one that no other program uses can take a few seconds."""
+"""A driver that takes longer to answer is given up.
+
+Starting one that no other program uses can take a few seconds.
+"""
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -57,11 +65,22 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 OUT_OF_MEMORY = 2
 _SUCCESS, _NO_DEVICE = 0, 100
 LOST = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 999})
-"""Errors after which the device's memory is gone for this process: faults of a kernel, broken memory, a device that was taken away."""
+"""Errors after which the device's memory is gone for this process: faults of a kernel, broken memory, a
+device that was taken away.
+"""
 _DISAGREES = frozenset({803, 804})
 """The part of the driver in the system's kernel is another version than the library."""
 
-_ATTRIBUTES = {"clock": 13, "processors": 16, "mode": 20, "memory_clock": 36, "bus": 37, "l2_cache": 38, "major": 75, "minor": 76}
+_ATTRIBUTES = {
+    "clock": 13,
+    "processors": 16,
+    "mode": 20,
+    "memory_clock": 36,
+    "bus": 37,
+    "l2_cache": 38,
+    "major": 75,
+    "minor": 76,
+}
 _PROHIBITED = 2
 
 
@@ -73,12 +92,17 @@ class Driver:
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
-        """A function that returns a CUresult, 0 for success. Raises `EngineError` where the driver has none of this name."""
+        """A function that returns a CUresult, 0 for success.
+
+        Raises `EngineError` where the driver has none of this name.
+        """
         if name not in self._functions:
             try:
                 found = getattr(self._library, name)
             except AttributeError as error:
-                raise EngineError(f"The NVIDIA driver has no {name}: it is older than R580; update it.") from error
+                raise EngineError(
+                    f"The NVIDIA driver has no {name}: it is older than R580; update it."
+                ) from error
             found.argtypes, found.restype = _SIGNATURES[name], c_int
             self._functions[name] = found
         return self._functions[name]
@@ -90,7 +114,9 @@ class Driver:
             raise self.error(code)
 
     def describe(self, code: int) -> str:
-        """An error in the driver's words: `an illegal memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS)`."""
+        """An error in the driver's words: `an illegal memory access was encountered
+        (CUDA_ERROR_ILLEGAL_ADDRESS)`.
+        """
         texts = []
         for name in ("cuGetErrorString", "cuGetErrorName"):
             text = c_char_p()
@@ -101,7 +127,9 @@ class Driver:
     def error(self, code: int) -> EngineError:
         """What is to be raised for a result that is not success."""
         if code == OUT_OF_MEMORY:
-            return NotEnoughMemory("The GPU has no memory left; close other programs that use it, or choose a shorter context.")
+            return NotEnoughMemory(
+                "The GPU has no memory left; close other programs that use it, or choose a shorter context."
+            )
         if code in LOST:
             return lost(self.describe(code))
         return EngineError(f"The GPU reported: {self.describe(code)}.")
@@ -109,13 +137,17 @@ class Driver:
 
 def lost(what: str) -> DeviceLost:
     """The error of a GPU that gave up; `what` are its words. A process cannot get such a device back."""
-    return DeviceLost(f"The GPU stopped working: {what}. Start the program anew and load the model again, or load it on the CPU.")
+    return DeviceLost(
+        f"The GPU stopped working: {what}. Start the program anew and load the model again, or load it on "
+        "the CPU."
+    )
 
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """One GPU. `capability`: its compute capability times ten; memory in bytes, `free_memory` None where nobody can tell without
-    taking some; `clock` and `memory_clock` in MHz, `bus` in bits, `l2_cache` in bytes, 0 where the driver does not say.
+    """One GPU. `capability`: its compute capability times ten; memory in bytes, `free_memory` None where
+    nobody can tell without taking some; `clock` and `memory_clock` in MHz, `bus` in bits, `l2_cache` in
+    bytes, 0 where the driver does not say.
     """
 
     index: int
@@ -132,7 +164,10 @@ class GpuInfo:
 
 @dataclass(frozen=True)
 class Gpus:
-    """What was found: GPUs that can be used, and a sentence for each that cannot. `reason`: why there are none; "" where there are."""
+    """What was found: GPUs that can be used, and a sentence for each that cannot.
+
+    `reason`: why there are none; "" where there are.
+    """
 
     gpus: tuple[GpuInfo, ...] = ()
     refused: tuple[str, ...] = ()
@@ -151,15 +186,22 @@ def driver() -> Driver:
 
 
 def find_gpus(seconds: float = DRIVER_SECONDS) -> Gpus:
-    """The GPUs that the engine can use, or the reason why there are none. Raises nothing, and returns within `seconds`.
+    """The GPUs that the engine can use, or the reason why there are none.
 
-    Takes milliseconds besides the start of the driver, and imports no torch. Processes that are forked afterwards cannot use a GPU.
+    Raises nothing, and returns within `seconds`.
+
+    Takes milliseconds besides the start of the driver, and imports no torch. Processes that are forked
+    afterwards cannot use a GPU.
     """
     answer: list[Gpus] = []
     asking = threading.Thread(target=lambda: answer.append(_find()), name="find-gpus", daemon=True)
     asking.start()
     asking.join(seconds)
-    return answer[0] if answer else Gpus(reason=f"The NVIDIA driver did not answer within {seconds:g} seconds; restart the machine.")
+    return (
+        answer[0]
+        if answer
+        else Gpus(reason=f"The NVIDIA driver did not answer within {seconds:g} seconds; restart the machine.")
+    )
 
 
 def _find() -> Gpus:
@@ -200,21 +242,31 @@ def _driver_trouble(library: Driver) -> str:
         supports = f"CUDA {version // 1000}.{version % 1000 // 10}"
         found = f"version {found} ({supports})" if found else f"one for {supports}"
         return (
-            f"The NVIDIA driver is too old: found {found}, expected R580 or later (CUDA 13.0), which the GPU kernels and PyTorch's CUDA 13 "
-            "build need; update the driver."
+            f"The NVIDIA driver is too old: found {found}, expected R580 or later (CUDA 13.0), which the "
+            "GPU kernels and PyTorch's CUDA 13 build need; update the driver."
         )
     code = library.function("cuInit")(0)
     if code == _NO_DEVICE:
         return _no_device()
     if code in _DISAGREES:
-        return f"The NVIDIA driver's parts are of different versions: {library.describe(code)}; restart the machine."
-    return "" if code == _SUCCESS else f"The NVIDIA driver does not start: {library.describe(code)}; restarting the machine may help."
+        return (
+            f"The NVIDIA driver's parts are of different versions: {library.describe(code)}; restart the "
+            "machine."
+        )
+    return (
+        ""
+        if code == _SUCCESS
+        else f"The NVIDIA driver does not start: {library.describe(code)}; restarting the machine may help."
+    )
 
 
 def _no_device() -> str:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None:
-        return f"No NVIDIA GPU can be seen: the environment variable CUDA_VISIBLE_DEVICES is {hidden!r}; unset it to use all GPUs."
+        return (
+            f"No NVIDIA GPU can be seen: the environment variable CUDA_VISIBLE_DEVICES is {hidden!r}; unset "
+            "it to use all GPUs."
+        )
     return "The NVIDIA driver is installed, but found no GPU."
 
 
@@ -231,13 +283,21 @@ def _gpu(library: Driver, index: int, manager: nvml.Manager | None) -> tuple[Gpu
         free = manager.free_memory(uuid.raw)
     capability = 10 * found["major"] + found["minor"]
     gpu = GpuInfo(
-        index, name.value.decode("utf-8", "replace"), capability, size.value, found["processors"], found["clock"] // 1000,
-        found["memory_clock"] // 1000, found["bus"], found["l2_cache"], free,
+        index, name.value.decode("utf-8", "replace"), capability, size.value, found["processors"],
+        found["clock"] // 1000, found["memory_clock"] // 1000, found["bus"], found["l2_cache"], free,
     )  # fmt: skip
     if capability < MINIMUM_CAPABILITY:
-        return gpu, f"{gpu.name} is too old: its compute capability is {capability / 10}, and at least 7.5 (Turing) is needed."
+        return (
+            gpu,
+            f"{gpu.name} is too old: its compute capability is {capability / 10}, and at least 7.5 (Turing) "
+            "is needed.",
+        )
     if found["mode"] == _PROHIBITED:
-        return gpu, f"{gpu.name} accepts no programs: its compute mode is set to prohibited; nvidia-smi -c 0 allows them."
+        return (
+            gpu,
+            f"{gpu.name} accepts no programs: its compute mode is set to prohibited; nvidia-smi -c 0 allows "
+            "them.",
+        )
     return gpu, ""
 
 
@@ -253,18 +313,29 @@ def _program_trouble() -> str:
     if built_for is None:
         return "A GPU was found, but PyTorch is not installed; install the program anew."
     if not built_for:
-        return "A GPU was found, but this installation of PyTorch is the CPU build; install its CUDA 13 build to use the GPU."
+        return (
+            "A GPU was found, but this installation of PyTorch is the CPU build; install its CUDA 13 build "
+            "to use the GPU."
+        )
     version = torch_version()
     if version < MINIMUM_TORCH:
         found, least = (".".join(map(str, each)) for each in (version, MINIMUM_TORCH))
-        return f"A GPU was found, but PyTorch {found} is too old for it: {least} or later is needed; update PyTorch."
+        return (
+            f"A GPU was found, but PyTorch {found} is too old for it: {least} or later is needed; update "
+            "PyTorch."
+        )
     if not gpu_parts():
-        return 'A GPU was found, but the parts that compile its kernels are not installed: pip install "inglenook[gpu]".'
+        return (
+            "A GPU was found, but the parts that compile its kernels are not installed: pip install "
+            '"inglenook[gpu]".'
+        )
     return ""
 
 
 def torch_build() -> str | None:
-    """The CUDA version that the installed torch was built for, "" for a build without CUDA, None without torch. Does not import it."""
+    """The CUDA version that the installed torch was built for, "" for a build without CUDA, None without
+    torch. Does not import it.
+    """
     return _torch_fact("cuda")
 
 
@@ -296,7 +367,9 @@ def gpu_parts() -> bool:
     """Whether kernels can be had: their compiler is installed, or they were compiled beforehand."""
     from engine.backends.cuda.codegen import cubin_cache
 
-    return cubin_cache.prebuilt() is not None or all(_importable(name) for name in ("numba_cuda", "cuda.core", "cuda.bindings"))
+    return cubin_cache.prebuilt() is not None or all(
+        _importable(name) for name in ("numba_cuda", "cuda.core", "cuda.bindings")
+    )
 
 
 def _importable(name: str) -> bool:

@@ -6,7 +6,8 @@ import sys
 
 
 def kept_unused(index: int) -> int:
-    """Bytes of a GPU that torch keeps for later use and nothing uses now; 0 where it has not begun to use GPUs.
+    """Bytes of a GPU that torch keeps for later use and nothing uses now; 0 where it has not begun to use
+    GPUs.
 
     To the driver and to NVML they are taken; a model of this process can have them.
     """

@@ -1,4 +1,5 @@
-"""Launching kernels through the driver: machine code is loaded once for each device, arguments are packed into memory that is kept.
+"""Launching kernels through the driver: machine code is loaded once for each device, arguments are packed
+into memory that is kept.
 
 Functions and structures: CUDA driver API reference 13.0, "Execution Control" and "Module Management".
 """
@@ -23,7 +24,9 @@ _FORMATS = {"l": "q", "i": "i", "f": "f"}
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: what the attribute is, padding to 8 bytes, and a union of 64 bytes, here with an int at its start."""
+    """CUlaunchAttribute: what the attribute is, padding to 8 bytes, and a union of 64 bytes, here with an
+    int at its start.
+    """
 
     _fields_ = (("id", c_uint), ("padding", c_uint), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
 
@@ -42,7 +45,8 @@ class LaunchConfig(ctypes.Structure):
 
 
 class Arguments:
-    """Memory for a kernel's arguments, laid out as C lays out a structure of them, and the pointers to each that the driver wants.
+    """Memory for a kernel's arguments, laid out as C lays out a structure of them, and the pointers to each
+    that the driver wants.
 
     The driver copies them during the launch, so one such memory serves all launches of one thread.
     """
@@ -53,10 +57,15 @@ class Arguments:
         self._room = ctypes.create_string_buffer(max(1, self._pack.size))
         start = ctypes.addressof(self._room)
         ends = [struct.calcsize("@" + formats[: i + 1]) for i in range(len(formats))]
-        self.pointers = (c_void_p * max(1, len(formats)))(*[start + e - struct.calcsize(f) for e, f in zip(ends, formats, strict=True)])
+        self.pointers = (c_void_p * max(1, len(formats)))(
+            *[start + e - struct.calcsize(f) for e, f in zip(ends, formats, strict=True)]
+        )
 
     def set(self, values: Sequence[int | float]) -> None:
-        """Put in the next launch's values. Raises `struct.error` where one is no number of its letter, or there are more or fewer."""
+        """Put in the next launch's values.
+
+        Raises `struct.error` where one is no number of its letter, or there are more or fewer.
+        """
         self._pack.pack_into(self._room, 0, *values)
 
 
@@ -75,7 +84,8 @@ class _Modules:
                 module, function = c_void_p(), c_void_p()
                 library.call("cuModuleLoadData", ctypes.byref(module), image)
                 library.call("cuModuleGetFunction", ctypes.byref(function), module, kernel.name.encode())
-                # Else its code would be brought to the device at its first launch, which may be while a graph is recorded.
+                # Else its code would be brought to the device at its first launch, which may be while a graph
+                # is recorded.
                 library.call("cuFuncLoad", function)
                 self._functions[key] = function, image, library
             return self._functions[key][0]
@@ -107,13 +117,18 @@ class _Current:
 
 
 class Launcher:
-    """Launches on one device. Used by one thread at a time; streams and graphs are given as the driver's handles.
+    """Launches on one device.
 
-    `early` lets kernels start before the one before is done, where the device can: they wait by themselves (`wait_for_others`).
-    Methods raise `NotEnoughMemory`, `DeviceLost`, or `EngineError` with what the GPU reported.
+    Used by one thread at a time; streams and graphs are given as the driver's handles.
+
+    `early` lets kernels start before the one before is done, where the device can: they wait by themselves
+    (`wait_for_others`). Methods raise `NotEnoughMemory`, `DeviceLost`, or `EngineError` with what the GPU
+    reported.
     """
 
-    def __init__(self, index: int, capability: int, *, early: bool = False, library: Driver | None = None) -> None:
+    def __init__(
+        self, index: int, capability: int, *, early: bool = False, library: Driver | None = None
+    ) -> None:
         self._library = library or driver()
         self.index, self.capability = index, capability
         self.early = early and capability >= EARLY_CAPABILITY
@@ -131,15 +146,22 @@ class Launcher:
         self._launch_graph = self._library.function("cuGraphLaunch")
 
     def load(self, kernels: Iterable[Kernel], binaries: Binaries = BINARIES) -> Iterator[Loading]:
-        """Have these kernels ready; what is missing is compiled first, see `Binaries.ready`. Raises `BuildError`."""
+        """Have these kernels ready; what is missing is compiled first, see `Binaries.ready`.
+
+        Raises `BuildError`.
+        """
         wanted = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._functions]
         yield from binaries.ready(wanted, self.capability)
         with self._here:
             for kernel in wanted:
-                function = _MODULES.function(self._library, self.index, kernel, binaries.cubin(kernel, self.capability))
+                function = _MODULES.function(
+                    self._library, self.index, kernel, binaries.cubin(kernel, self.capability)
+                )
                 self._functions[kernel] = function, Arguments(kernel.parameters)
 
-    def launch(self, kernel: Kernel, blocks: tuple[int, int, int], values: Sequence[int | float], stream: int) -> None:
+    def launch(
+        self, kernel: Kernel, blocks: tuple[int, int, int], values: Sequence[int | float], stream: int
+    ) -> None:
         """Run a kernel that was loaded (else `KeyError`), behind all that the stream was given before."""
         function, arguments = self._functions[kernel]
         arguments.set(values)
@@ -149,14 +171,18 @@ class Launcher:
                 config.grid[:] = blocks
                 config.block[:] = kernel.threads, 1, 1
                 config.stream = stream
-                self._library.call("cuLaunchKernelEx", ctypes.byref(config), function, arguments.pointers, None)
+                self._library.call(
+                    "cuLaunchKernelEx", ctypes.byref(config), function, arguments.pointers, None
+                )
                 return
             code = self._launch(function, *blocks, kernel.threads, 1, 1, 0, stream, arguments.pointers, None)
         if code:
             raise self._library.error(code)
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy bytes between addresses of devices and of pinned memory, which the driver tells apart by itself; in order."""
+        """Copy bytes between addresses of devices and of pinned memory, which the driver tells apart by
+        itself; in order.
+        """
         if size:
             with self._here:
                 self._library.call("cuMemcpyAsync", target, source, size, stream)

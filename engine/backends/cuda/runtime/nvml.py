@@ -1,6 +1,9 @@
-"""NVIDIA's management library by ctypes: free memory of a GPU without taking any, and the driver's version. Optional.
+"""NVIDIA's management library by ctypes: free memory of a GPU without taking any, and the driver's version.
 
-Signatures: NVML API reference (nvml.h). It numbers GPUs in its own order, so they are asked for by their UUID.
+Optional.
+
+Signatures: NVML API reference (nvml.h). It numbers GPUs in its own order, so they are asked for by their
+UUID.
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ class Manager:
     def driver_version(self) -> str:
         """Such as 580.65.06; "" when it does not say."""
         text = ctypes.create_string_buffer(96)
-        return text.value.decode("ascii", "replace") if self.call("nvmlSystemGetDriverVersion", text, len(text)) else ""
+        return (
+            text.value.decode("ascii", "replace")
+            if self.call("nvmlSystemGetDriverVersion", text, len(text))
+            else ""
+        )
 
     def free_memory(self, uuid: bytes) -> int | None:
         """Free bytes of the GPU, or of the part of one, whose 16 bytes of UUID the driver gave."""
@@ -54,7 +61,11 @@ class Manager:
         for kind in ("GPU", "MIG"):
             device, memory = c_void_p(), _Memory()
             if self.call("nvmlDeviceGetHandleByUUID", f"{kind}-{text}".encode(), ctypes.byref(device)):
-                return int(memory.free) if self.call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory)) else None
+                return (
+                    int(memory.free)
+                    if self.call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
+                    else None
+                )
         return None
 
 

@@ -1,4 +1,6 @@
-"""What a GPU can do at best, measured beside what the engine does: copying memory, and torch's matrix products."""
+"""What a GPU can do at best, measured beside what the engine does: copying memory, and torch's matrix
+products.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def copy_bandwidth(device: Device, size: int = COPIED_BYTES) -> float:
 
 
 def matmul_rate(device: Device, side: int = SIDE) -> float:
-    """Floating-point operations a second of torch's product of two square matrices of bf16 (fp16 before compute capability 8.0)."""
+    """Floating-point operations a second of torch's product of two square matrices of bf16 (fp16 before
+    compute capability 8.0).
+    """
     kind = torch.bfloat16 if device.capability >= 80 else torch.float16
     with device.torch_work():
         a, b = (torch.ones(side, side, dtype=kind, device=device.torch_device) for _ in range(2))
@@ -30,7 +34,9 @@ def matmul_rate(device: Device, side: int = SIDE) -> float:
 
 
 def _seconds(device: Device, work: Callable[[], object]) -> float:
-    """Of one call of `work`, which gives the device something to do: the median of several turns, after one that is not counted."""
+    """Of one call of `work`, which gives the device something to do: the median of several turns, after
+    one that is not counted.
+    """
     found = []
     for _ in range(_TURNS + 1):
         device.synchronize()

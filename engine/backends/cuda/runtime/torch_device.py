@@ -1,4 +1,7 @@
-"""A real GPU: torch gives memory, the stream, events and graphs; kernels are launched by the driver. See `device.Device`."""
+"""A real GPU: torch gives memory, the stream, events and graphs; kernels are launched by the driver.
+
+See `device.Device`.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,15 @@ _cuda: Any = torch.cuda  # whose events and streams have no types
 
 ALIGNMENT = 256
 STAGING_BYTES = 1 << 25
-"""Of each of two pieces of pinned memory through which weights go to the device: one is filled while the other is sent."""
+"""Of each of two pieces of pinned memory through which weights go to the device: one is filled while the
+other is sent.
+"""
 
 
 _STREAMS: WeakKeyDictionary[Driver, dict[int, Any]] = WeakKeyDictionary()
-"""Each GPU's one stream in this process: memory that torch keeps can only be had again on the stream that it was freed on."""
+"""Each GPU's one stream in this process: memory that torch keeps can only be had again on the stream that
+it was freed on.
+"""
 _STREAMS_LOCK = threading.Lock()
 
 
@@ -53,7 +60,8 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
             raise
         what = what.removeprefix("CUDA error: ").removeprefix("CUDA driver error: ")
         code = getattr(error, "error_code", None)
-        if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:  # pinned memory; cuBLAS's own
+        # pinned memory; cuBLAS's own
+        if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:
             raise _no_room(device, needed) from error
         gone = code in LOST if code is not None else known
         raise (lost(what) if gone else EngineError(f"The GPU reported: {what}.")) from error
@@ -66,12 +74,15 @@ def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
     except EngineError:
         free = "too little free"
     return NotEnoughMemory(
-        f"{device.name} has {free}{wanted}; close other programs that use it, or choose a smaller model or a shorter context."
+        f"{device.name} has {free}{wanted}; close other programs that use it, or choose a smaller model or "
+        "a shorter context."
     )
 
 
 class TorchGraph:
-    """A graph that torch captured; it is run by its handle, which spares torch's own bookkeeping at each step."""
+    """A graph that torch captured; it is run by its handle, which spares torch's own bookkeeping at each
+    step.
+    """
 
     def __init__(self, device: TorchDevice, graph: torch.cuda.CUDAGraph) -> None:
         self._device, self._graph = device, graph  # torch's destroys the handle when it goes
@@ -83,7 +94,11 @@ class TorchGraph:
 
 
 class TorchMark:
-    """An event. The thread that waits for it sleeps, rather than ask again and again: the window and the host's work need the processor."""
+    """An event.
+
+    The thread that waits for it sleeps, rather than ask again and again: the window and the host's work need
+    the processor.
+    """
 
     def __init__(self, device: TorchDevice) -> None:
         self._device = device
@@ -103,10 +118,13 @@ class TorchMark:
 
 
 class TorchDevice:
-    """GPU number `index`, as torch and `driver.find_gpus` count. `early`: see `Launcher`; off until it was measured to be faster.
+    """GPU number `index`, as torch and `driver.find_gpus` count.
 
-    Memory that kernels use is their caller's to keep: neither torch nor a graph knows what a launch reads, so synchronise before
-    anything goes that launches in flight may touch. Raises `EngineError` where torch cannot start the GPU.
+    `early`: see `Launcher`; off until it was measured to be faster.
+
+    Memory that kernels use is their caller's to keep: neither torch nor a graph knows what a launch reads, so
+    synchronise before anything goes that launches in flight may touch. Raises `EngineError` where torch
+    cannot start the GPU.
     """
 
     def __init__(self, index: int = 0, *, early: bool = False, library: Driver | None = None) -> None:
@@ -116,7 +134,9 @@ class TorchDevice:
             properties = _cuda.get_device_properties(index)
             self.stream = _stream_of(library, index)
         except (RuntimeError, AssertionError) as error:
-            raise EngineError(f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}") from error
+            raise EngineError(
+                f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}"
+            ) from error
         self.name = str(properties.name)
         self.capability = 10 * int(properties.major) + int(properties.minor)
         self.processors = int(properties.multi_processor_count)
@@ -124,7 +144,10 @@ class TorchDevice:
         with nvml.opened() as manager:
             version = manager.driver_version() if manager else ""
         own = getattr(properties, "uuid", "")
-        self.identity = f"{self.name} {self.capability} {own} {version} {supported_cuda(library)} torch {torch.__version__}"
+        self.identity = (
+            f"{self.name} {self.capability} {own} {version} {supported_cuda(library)} torch "
+            f"{torch.__version__}"
+        )
         self.launcher = Launcher(index, self.capability, early=early, library=library)
         self._library, self._others = library, dict[int, Launcher]()
         self._staging: list[tuple[torch.Tensor, Any]] = []
@@ -141,7 +164,9 @@ class TorchDevice:
         return int(free) + kept_unused(self.index)
 
     def trim(self) -> None:
-        """See `device.Device`: torch's kept blocks, the work space of cuBLAS (which torch makes anew when it multiplies), staging."""
+        """See `device.Device`: torch's kept blocks, the work space of cuBLAS (which torch makes anew when
+        it multiplies), staging.
+        """
         self._staging = []
         with suppress(EngineError), _translated(self), torch.cuda.device(self.index):
             self.stream.synchronize()
@@ -175,7 +200,8 @@ class TorchDevice:
             piece = raw[start : start + STAGING_BYTES]
             room, sent = self._staging[number % 2]
             with _translated(self):
-                sent.synchronize()  # what it was filled with before has left; an event that was never recorded has
+                # what it was filled with before has left; an event that was never recorded has
+                sent.synchronize()
             room.numpy()[: piece.size] = piece
             self.copy(room[: piece.size], target[start : start + piece.size])
             with _translated(self):
@@ -184,7 +210,10 @@ class TorchDevice:
         return target
 
     def pinned(self, size: int) -> torch.Tensor:
-        """See `device.Device`. Its host address is the device's, too, as all devices here have unified addressing."""
+        """See `device.Device`.
+
+        Its host address is the device's, too, as all devices here have unified addressing.
+        """
         with _translated(self, size), torch.cuda.device(self.index):
             room = torch.empty(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True)
         start = -room.data_ptr() % ALIGNMENT
@@ -193,7 +222,10 @@ class TorchDevice:
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         """See `device.Device`. Both are contiguous; memory of the host must be pinned."""
         if source.nbytes != target.nbytes or not (source.is_contiguous() and target.is_contiguous()):
-            raise ValueError(f"{source.nbytes} bytes cannot be copied to {target.nbytes}: expected the same number, in one piece each")
+            raise ValueError(
+                f"{source.nbytes} bytes cannot be copied to {target.nbytes}: expected the same number, in "
+                "one piece each"
+            )
         at = target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream
         if source.device.type == "cuda" and source.device.index != self.index:
             self.launcher.copy_from(self._other(source.device.index), *at)
@@ -223,7 +255,10 @@ class TorchDevice:
             self.launcher.launch(kernel, blocks, arguments, self.stream.cuda_stream)
 
     def record(self, launches: Callable[[], None]) -> TorchGraph:
-        """See `device.Device`. Kernels must be prepared and memory be there before: neither can be had while recording."""
+        """See `device.Device`.
+
+        Kernels must be prepared and memory be there before: neither can be had while recording.
+        """
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
         with no_garbage_search(), self.torch_work():
@@ -234,7 +269,8 @@ class TorchDevice:
                 launches()
                 whole = True
             finally:
-                with nullcontext() if whole else suppress(RuntimeError):  # that a broken recording cannot be ended is no news
+                # that a broken recording cannot be ended is no news
+                with nullcontext() if whole else suppress(RuntimeError):
                     graph.capture_end()
             return TorchGraph(self, graph)
 

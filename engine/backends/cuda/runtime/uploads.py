@@ -1,4 +1,6 @@
-"""Small arrays on their way to the device, in order with its work, while it may still be reading the ones before."""
+"""Small arrays on their way to the device, in order with its work, while it may still be reading the ones
+before.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _PIECES = 4
 
 
 class Uploads:
-    """Pinned memory for a few pieces at once: a piece is written again only when the device has taken what lay there."""
+    """Pinned memory for a few pieces at once: a piece is written again only when the device has taken what
+    lay there.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -25,7 +29,9 @@ class Uploads:
         self._turn = 0
 
     def send(self, array: Any, target: torch.Tensor) -> None:
-        """Copy the bytes of a contiguous NumPy array to the beginning of a device's tensor (uint8), after all work so far."""
+        """Copy the bytes of a contiguous NumPy array to the beginning of a device's tensor (uint8), after
+        all work so far.
+        """
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, raw.size, _PIECE):
             part, turn = raw[start : start + _PIECE], self._turn

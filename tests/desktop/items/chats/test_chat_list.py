@@ -1,4 +1,6 @@
-"""The sidebar's rows: their order and nesting, few changes for each, what is said of them, where a drop falls."""
+"""The sidebar's rows: their order and nesting, few changes for each, what is said of them, where a drop
+falls.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def chat_list(chats: ConversationsModel) -> Iterator[ChatListModel]:
 
 
 def shown(chat_list: ChatListModel) -> list[str]:
-    return ["  " * row.depth + str(chat_list.index(place).data()) for place, row in enumerate(chat_list.shown())]
+    return [
+        "  " * row.depth + str(chat_list.index(place).data()) for place, row in enumerate(chat_list.shown())
+    ]
 
 
 def test_pinned_then_folders_then_dates(chat_list: ChatListModel) -> None:
@@ -71,10 +75,15 @@ def test_what_is_going_on_is_said(chat_list: ChatListModel) -> None:
     chat_list.set_drafts(frozenset({1, 4}))
     chat_list.set_running(4)
     assert told == [4, 1, 4]
-    assert chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole) == "Four, pinned, a reply is running, draft not sent"
+    assert (
+        chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole)
+        == "Four, pinned, a reply is running, draft not sent"
+    )
 
 
-def test_a_count_is_told_although_the_folder_is_closed(chat_list: ChatListModel, chats: ConversationsModel) -> None:
+def test_a_count_is_told_although_the_folder_is_closed(
+    chat_list: ChatListModel, chats: ConversationsModel
+) -> None:
     told: list[int] = []
     chat_list.dataChanged.connect(lambda first, _last: told.append(first.row()))
     chats.put(ConversationSummary(1, "One", NOON, 9))
@@ -92,7 +101,9 @@ def test_midnight_moves_the_dates(chats: ConversationsModel) -> None:
     assert "Today" not in shown(chat_list)
 
 
-def test_random_changes_end_in_the_same_rows_and_keep_what_stays(chats: ConversationsModel, chat_list: ChatListModel) -> None:
+def test_random_changes_end_in_the_same_rows_and_keep_what_stays(
+    chats: ConversationsModel, chat_list: ChatListModel
+) -> None:
     draw = random.Random(3)
     for step in range(250):
         kept = QPersistentModelIndex(chat_list.index(chat_list.row_of(FOLDER, 7)))
@@ -100,13 +111,20 @@ def test_random_changes_end_in_the_same_rows_and_keep_what_stays(chats: Conversa
         if kind < 0.6:
             where = draw.choice([None, None, 7, 8, 9])
             moment = NOON - draw.randint(0, 50) * DAY / 3
-            chats.put(ConversationSummary(draw.randint(1, 15), f"t{step}", moment, where, draw.random() < 0.1))
+            chats.put(
+                ConversationSummary(draw.randint(1, 15), f"t{step}", moment, where, draw.random() < 0.1)
+            )
         elif kind < 0.75:
             chats.remove(draw.randint(1, 15))
         elif kind < 0.9:
             chat_list.set_open_folders(draw.sample([7, 8, 9], draw.randint(0, 3)))
         else:
-            chats.put_all([ConversationSummary(number, "m", NOON - number * DAY, 9) for number in draw.sample(range(1, 16), 3)])
+            chats.put_all(
+                [
+                    ConversationSummary(number, "m", NOON - number * DAY, 9)
+                    for number in draw.sample(range(1, 16), 3)
+                ]
+            )
             chats.remove_all(draw.sample(range(1, 16), 2))
         fresh = ChatListModel(chats, today=lambda: TODAY)
         fresh.set_folders(chat_list.folders())
@@ -165,9 +183,13 @@ def test_where_drops_fall(chat_list: ChatListModel) -> None:
     assert land(chat_list, nine, 0.5, [], []) is None
 
 
-def test_a_later_time_may_bring_another_date_without_a_move(chats: ConversationsModel, chat_list: ChatListModel) -> None:
+def test_a_later_time_may_bring_another_date_without_a_move(
+    chats: ConversationsModel, chat_list: ChatListModel
+) -> None:
     told: list[int] = []
-    chat_list.dataChanged.connect(lambda first, _last: told.append(chat_list.index(first.row()).data(ID_ROLE)))
+    chat_list.dataChanged.connect(
+        lambda first, _last: told.append(chat_list.index(first.row()).data(ID_ROLE))
+    )
     chats.put(ConversationSummary(1, "Uno", NOON + 5, None, False))
     assert shown(chat_list)[-4:] == ["Today", "Uno", "Previous 7 days", "New conversation"]
     assert told == [1]  # and no other row is painted again

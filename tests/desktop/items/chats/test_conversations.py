@@ -11,7 +11,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from desktop.items.chats.conversations import GROUP_ROLE, ID_ROLE, UPDATED_ROLE, ConversationsModel, date_group
+from desktop.items.chats.conversations import (
+    GROUP_ROLE,
+    ID_ROLE,
+    UPDATED_ROLE,
+    ConversationsModel,
+    date_group,
+)
 from desktop.items.models.local_models import count_text
 from desktop.store.conversations.records import ConversationSummary
 from engine.units import size_text
@@ -57,9 +63,15 @@ def test_date_groups(day: tuple[int, ...], group: str) -> None:
 
 
 def test_roles(model: ConversationsModel) -> None:
-    model.reset([ConversationSummary(3, "Talk", moment(2026, 3, 14)), ConversationSummary(2, "", moment(2026, 1, 1))])
+    model.reset(
+        [ConversationSummary(3, "Talk", moment(2026, 3, 14)), ConversationSummary(2, "", moment(2026, 1, 1))]
+    )
     first, second = model.index(0), model.index(1)
-    assert [model.data(first, role) for role in (ID_ROLE, GROUP_ROLE, UPDATED_ROLE)] == [3, "Yesterday", moment(2026, 3, 14)]
+    assert [model.data(first, role) for role in (ID_ROLE, GROUP_ROLE, UPDATED_ROLE)] == [
+        3,
+        "Yesterday",
+        moment(2026, 3, 14),
+    ]
     assert model.data(second) == "New conversation"
     assert model.data(second, Qt.ItemDataRole.EditRole) == ""
     assert model.data(second, Qt.ItemDataRole.AccessibleTextRole) == "New conversation"
@@ -96,14 +108,28 @@ def test_ten_thousand(qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (98_362_432, "98.4 MB"), (999_600, "1 MB"), (4_700_000_000, "4.7 GB")],
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (98_362_432, "98.4 MB"),
+        (999_600, "1 MB"),
+        (4_700_000_000, "4.7 GB"),
+    ],
 )
 def test_sizes(count: int, text: str) -> None:
     assert size_text(count) == text
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, ""), (134_515_008, "135 M"), (8_030_261_248, "8.03 B"), (999_900_000, "1 B"), (70_600_000_000, "70.6 B")]
+    ("count", "text"),
+    [
+        (0, ""),
+        (134_515_008, "135 M"),
+        (8_030_261_248, "8.03 B"),
+        (999_900_000, "1 B"),
+        (70_600_000_000, "70.6 B"),
+    ],
 )
 def test_counts(count: int, text: str) -> None:
     assert count_text(count) == text

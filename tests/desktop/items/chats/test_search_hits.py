@@ -1,4 +1,6 @@
-"""The results of a search: under their chats, with the found words near the beginning; and the notes of the trash."""
+"""The results of a search: under their chats, with the found words near the beginning; and the notes of
+the trash.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,42 @@ def test_hits_stand_under_their_chats(qtbot: QtBot) -> None:
     model.add([hit(9, 1, "some rye", "rye"), hit(8, 2, "rye too", "rye"), hit(7, 3, "more rye", "rye")])
     model.add([hit(6, 1, "late rye", "rye")])
     rows = [model.index(row) for row in range(model.rowCount())]
-    assert [row.data() for row in rows] == ["Rye", "more rye", "Chat 1", "some rye", "late rye", "Chat 2", "rye too"]
+    assert [row.data() for row in rows] == [
+        "Rye",
+        "more rye",
+        "Chat 1",
+        "some rye",
+        "late rye",
+        "Chat 2",
+        "rye too",
+    ]
     assert [row.data(HIT_ROLE) is not None for row in rows] == [False, True, False, True, True, False, True]
     assert (model.messages, model.chats) == (4, 3)
     assert rows[3].data(Qt.ItemDataRole.AccessibleTextRole) == "Message in Chat 1: some rye"
     model.forget(1)
-    assert [model.index(row).data() for row in range(model.rowCount())] == ["Rye", "more rye", "Chat 2", "rye too"]
+    assert [model.index(row).data() for row in range(model.rowCount())] == [
+        "Rye",
+        "more rye",
+        "Chat 2",
+        "rye too",
+    ]
 
 
 def test_a_late_word_is_brought_forward_with_its_mark(qtbot: QtBot) -> None:
     model = SearchHitsModel()
     text = "a long way of words goes on before there is any bread in it, and more bread"
-    model.add([SearchHit(1, 1, "T", text, 0.0, ((text.index("bread"), text.index("bread") + 5), (len(text) - 5, len(text))))])
+    model.add(
+        [
+            SearchHit(
+                1,
+                1,
+                "T",
+                text,
+                0.0,
+                ((text.index("bread"), text.index("bread") + 5), (len(text) - 5, len(text))),
+            )
+        ]
+    )
     shown, spans = model.index(1).data(), model.index(1).data(SPANS_ROLE)
     assert shown.startswith("…")
     assert [shown[first:behind] for first, behind in spans] == ["bread", "bread"]
@@ -46,7 +72,8 @@ def test_a_late_word_is_brought_forward_with_its_mark(qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize(
     ("days", "keep", "words"),
-    [(0.1, 30, "Today, 30 days left"), (1.5, 30, "Yesterday, 29 days left"), (29.5, 30, "29 days ago, 1 day left"), (5, 0, "5 days ago"),
+    [(0.1, 30, "Today, 30 days left"), (1.5, 30, "Yesterday, 29 days left"),
+    (29.5, 30, "29 days ago, 1 day left"), (5, 0, "5 days ago"),
      (31, 30, "31 days ago, goes at the next start")],
 )  # fmt: skip
 def test_how_long_it_is_in_the_trash(days: float, keep: int, words: str) -> None:

@@ -1,4 +1,6 @@
-"""The ranking of the command palette: what fits best, which letters are marked, and that ten thousand titles fit into a frame."""
+"""The ranking of the command palette: what fits best, which letters are marked, and that ten thousand
+titles fit into a frame.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def test_the_better_a_title_fits_the_higher_it_stands() -> None:
 
 @pytest.mark.parametrize(
     ("query", "title"),
-    [("nc", "New chat"), ("tmp", "Temperature"), ("kbs", "Keyboard shortcuts"), ("topk", "Top K"), ("AGE cote", "Coté d'âge")],
+    [
+        ("nc", "New chat"),
+        ("tmp", "Temperature"),
+        ("kbs", "Keyboard shortcuts"),
+        ("topk", "Top K"),
+        ("AGE cote", "Coté d'âge"),
+    ],
 )
 def test_letters_at_the_starts_of_words_and_accents_are_enough(query, title) -> None:
     found = source("Something else", "Another one entirely", title)
@@ -99,7 +107,19 @@ def test_of_ten_thousand_titles_few_are_looked_at_closely() -> None:
     titles = [" ".join(draw.choice(words) for _ in range(draw.randint(2, 8))) for _ in range(10_000)]
     found = source(*titles)
     assert calls_in(lambda: found.find("e", 6)) < 10 * len(titles)
-    for query in ("ho", "holiday", "hp", "pyer", "python error", "xyzzy", "the plan boat", "lght", "zz", "aeiou", "e" * 30):
+    for query in (
+        "ho",
+        "holiday",
+        "hp",
+        "pyer",
+        "python error",
+        "xyzzy",
+        "the plan boat",
+        "lght",
+        "zz",
+        "aeiou",
+        "e" * 30,
+    ):
         assert calls_in(lambda query=query: found.find(query, 6)) < 2 * len(titles), query
 
 

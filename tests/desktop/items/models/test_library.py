@@ -29,8 +29,9 @@ def judged(total: int, verdict: str = "fits", speed: float = 12.3) -> Fit:
 
 BROKEN = ModelEntry("/m/broken.gguf", "broken", trouble="It ends too early.", source="Ollama")
 ENTRIES = (
-    made("b", weights_bytes=2_000_000_000, quantisation="Q4_K_M", licence="mit"), made("A", "Ollama", weights_bytes=10_000_000),
-    made("c", context_length=131072, has_chat_template=False), BROKEN,
+    made("b", weights_bytes=2_000_000_000, quantisation="Q4_K_M", licence="mit"),
+    made("A", "Ollama", weights_bytes=10_000_000), made("c", context_length=131072, has_chat_template=False),
+    BROKEN,
 )  # fmt: skip
 
 
@@ -47,7 +48,9 @@ def texts(model: LibraryModel, column: str = "Name") -> list[object]:
 
 
 def test_texts(library: LibraryModel) -> None:
-    library.show_fits({"/m/b.gguf": judged(2_500_000_000), "/m/c.gguf": judged(9_000_000_000, "too large", 0.123)})
+    library.show_fits(
+        {"/m/b.gguf": judged(2_500_000_000), "/m/c.gguf": judged(9_000_000_000, "too large", 0.123)}
+    )
     assert texts(library) == ["A", "b", "broken", "c"]
     assert texts(library, "Memory") == ["", "Fits, 2.5 GB", "Cannot be used", "Too large, 9 GB"]
     assert texts(library, "Speed") == ["", "≈ 12 tokens/s", "", "≈ 0.12 tokens/s"]
@@ -94,7 +97,13 @@ def test_a_selected_row_moves_with_its_model(library: LibraryModel) -> None:
 
 
 def test_order(library: LibraryModel) -> None:
-    library.show_fits({"/m/b.gguf": judged(2, speed=5.0), "/m/A.gguf": judged(1, speed=50.0), "/m/c.gguf": judged(3, "too large", 500.0)})
+    library.show_fits(
+        {
+            "/m/b.gguf": judged(2, speed=5.0),
+            "/m/A.gguf": judged(1, speed=50.0),
+            "/m/c.gguf": judged(3, "too large", 500.0),
+        }
+    )
     rows = library
     assert texts(rows) == ["A", "b", "broken", "c"]
 
@@ -123,13 +132,36 @@ def test_filter(library: LibraryModel) -> None:
 
 
 def test_lines_of_the_hub() -> None:
-    model = HubModel("org/m", "org", 1_250_000, 3, "2025-10-01T12:00:00", "mit", True, (), ("gguf",), "llama", 8_030_000_000)
-    assert model_lines(model) == ("org/m", "8.03 B weights · GGUF · 1.2 M downloads · mit · updated 2025-10-01 · terms to accept")
+    model = HubModel(
+        "org/m",
+        "org",
+        1_250_000,
+        3,
+        "2025-10-01T12:00:00",
+        "mit",
+        True,
+        (),
+        ("gguf",),
+        "llama",
+        8_030_000_000,
+    )
+    assert model_lines(model) == (
+        "org/m",
+        "8.03 B weights · GGUF · 1.2 M downloads · mit · updated 2025-10-01 · terms to accept",
+    )
     assert model_lines(HubModel("gpt2", "", 950)) == ("gpt2", "950 downloads")
-    choice = HubChoice("org/m", "a" * 40, "Q4_K_M", "gguf", (), 4_900_000_000, 5_900_000_000, recommended=True)
+    choice = HubChoice(
+        "org/m", "a" * 40, "Q4_K_M", "gguf", (), 4_900_000_000, 5_900_000_000, recommended=True
+    )
     assert choice_lines(choice) == ("Q4_K_M  ★ recommended", "4.9 GB to download · fits, takes about 5.9 GB")
-    assert choice_lines(dataclasses.replace(choice, fits_memory=False))[1] == "4.9 GB to download · too large for memory"
-    assert choice_lines(dataclasses.replace(choice, fits_disk=False))[1] == "4.9 GB to download · not enough room on the disk"
+    assert (
+        choice_lines(dataclasses.replace(choice, fits_memory=False))[1]
+        == "4.9 GB to download · too large for memory"
+    )
+    assert (
+        choice_lines(dataclasses.replace(choice, fits_disk=False))[1]
+        == "4.9 GB to download · not enough room on the disk"
+    )
 
 
 def test_lists_of_the_hub(qtbot: QtBot) -> None:
@@ -140,5 +172,7 @@ def test_lists_of_the_hub(qtbot: QtBot) -> None:
     assert found.index(0).data(Qt.ItemDataRole.AccessibleTextRole) == "org/m, 0 downloads"
     assert found.model(1) is None
     assert choices.recommended() == -1
-    choices.show_choices([HubChoice("m", "a", title, "gguf", (), 1, recommended=title == "B") for title in "ABC"])
+    choices.show_choices(
+        [HubChoice("m", "a", title, "gguf", (), 1, recommended=title == "B") for title in "ABC"]
+    )
     assert choices.recommended() == 1

@@ -22,7 +22,8 @@ def test_visible(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "shown"), [(0, "0.0 %"), (1, "100.0 %"), (0.123456, "12.3 %"), (0.0004, "0.0400 %"), (1e-9, "< 0.0001 %")]
+    ("share", "shown"),
+    [(0, "0.0 %"), (1, "100.0 %"), (0.123456, "12.3 %"), (0.0004, "0.0400 %"), (1e-9, "< 0.0001 %")],
 )
 def test_percent(share: float, shown: str) -> None:
     assert percent(share) == shown
@@ -47,7 +48,11 @@ def test_the_text_and_ids_before_and_the_other_token() -> None:
 def test_parts_of_a_character_are_no_text_yet() -> None:
     """🎉 is f0 9f 8e 89: three tokens, of which the last one has the text."""
     first, second = other(1, "\\xf0\\x9f"), other(2, "\\x8e")
-    found = trace((1, "", (first,)), (2, "", (second,)), (3, "🎉", (other(3, "\\x89"), other(4, "\\x8a"), other(5, "\\x8e"))))
+    found = trace(
+        (1, "", (first,)),
+        (2, "", (second,)),
+        (3, "🎉", (other(3, "\\x89"), other(4, "\\x8a"), other(5, "\\x8e"))),
+    )
     assert beginning(found, 0, first) == ("", (1,))
     assert beginning(found, 1, second) == ("", (1, 2))
     assert beginning(found, 2, other(4, "\\x8a")) == ("🎊", (1, 2, 4))
@@ -55,7 +60,9 @@ def test_parts_of_a_character_are_no_text_yet() -> None:
 
 
 def test_the_first_word_stands_without_its_space() -> None:
-    found = trace((1, "Hello", (other(1, " Hello"), other(2, " Hi"))), (3, " you", (other(3, " you"), other(4, " all"))))
+    found = trace(
+        (1, "Hello", (other(1, " Hello"), other(2, " Hi"))), (3, " you", (other(3, " you"), other(4, " all")))
+    )
     assert beginning(found, 0, other(2, " Hi")) == ("Hi", (2,))
     assert beginning(found, 1, other(4, " all")) == ("Hello all", (1, 4))
 

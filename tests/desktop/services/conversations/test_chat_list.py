@@ -31,7 +31,10 @@ def chat(harness: Harness, title: str, *texts: str) -> int:
 
 
 def shown(chat_list: ChatList) -> list[str]:
-    return ["  " * row.depth + str(chat_list.rows.index(place).data()) for place, row in enumerate(chat_list.rows.shown())]
+    return [
+        "  " * row.depth + str(chat_list.rows.index(place).data())
+        for place, row in enumerate(chat_list.rows.shown())
+    ]
 
 
 def test_pins_and_folders_are_kept(harness: Harness, chat_list: ChatList) -> None:
@@ -96,7 +99,9 @@ def test_the_trash_is_emptied_in_steps(harness: Harness, chat_list: ChatList) ->
     chat_list.empty_trash()
     harness.qtbot.waitUntil(lambda: not chat_list.trash())
     assert {row.id for row in harness.store.list()} >= set(ids[:2])
-    assert not harness.database.execute("SELECT 1 FROM messages WHERE conversation_id = ?", (ids[2],)).fetchone()
+    assert not harness.database.execute(
+        "SELECT 1 FROM messages WHERE conversation_id = ?", (ids[2],)
+    ).fetchone()
 
 
 def test_several_deleted_chats_come_back_with_one_undo(harness: Harness, chat_list: ChatList) -> None:
@@ -111,15 +116,21 @@ def test_several_deleted_chats_come_back_with_one_undo(harness: Harness, chat_li
 def test_old_trash_goes_after_the_start(harness: Harness, chat_list: ChatList, days: int, left: int) -> None:
     old, new = chat(harness, "old"), chat(harness, "new")
     harness.session.delete_conversations([old, new])
-    harness.database.execute("UPDATE conversations SET deleted_at = ? WHERE id = ?", (time.time() - 31 * 86_400, old))
+    harness.database.execute(
+        "UPDATE conversations SET deleted_at = ? WHERE id = ?", (time.time() - 31 * 86_400, old)
+    )
     harness.database.execute("UPDATE search_state SET low = (SELECT coalesce(max(id), 0) + 1 FROM messages)")
     harness.session.set_settings(Behaviour(trash_days=days))
     chat_list.begin_upkeep()
-    harness.qtbot.waitUntil(lambda: harness.database.execute("SELECT low FROM search_state").fetchone()[0] == 0)
+    harness.qtbot.waitUntil(
+        lambda: harness.database.execute("SELECT low FROM search_state").fetchone()[0] == 0
+    )
     assert len(chat_list.trash()) == left
 
 
-def test_a_search_tells_first_hits_at_once_and_goes_on_a_page_at_a_time(harness: Harness, chat_list: ChatList) -> None:
+def test_a_search_tells_first_hits_at_once_and_goes_on_a_page_at_a_time(
+    harness: Harness, chat_list: ChatList
+) -> None:
     title = chat(harness, "The Nägel of it", "nothing here")
     chat(harness, "many", *(f"number {number} has a nagel inside" for number in range(260)))
     hits: list[SearchHit] = []

@@ -22,7 +22,9 @@ LOAD, CACHE = LoadSettings(backend="reference"), CacheSettings(context_length=51
 
 def answers(slot: ModelHost) -> bool:
     """The loaded model writes."""
-    request = ChatRequest((Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3))
+    request = ChatRequest(
+        (Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3)
+    )
     *_, last = slot.answer(request, threading.Event())
     return isinstance(last, Done)
 
@@ -54,7 +56,9 @@ BAD: dict[str, Any] = {
     "cut short": _cut,
     "unknown": lambda folder: write_folder(folder / "m", architecture="MambaForCausalLM"),
     "no tokenizer": _without_tokenizer,
-    "a template that is none": lambda folder: write_gguf(folder / "m.gguf", tokenizer__chat_template="{% for %}"),
+    "a template that is none": lambda folder: write_gguf(
+        folder / "m.gguf", tokenizer__chat_template="{% for %}"
+    ),
     "a context that cannot be": lambda folder: write_gguf(folder / "m.gguf", TINY.but(context_length=256)),
 }
 
@@ -121,7 +125,10 @@ def test_the_window_tells_that_the_old_model_goes_on() -> None:
 
 
 def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start() -> None:
-    """It is no Exception, and says nothing of what state it left; a reader who goes away says nothing at all."""
+    """It is no Exception, and says nothing of what state it left; a reader who goes away says nothing at
+    all.
+    """
+
     class Panic(BaseException):
         pass
 

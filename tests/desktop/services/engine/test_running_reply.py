@@ -12,7 +12,9 @@ from desktop.services.engine.running_reply import CHECKPOINT_MS, RunningReply
 
 
 class Lateness:
-    """The longest that a timer of this thread had to wait beyond its interval: so late a loaded machine is today."""
+    """The longest that a timer of this thread had to wait beyond its interval: so late a loaded machine is
+    today.
+    """
 
     def __init__(self, parent: QObject) -> None:
         self.longest_s, self._last = 0.0, time.monotonic()

@@ -15,7 +15,14 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import CROWDED, GATHER_MS, ROOMY, SLOWEST_MS, Coalescing, StreamThread
+from desktop.services.engine.stream_thread import (
+    CROWDED,
+    GATHER_MS,
+    ROOMY,
+    SLOWEST_MS,
+    Coalescing,
+    StreamThread,
+)
 from engine.errors import ModelNotFound
 
 
@@ -73,7 +80,9 @@ def counting(count: int, result: object = None) -> Callable[[threading.Event], G
     return generate
 
 
-def test_five_thousand_events_in_order_on_the_gui_thread(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+def test_five_thousand_events_in_order_on_the_gui_thread(
+    qtbot: QtBot, worker: StreamThread, listener: Listener
+) -> None:
     ran_on: list[int] = []
 
     def generate(stop: threading.Event) -> Generator[int, None, str]:
@@ -108,7 +117,9 @@ def test_signals_do_not_eat_references(qtbot: QtBot, worker: StreamThread, liste
         assert abs(sys.getrefcount(thing) - count) < 500, f"references of {thing} moved"
 
 
-def test_stop_ends_a_job_with_its_own_last_event(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+def test_stop_ends_a_job_with_its_own_last_event(
+    qtbot: QtBot, worker: StreamThread, listener: Listener
+) -> None:
     closed = threading.Event()
 
     def generate(stop: threading.Event) -> Generator[str, None, str]:
@@ -129,14 +140,19 @@ def test_stop_ends_a_job_with_its_own_last_event(qtbot: QtBot, worker: StreamThr
     assert closed.is_set()
 
 
-def test_a_known_error_comes_after_the_text_before_it(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+def test_a_known_error_comes_after_the_text_before_it(
+    qtbot: QtBot, worker: StreamThread, listener: Listener
+) -> None:
     def generate(stop: threading.Event) -> Generator[str, None, None]:
         yield "some text"
         raise ModelNotFound("There is no model here: choose another folder.")
 
     job = worker.start(generate)
     qtbot.waitUntil(lambda: listener.ended(job.id))
-    assert listener.seen == [("yielded", job.id, "some text"), ("failed", job.id, "There is no model here: choose another folder.", "")]
+    assert listener.seen == [
+        ("yielded", job.id, "some text"),
+        ("failed", job.id, "There is no model here: choose another folder.", ""),
+    ]
 
 
 def test_a_bug_is_told_with_its_traceback_and_logged(
@@ -181,7 +197,9 @@ def test_an_error_before_the_first_event(qtbot: QtBot, worker: StreamThread, lis
     assert "no generator at all" in listener.seen[0][3]
 
 
-def test_jobs_queue_and_a_stopped_one_never_begins(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+def test_jobs_queue_and_a_stopped_one_never_begins(
+    qtbot: QtBot, worker: StreamThread, listener: Listener
+) -> None:
     gate = threading.Event()
 
     def gated(stop: threading.Event) -> Generator[str, None, None]:
@@ -309,7 +327,9 @@ def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: 
 
 
 def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_only(qtbot: QtBot) -> None:
-    coalescing = Coalescing(lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int))
+    coalescing = Coalescing(
+        lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int)
+    )
     worker = StreamThread("figures", gathered=coalescing)
     listener = Listener(worker)
     go_on = threading.Event()

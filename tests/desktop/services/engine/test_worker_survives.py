@@ -1,4 +1,6 @@
-"""StreamThread outlives whatever a job raises, wherever it raises it, and ends every job with exactly one signal."""
+"""StreamThread outlives whatever a job raises, wherever it raises it, and ends every job with exactly one
+signal.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,19 @@ class MuteSentence(EngineError):
 
 
 RAISED: dict[str, Callable[[], BaseException]] = {
-    "panic": lambda: Panic("index out of range"), "exit": lambda: SystemExit(3), "interrupt": KeyboardInterrupt, "leave": GeneratorExit,
-    "memory": MemoryError, "bug": lambda: ZeroDivisionError("x"), "known": lambda: BadCheckpoint("It is broken."),
-    "surrogate": lambda: BadCheckpoint("a\udcffb.gguf is broken."), "surrogate bug": lambda: OSError("a\udcffb"), "mute": Mute,
-    "mute sentence": MuteSentence, "recursion": RecursionError, "stop": lambda: StopIteration(7), "unicode": lambda: UnicodeError("\ud800"),
+    "panic": lambda: Panic("index out of range"), "exit": lambda: SystemExit(3),
+    "interrupt": KeyboardInterrupt, "leave": GeneratorExit, "memory": MemoryError,
+    "bug": lambda: ZeroDivisionError("x"), "known": lambda: BadCheckpoint("It is broken."),
+    "surrogate": lambda: BadCheckpoint("a\udcffb.gguf is broken."),
+    "surrogate bug": lambda: OSError("a\udcffb"), "mute": Mute, "mute sentence": MuteSentence,
+    "recursion": RecursionError, "stop": lambda: StopIteration(7), "unicode": lambda: UnicodeError("\ud800"),
 }  # fmt: skip
 EVENTS = 3
 
 
-def raising(at: int, error: Callable[[], BaseException]) -> Callable[[threading.Event], Generator[Any, None, Any]]:
+def raising(
+    at: int, error: Callable[[], BaseException]
+) -> Callable[[threading.Event], Generator[Any, None, Any]]:
     """A job that raises when it is made (0), before event `at`, or after the last one when it is closed."""
 
     def generate() -> Generator[Any, None, Any]:
@@ -60,7 +66,9 @@ def raising(at: int, error: Callable[[], BaseException]) -> Callable[[threading.
 
 @pytest.fixture(params=["one by one", "gathered"])
 def worker(request: pytest.FixtureRequest, qapp: QCoreApplication) -> Iterator[StreamThread]:
-    gathered = Coalescing(lambda event: isinstance(event, str), "".join) if request.param == "gathered" else None
+    gathered = (
+        Coalescing(lambda event: isinstance(event, str), "".join) if request.param == "gathered" else None
+    )
     found = StreamThread("surviving", gathered=gathered)
     yield found
     assert found.close(timeout_s=5)
@@ -81,7 +89,9 @@ def test_one_end_whatever_is_raised_at_every_event(qtbot: QtBot, worker: StreamT
         assert ending[0] == "failed", ending
         assert ending[2], "a sentence"
         assert "".join(listener.events(job.id)) == "123"[: max(0, at - 1)], "what came before it was told"
-        assert listener.seen.index(ending) == max(i for i, what in enumerate(listener.seen) if what[1] == job.id)
+        assert listener.seen.index(ending) == max(
+            i for i, what in enumerate(listener.seen) if what[1] == job.id
+        )
     assert endings(listener, last.id) == [("finished", last.id, "fine")]
 
 

@@ -15,7 +15,9 @@ from engine.errors import BadCheckpoint
 
 
 class Judge:
-    """Refuses what is called "other...", cannot read "broken...", has a bug with "odd..."; counts its calls."""
+    """Refuses what is called "other...", cannot read "broken...", has a bug with "odd..."; counts its
+    calls.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -62,14 +64,18 @@ def until_known(qtbot: QtBot, drafts: DraftModelService) -> dict[str, str | None
     return known(drafts)
 
 
-def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
+def test_every_candidate_gets_an_answer(
+    qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
+) -> None:
     found = entries(tmp_path, "big", "small", "other", "broken", "odd", "later")
     judge.gate = threading.Event()
     drafts.set_entries((*found, ModelEntry("/nowhere", "gone", trouble="There is no model.")))
     assert drafts.candidates == ()
     assert judge.calls == []
     drafts.set_target(str(tmp_path / "big"))
-    assert known(drafts) == dict.fromkeys(("big", "small", "other", "broken", "odd", "later")) | {"gone": "There is no model."}
+    assert known(drafts) == dict.fromkeys(("big", "small", "other", "broken", "odd", "later")) | {
+        "gone": "There is no model."
+    }
     judge.gate.set()
     answers = until_known(qtbot, drafts)
     assert answers["big"] == ITSELF
@@ -80,7 +86,9 @@ def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftModelService,
     assert threading.get_ident() not in judge.threads
 
 
-def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
+def test_what_is_known_is_shown_while_it_is_asked_again(
+    qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
+) -> None:
     drafts.set_entries(entries(tmp_path, "big", "small"))
     drafts.set_target(str(tmp_path / "big"))
     until_known(qtbot, drafts)
@@ -98,7 +106,9 @@ def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: Dr
     assert known(drafts) == {"big": ITSELF, "small": ""}
 
 
-def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
+def test_entries_that_come_one_by_one_are_asked_about_once(
+    qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
+) -> None:
     found = entries(tmp_path, "big", "small", "other")
     drafts.set_target(str(tmp_path / "big"))
     for count in range(1, 4):
@@ -107,7 +117,9 @@ def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts:
     assert judge.calls == [("big", "small"), ("big", "other")]
 
 
-def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtBot, drafts: DraftModelService, tmp_path: Path) -> None:
+def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(
+    qtbot: QtBot, drafts: DraftModelService, tmp_path: Path
+) -> None:
     found = entries(tmp_path, "big", "small")
     drafts.set_target(str(tmp_path / "big"))
     with qtbot.waitSignal(drafts.answered):
@@ -117,7 +129,9 @@ def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtB
     assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
 
 
-def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtBot, drafts: DraftModelService, tmp_path: Path) -> None:
+def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(
+    qtbot: QtBot, drafts: DraftModelService, tmp_path: Path
+) -> None:
     entries(tmp_path, "big", "small")
     drafts.set_target(str(tmp_path / "big"))
     answers: list[str] = []
@@ -132,7 +146,9 @@ def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtB
     qtbot.waitUntil(lambda: len(answers) == 3)
 
 
-def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
+def test_another_target_while_the_first_is_being_looked_at(
+    qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
+) -> None:
     judge.gate = threading.Event()
     drafts.set_entries(entries(tmp_path, "big", "small", "other", "large"))
     drafts.set_target(str(tmp_path / "big"))

@@ -1,4 +1,6 @@
-"""The library's judgements: made while somebody looks, with the settings kept for each model; one measurement for all."""
+"""The library's judgements: made while somebody looks, with the settings kept for each model; one
+measurement for all.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_nothing_happens_before_somebody_looks(library: Library) -> None:
 
 
 def test_judgements(library: Library) -> None:
-    library.harness.session.keep_for_model(str(library.folder / "b.gguf"), CacheSettings, {"context_length": 1024})
+    library.harness.session.keep_for_model(
+        str(library.folder / "b.gguf"), CacheSettings, {"context_length": 1024}
+    )
     library.service.set_active(True)
     library.catalogue.refresh([], [])
     wait = library.harness.qtbot.waitUntil
@@ -124,8 +128,12 @@ def test_the_measurement_itself() -> None:
     assert 1e9 < measure_bandwidth(1) < 1e12
 
 
-@pytest.mark.parametrize("answer", ["", "no number", "-1.0", OSError("no more processes"), subprocess.TimeoutExpired("python", 1)])
-def test_a_speed_that_cannot_be_measured_is_not_known(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+@pytest.mark.parametrize(
+    "answer", ["", "no number", "-1.0", OSError("no more processes"), subprocess.TimeoutExpired("python", 1)]
+)
+def test_a_speed_that_cannot_be_measured_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, answer: str | Exception
+) -> None:
     def run(*args: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
         if isinstance(answer, Exception):
             raise answer

@@ -1,4 +1,6 @@
-"""Headers read by another process, and kept: the same facts, the same sentences, and no Numba in the window's process."""
+"""Headers read by another process, and kept: the same facts, the same sentences, and no Numba in the
+window's process.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,16 @@ def test_a_process_that_dies_costs_one_model(reader: HeaderReader, model: Path) 
     reader(model)
     assert reader._helper.running
     reader._helper._child.kill()
-    with pytest.raises(BadCheckpoint, match=r"tiny\.gguf cannot be read: reading its headers ended the process"):
+    with pytest.raises(
+        BadCheckpoint, match=r"tiny\.gguf cannot be read: reading its headers ended the process"
+    ):
         reader(model)
     assert reader(model).name == "tiny"
 
 
-def test_without_other_processes_it_is_read_here(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_other_processes_it_is_read_here(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*args: object, **kwargs: object) -> None:
         raise OSError("no more processes")
 
@@ -94,4 +100,6 @@ def test_the_windows_process_stays_light(model: Path, tmp_path: Path) -> None:
         "reader.rest()\n"
         "assert not {'numba', 'llvmlite', 'torch', 'numpy'} & set(sys.modules), 'heavy'\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(model), str(tmp_path / FILE_NAME)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code, str(model), str(tmp_path / FILE_NAME)], check=True, timeout=60
+    )

@@ -1,4 +1,6 @@
-"""The hub's service against a fake hub: answers in order, downloads that pause, go on, fail and leave nothing."""
+"""The hub's service against a fake hub: answers in order, downloads that pause, go on, fail and leave
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,14 @@ class FakeHub(HubApi):
             raise self.error
         return [HubModel(f"org/{query}-{number}", "org") for number in range(3)]
 
-    def choices(self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event) -> list[HubChoice]:
+    def choices(
+        self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event
+    ) -> list[HubChoice]:
         return [choice("Q2_K", model_id), choice("Q4_K_M", model_id)]
 
-    def download(self, choice: HubChoice, folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    def download(
+        self, choice: HubChoice, folder: Path, stop: threading.Event
+    ) -> Iterator[Downloading | Downloaded]:
         for step in range(self.had.get(choice.title, 0) + 1, 11):
             while self.gate is not None and not self.gate.acquire(timeout=0.005):
                 if stop.is_set():
@@ -196,8 +202,8 @@ def test_the_token_is_told_by_its_place_only(deck: Deck) -> None:
     deck.service.set_token("")
     deck.qtbot.waitUntil(lambda: len(deck.said) == 4)
     assert deck.said == [
-        ("token_told", "", ""), ("token_told", "keyring", ""), ("token_told", "keyring", "It is kept for this run only."),
-        ("token_told", "", ""),
+        ("token_told", "", ""), ("token_told", "keyring", ""),
+        ("token_told", "keyring", "It is kept for this run only."), ("token_told", "", ""),
     ]  # fmt: skip
 
 

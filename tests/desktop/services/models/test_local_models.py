@@ -59,12 +59,16 @@ def search(qtbot: QtBot, catalogue: LocalModelsService, recent: list[str], folde
     return [entry.name for entry in catalogue.entries]
 
 
-def test_recent_ones_first_each_once(qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path) -> None:
+def test_recent_ones_first_each_once(
+    qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
+) -> None:
     make(tmp_path, "one/a.gguf", "one/b.gguf", "two/c.gguf", "one/broken.gguf")
     recent = [str(tmp_path / "two" / "c.gguf"), str(tmp_path / "gone.gguf")]
     assert search(qtbot, catalogue, recent, [tmp_path / "one", tmp_path / "two"]) == ["c", "a", "b", "broken"]
     first = catalogue.entries[0]
-    assert first == ModelEntry(recent[0], "c", "1 M · 4.5 bit · 562 kB", source="Mine", info=EchoApi().describe(Path(recent[0])))
+    assert first == ModelEntry(
+        recent[0], "c", "1 M · 4.5 bit · 562 kB", source="Mine", info=EchoApi().describe(Path(recent[0]))
+    )
     assert catalogue.entries[3].trouble == "The file broken.gguf ends too early: fetch it again."
     assert threading.get_ident() not in describer.threads
 
@@ -79,7 +83,9 @@ def test_headers_are_read_once_until_the_file_changes(
     assert describer.calls == ["a.gguf", "b.gguf", "b.gguf"]
 
 
-def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path) -> None:
+def test_a_new_search_ends_the_old_one(
+    qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
+) -> None:
     make(tmp_path, *(f"old/{n}.gguf" for n in range(50)), "new/n.gguf")
     describer.gate = threading.Event()
     catalogue.refresh([], [("Mine", str(tmp_path / "old"))])
@@ -92,7 +98,9 @@ def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: LocalModelsServi
 
 
 def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
-    """A scanner that hangs in a dead network folder: the loop goes on, and what was found before is still there."""
+    """A scanner that hangs in a dead network folder: the loop goes on, and what was found before is still
+    there.
+    """
     gate, begun = threading.Event(), threading.Event()
 
     def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
@@ -121,7 +129,9 @@ def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
 
 def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
     def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
-        yield from (FoundModel(Path(f"/m/{number}.gguf"), str(number), "Many", "No.") for number in range(1000))
+        yield from (
+            FoundModel(Path(f"/m/{number}.gguf"), str(number), "Many", "No.") for number in range(1000)
+        )
 
     catalogue = LocalModelsService(find=find)
     told: list[int] = []
@@ -133,7 +143,9 @@ def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
     assert catalogue.close()
 
 
-def test_a_name_that_the_file_does_not_have(qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path) -> None:
+def test_a_name_that_the_file_does_not_have(
+    qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
+) -> None:
     make(tmp_path, "models/qwen-small/model.gguf")
     path = tmp_path / "models" / "qwen-small" / "model.gguf"
     assert search(qtbot, catalogue, [str(path)], []) == ["qwen-small"]

@@ -79,7 +79,12 @@ def test_cancel_and_go_on(qtbot: QtBot, service: DownloadService, server: Server
     qtbot.waitUntil(lambda: len(notes.seen) == 2)
     with qtbot.waitSignal(service.cancelled):
         service.cancel()
-    assert [name for name, *_ in notes.seen] == ["running_changed", "progress", "running_changed", "cancelled"]
+    assert [name for name, *_ in notes.seen] == [
+        "running_changed",
+        "progress",
+        "running_changed",
+        "cancelled",
+    ]
     server.slow, server.have = False, 2
     with qtbot.waitSignal(service.finished):
         service.start()
@@ -87,7 +92,10 @@ def test_cancel_and_go_on(qtbot: QtBot, service: DownloadService, server: Server
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [(DownloadError("No network: open a file instead."), "No network: open a file instead."), (KeyError("name"), "Something went wrong")],
+    [
+        (DownloadError("No network: open a file instead."), "No network: open a file instead."),
+        (KeyError("name"), "Something went wrong"),
+    ],
 )
 def test_errors(qtbot: QtBot, service: DownloadService, server: Server, error: Exception, text: str) -> None:
     server.error = error

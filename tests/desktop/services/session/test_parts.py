@@ -18,23 +18,37 @@ from desktop.store.conversations.records import StoredMessage
 from engine.core import STOP_REASONS, Done, Message, Stats
 
 
-def stored(number: int = 1, role: str = "assistant", text: str = "x", state: str = "complete", **stats: object) -> StoredMessage:
+def stored(
+    number: int = 1, role: str = "assistant", text: str = "x", state: str = "complete", **stats: object
+) -> StoredMessage:
     return StoredMessage(number, 1, None, role, text, state, 0.0, stats)
 
 
 @pytest.mark.parametrize(
     ("done", "text"),
     [
-        (Done("stop_token", "<|im_end|>", Stats(new_tokens=42, decode_seconds=1.0761)), "42 tokens · 38.1 tok/s · stopped at <|im_end|>"),
+        (
+            Done("stop_token", "<|im_end|>", Stats(new_tokens=42, decode_seconds=1.0761)),
+            "42 tokens · 38.1 tok/s · stopped at <|im_end|>",
+        ),
         (Done("stop_string", "END", Stats(new_tokens=1)), "1 token · stopped at “END”"),
-        (Done("max_tokens", "", Stats(new_tokens=2048, decode_seconds=10)), "2,048 tokens · 204.7 tok/s · stopped at the token limit"),
+        (
+            Done("max_tokens", "", Stats(new_tokens=2048, decode_seconds=10)),
+            "2,048 tokens · 204.7 tok/s · stopped at the token limit",
+        ),
         (Done("context_full", "", Stats()), "stopped because the context is full"),
         (Done("cancelled", "", Stats()), "stopped by you"),
         (Done("stop_token", "", Stats()), "finished"),
-        (Done("stop_regex", "sum = 12\n", Stats()), "stopped at “sum = 12”, which the stop expression matches"),
+        (
+            Done("stop_regex", "sum = 12\n", Stats()),
+            "stopped at “sum = 12”, which the stop expression matches",
+        ),
         (Done("end_filter", "", Stats()), "the wanted form is complete"),
         (Done("time_limit", "", Stats()), "stopped at the time limit"),
-        (Done("loop", "again and " * 9, Stats()), "stopped because it repeated “again and again and again and again and…”"),
+        (
+            Done("loop", "again and " * 9, Stats()),
+            "stopped because it repeated “again and again and again and again and…”",
+        ),
         (
             Done("max_tokens", "", Stats(new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14)),
             "25 tokens · stopped at the token limit · 2.4 tokens per pass, 35 % of drafts kept",
@@ -54,14 +68,25 @@ def test_every_reason_has_words() -> None:
 def test_avoided_phrases_are_counted_in_the_footer() -> None:
     done = Done("stop_token", "", Stats(new_tokens=2))
     assert footer(record(done, 0, "", "Echo", avoided=1)) == "2 tokens · finished · 1 banned phrase avoided"
-    assert footer(record(done, 0, "", "Echo", avoided=1200)) == "2 tokens · finished · 1,200 banned phrases avoided"
+    assert (
+        footer(record(done, 0, "", "Echo", avoided=1200))
+        == "2 tokens · finished · 1,200 banned phrases avoided"
+    )
     assert footer({"avoided": "many"}) == ""
 
 
 def test_notices() -> None:
-    assert notice(stored(**record(None, 0, "The template refuses this.", "Echo"))) == "The template refuses this."
-    assert notice(stored(**record(None, 1, "", "Echo"))) == "The context was full: the oldest message was not read for this reply."
-    assert notice(stored(**record(None, 3, "Then it broke.", "Echo"))).endswith("not read for this reply. Then it broke.")
+    assert (
+        notice(stored(**record(None, 0, "The template refuses this.", "Echo")))
+        == "The template refuses this."
+    )
+    assert (
+        notice(stored(**record(None, 1, "", "Echo")))
+        == "The context was full: the oldest message was not read for this reply."
+    )
+    assert notice(stored(**record(None, 3, "Then it broke.", "Echo"))).endswith(
+        "not read for this reply. Then it broke."
+    )
     assert "ended while" in notice(stored(state="stopped"))
     assert notice(stored()) == ""
 
@@ -88,7 +113,10 @@ def test_show_items_reaches_any_path(qtbot: QtBot, seed: int) -> None:
     tester = QAbstractItemModelTester(model)
     for _ in range(30):
         kept = list(model.items())[: draw.randint(0, 5)]
-        fresh = [MessageItem(draw.randint(1, 12), draw.choice(("user", "tool")), draw.choice("abc")) for _ in range(draw.randint(0, 4))]
+        fresh = [
+            MessageItem(draw.randint(1, 12), draw.choice(("user", "tool")), draw.choice("abc"))
+            for _ in range(draw.randint(0, 4))
+        ]
         wanted: list[MessageItem] = []
         for item in kept + fresh:
             if item.id not in {other.id for other in wanted}:

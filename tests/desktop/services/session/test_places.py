@@ -1,4 +1,6 @@
-"""What a chat takes from its folders and its persona: settings in their order, the system prompt, and the way back."""
+"""What a chat takes from its folders and its persona: settings in their order, the system prompt, and the
+way back.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ def test_the_prompt_that_is_sent_is_the_innermost(placed) -> None:
         return [message.content for message in placed.chat.requests[-1].messages if message.role == "system"]
 
     assert (session.prompt.own, session.prompt.source, sent()) == ("", "folder Work", ["At work."])
-    placed.folders.set_system_prompt(placed.law, "In law.")  # nobody told the session: a request looks for itself
+    # nobody told the session: a request looks for itself
+    placed.folders.set_system_prompt(placed.law, "In law.")
     assert sent() == ["In law."]
     session.set_system_prompt("My own.")
     assert sent() == ["My own."]

@@ -1,4 +1,6 @@
-"""A turn from submit to its saved end: streaming, stopping, variants, editing, deleting, and what happens at odd moments."""
+"""A turn from submit to its saved end: streaming, stopping, variants, editing, deleting, and what happens
+at odd moments.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_a_turn(talking: Harness) -> None:
     assert talking.store.path(talking.session.conversation)[1].state == "complete"
     assert talking.store.get(talking.session.conversation).model_path == "/models/echo.gguf"
     talking.ask("And you?")
-    assert [message.content for message in talking.chat.requests[-1].messages] == ["Hello brave new world"] * 2 + ["And you?"]
+    assert [message.content for message in talking.chat.requests[-1].messages] == [
+        "Hello brave new world"
+    ] * 2 + ["And you?"]
     assert threading.get_ident() not in talking.chat.threads
 
 
@@ -64,7 +68,9 @@ def test_text_comes_once_a_frame(talking: Harness) -> None:
     assert len(grown) <= frames + 2
 
 
-def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_asked_for_while_the_window_works_beside_a_reply(
+    talking: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     monkeypatch.setattr(core_yield, "ask", lambda: calls.append("ask"))
     monkeypatch.setattr(core_yield, "give_back", lambda: calls.append("give back"))
@@ -74,7 +80,8 @@ def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Harnes
     talking.qtbot.waitUntil(lambda: calls[-1] == "give back")
     frames = (time.perf_counter() - started) / 0.016
     assert calls[:4] == ["ask", "give back"] * 2
-    assert calls.count("ask") <= calls.count("give back") <= frames + 2  # a frame each, not one for each of the hundred words
+    # a frame each, not one for each of the hundred words
+    assert calls.count("ask") <= calls.count("give back") <= frames + 2
 
 
 def test_checkpoints_while_it_runs(talking: Harness) -> None:
@@ -94,7 +101,8 @@ def test_stop(talking: Harness, moment: str) -> None:
     talking.chat.reply = "word " * 5000
     talking.chat.delay_s = 0.002
     if moment == "prefill":
-        talking.chat.prefill_steps, talking.chat.prefill_delay_s = 1000, 600.0  # without the stop it would not end
+        # without the stop it would not end
+        talking.chat.prefill_steps, talking.chat.prefill_delay_s = 1000, 600.0
     talking.session.submit("go")
     talking.qtbot.waitUntil(lambda: talking.session.state == moment)
     talking.session.stop()
@@ -112,14 +120,19 @@ def test_stop(talking: Harness, moment: str) -> None:
     assert talking.texts()[-1] == "still there?"
 
 
-def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Harness, monkeypatch) -> None:
+def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(
+    talking: Harness, monkeypatch
+) -> None:
     describe = talking.echo.describe
-    monkeypatch.setattr(talking.echo, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>"))
+    monkeypatch.setattr(
+        talking.echo, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>")
+    )
     talking.load("/models/muse.gguf")
     talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
     talking.session.submit("go")
     talking.qtbot.waitUntil(lambda: talking.store.message(talking.ids()[-1]).text != "")
-    cut = dataclasses.replace(talking.store.message(talking.ids()[-1]), state="stopped")  # as the next start finds it
+    # as the next start finds it
+    cut = dataclasses.replace(talking.store.message(talking.ids()[-1]), state="stopped")
     talking.session.stop()
     talking.until_idle()
     item = message_item(cut)
@@ -333,7 +346,10 @@ def test_a_conversation_deleted_under_its_reply(talking: Harness) -> None:
 
 
 def test_an_error_after_text(talking: Harness) -> None:
-    talking.chat.error, talking.chat.error_after = BadTemplate("The template of this model refuses the messages: remove one."), 2
+    talking.chat.error, talking.chat.error_after = (
+        BadTemplate("The template of this model refuses the messages: remove one."),
+        2,
+    )
     talking.ask("one two three")
     reply = talking.session.messages.items()[1]
     assert (reply.text, reply.running) == ("one two", False)
@@ -424,7 +440,10 @@ def test_the_system_prompt_and_settings_go_with_the_request(talking: Harness) ->
     talking.session.set_settings(SamplerSettings(temperature=0.25, seed=3))
     talking.ask("hello")
     request = talking.chat.requests[-1]
-    assert [(message.role, message.content) for message in request.messages] == [("system", "Be brief."), ("user", "hello")]
+    assert [(message.role, message.content) for message in request.messages] == [
+        ("system", "Be brief."),
+        ("user", "hello"),
+    ]
     assert request.sampler == SamplerSettings(temperature=0.25, seed=3)
     talking.session.new_conversation()
     talking.ask("hello")

@@ -1,4 +1,6 @@
-"""Around a turn: models that load and fail, conversations that open, come and go, and settings with their layers."""
+"""Around a turn: models that load and fail, conversations that open, come and go, and settings with their
+layers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ def test_loading_a_model(harness: Harness) -> None:
     harness.session.set_settings(LoadSettings(threads=3))
     harness.load("/models/one.gguf")
     assert harness.states() == ["loading", "idle"]
-    assert [stage for stage, _, _ in harness.said["progress"]] == ["Reading the headers", "Loading weights", "Loading weights"]
+    assert [stage for stage, _, _ in harness.said["progress"]] == [
+        "Reading the headers",
+        "Loading weights",
+        "Loading weights",
+    ]
     assert [info.name for (info,) in harness.said["model_changed"]] == ["one"]
     assert harness.echo.settings == [(LoadSettings(threads=3), CacheSettings())]
     harness.load("/models/two.gguf")
@@ -272,7 +278,10 @@ def test_settings_of_the_whole_program(harness: Harness) -> None:
 
 
 def test_a_bad_saved_setting_is_told_and_replaced(harness: Harness) -> None:
-    bad: dict[str, dict[str, object]] = {"SamplerSettings": {"temperature": -3, "top_k": 9}, "StopSettings": {"max_tokens": "x"}}
+    bad: dict[str, dict[str, object]] = {
+        "SamplerSettings": {"temperature": -3, "top_k": 9},
+        "StopSettings": {"max_tokens": "x"},
+    }
     harness.store.set_settings(harness.session.conversation, bad)
     harness.session.open_conversation(harness.session.conversation)
     assert harness.session.settings(SamplerSettings) == SamplerSettings(top_k=9)

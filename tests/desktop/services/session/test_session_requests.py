@@ -1,4 +1,6 @@
-"""What a reply is asked with, how it begins inside another one, what is told while it runs; drafts that do not fit; preferences."""
+"""What a reply is asked with, how it begins inside another one, what is told while it runs; drafts that do
+not fit; preferences.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,14 @@ def test_the_request_has_all_settings_in_force(talking: Harness) -> None:
         assert talking.session.set_settings(settings)
     talking.ask("hello")
     asked = talking.chat.requests[-1]
-    assert (asked.sampler, asked.stops, asked.speculation, asked.constraint, asked.guidance, asked.output) == CHANGED
+    assert (
+        asked.sampler,
+        asked.stops,
+        asked.speculation,
+        asked.constraint,
+        asked.guidance,
+        asked.output,
+    ) == CHANGED
     assert not asked.continue_last
     assert asked.continue_ids == ()
 
@@ -124,7 +133,9 @@ def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: 
 def test_avoided_phrases_are_told_and_counted(talking: Harness) -> None:
     talking.chat.suppressed = {2: " very bad", 3: " worse"}
     seen: list[str] = []
-    talking.session.messages.dataChanged.connect(lambda first, last: seen.append(talking.session.messages.items()[-1].footer))
+    talking.session.messages.dataChanged.connect(
+        lambda first, last: seen.append(talking.session.messages.items()[-1].footer)
+    )
     talking.ask("a b c d")
     assert talking.said["avoided"] == [(1, " very bad"), (2, " worse")]
     assert "1 banned phrase avoided" in seen
@@ -136,10 +147,15 @@ def test_avoided_phrases_are_told_and_counted(talking: Harness) -> None:
 
 @pytest.mark.parametrize(
     ("error", "state"),
-    [(DeviceLost("The GPU stopped working: load the model again."), "no_model"), (NotEnoughMemory("The GPU has no room left."), "idle")],
+    [
+        (DeviceLost("The GPU stopped working: load the model again."), "no_model"),
+        (NotEnoughMemory("The GPU has no room left."), "idle"),
+    ],
 )
 def test_a_reply_that_the_gpu_breaks_off(talking: Harness, error: EngineError, state: str) -> None:
-    """The chat stays, the sentence stands on the reply, and once the model is loaded again, if it has to be, it can be asked for anew."""
+    """The chat stays, the sentence stands on the reply, and once the model is loaded again, if it has to
+    be, it can be asked for anew.
+    """
     broken, talking.chat.error, talking.chat.error_after = talking.chat, error, 2
     talking.ask("one two three")
     reply = talking.session.messages.items()[1]
@@ -181,10 +197,13 @@ def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(har
         load_big(harness)
     assert told.args == ["The draft model “other” cannot be used: Its vocabulary is not that of big."]
     assert not harness.session.submit("hello")
-    assert harness.said["draft_refused"][-1][0].endswith("Its vocabulary is not that of big. Your text is kept.")
+    assert harness.said["draft_refused"][-1][0].endswith(
+        "Its vocabulary is not that of big. Your text is kept."
+    )
     assert harness.texts() == []
     assert harness.session.switch_drafting_off()
-    assert harness.session.settings(SpeculationSettings).draft_model.endswith("other.gguf")  # for the next time
+    # for the next time
+    assert harness.session.settings(SpeculationSettings).draft_model.endswith("other.gguf")
     harness.ask("hello")
     assert harness.texts() == ["hello", "hello"]
 
@@ -221,7 +240,9 @@ def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(harness: Harne
     load_big(harness)
     with harness.qtbot.waitSignal(harness.session.drafts.answered):
         harness.session.set_settings(drafting_with(harness, "small.gguf"))
-    harness.chat.draft_error = NotEnoughMemory("The draft model needs 2 GB, but 1 GB is free: choose a smaller one.")
+    harness.chat.draft_error = NotEnoughMemory(
+        "The draft model needs 2 GB, but 1 GB is free: choose a smaller one."
+    )
     harness.ask("hello")
     assert harness.session.messages.items()[-1].notice == str(harness.chat.draft_error)
     assert harness.said["draft_refused"] == [(str(harness.chat.draft_error),)]
@@ -234,7 +255,9 @@ def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(harness: Harne
     assert len(harness.said["draft_refused"]) == 1
 
 
-def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(
+    talking: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stream(request: object, stop: threading.Event) -> Iterator[Loading]:
         yield Loading("Loading the adapters", 0, 1)
         raise ModelNotFound("There is no adapter there.")
@@ -269,7 +292,9 @@ def test_stopping_while_the_draft_model_is_loaded(harness: Harness) -> None:
     assert harness.said["draft_refused"] == []
 
 
-def test_preferences_are_written_a_little_later_and_not_at_each_step(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preferences_are_written_a_little_later_and_not_at_each_step(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[int] = []
     real = Preferences.save
     monkeypatch.setattr(Preferences, "save", lambda self: (written.append(1), real(self))[1])
@@ -287,7 +312,9 @@ def test_preferences_are_written_at_the_end(harness: Harness) -> None:
     assert Preferences(harness.folder / "preferences.json").settings(Appearance).theme == "dark"
 
 
-def test_preferences_that_cannot_be_written_are_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preferences_that_cannot_be_written_are_told(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(source: object, target: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,6 @@
-"""StoreError at every call of the store: a queued message is never lost and never sent twice, the chat on the screen stays usable."""
+"""StoreError at every call of the store: a queued message is never lost and never sent twice, the chat on
+the screen stays usable.
+"""
 
 from __future__ import annotations
 

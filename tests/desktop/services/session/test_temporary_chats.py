@@ -67,7 +67,9 @@ def test_a_disk_that_refuses_leaves_the_temporary_chat_open(talking, monkeypatch
     session = talking.session
     session.new_temporary()
     talking.ask("Stay")
-    monkeypatch.setattr(talking.database, "execute", lambda *_: (_ for _ in ()).throw(StoreError("There is no room.")))
+    monkeypatch.setattr(
+        talking.database, "execute", lambda *_: (_ for _ in ()).throw(StoreError("There is no room."))
+    )
     assert not session.keep_temporary()
     assert session.temporary
     assert talking.texts() == ["Stay", "Stay"]

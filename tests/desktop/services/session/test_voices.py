@@ -6,11 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.services.session.voices import LeadingName, Said, Scene, Voice, in_turn, mentioned, next_voice, replies_since_user
+from desktop.services.session.voices import (
+    LeadingName,
+    Said,
+    Scene,
+    Voice,
+    in_turn,
+    mentioned,
+    next_voice,
+    replies_since_user,
+)
 from desktop.store.conversations.participants import Roles, Spoken, name_of
 
 ADA, BOB = Voice("Ada", "You love numbers.\nAnd more."), Voice("Bob", "A baker.", 7)
-HELLO, REPLY, OTHER = Said("user", "Hello"), Said("assistant", "Hi!", Spoken("Ada")), Said("assistant", "Bread?", Spoken("Bob", 7))
+HELLO, REPLY, OTHER = (
+    Said("user", "Hello"),
+    Said("assistant", "Hi!", Spoken("Ada")),
+    Said("assistant", "Bread?", Spoken("Bob", 7)),
+)
 
 
 def pairs(messages) -> list[tuple[str, str]]:
@@ -20,12 +33,17 @@ def pairs(messages) -> list[tuple[str, str]]:
 def test_who_speaks_is_the_assistant_and_all_others_are_the_user() -> None:
     said = [HELLO, REPLY, OTHER]
     ada = Scene("Be brief.", (ADA, BOB), ADA, "Cy").messages(said)
-    assert pairs(ada) == [("user", "Cy: Hello"), ("assistant", "Ada: Hi!"), ("user", "Bob: Bread?"), ("assistant", "Ada: ")]
+    assert pairs(ada) == [
+        ("user", "Cy: Hello"),
+        ("assistant", "Ada: Hi!"),
+        ("user", "Bob: Bread?"),
+        ("assistant", "Ada: "),
+    ]
     bob = Scene("", (ADA, BOB), BOB).messages(said, begun=False)
     assert pairs(bob) == [("user", "User: Hello"), ("user", "Ada: Hi!"), ("assistant", "Bob: Bread?")]
     assert ada[0].content == (
-        "Be brief.\n\nThis is a conversation between Ada, Bob and Cy.\nYou are Ada. Write only what Ada says next, in one turn.\n"
-        "The others:\nBob: A baker.\n\nYou love numbers.\nAnd more."
+        "Be brief.\n\nThis is a conversation between Ada, Bob and Cy.\nYou are Ada. Write only what Ada "
+        "says next, in one turn.\nThe others:\nBob: A baker.\n\nYou love numbers.\nAnd more."
     )
 
 
@@ -33,12 +51,20 @@ def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs(
     renamed = Voice("Robert", persona=7)
     said = [HELLO, OTHER, Said("assistant", "Old", Spoken("Zoe")), Said("assistant", "Older")]
     made = pairs(Scene("", (ADA, renamed), renamed, "Cy").messages(said, begun=False))
-    assert made == [("user", "Cy: Hello"), ("assistant", "Robert: Bread?"), ("user", "Zoe: Old"), ("user", "Assistant: Older")]
+    assert made == [
+        ("user", "Cy: Hello"),
+        ("assistant", "Robert: Bread?"),
+        ("user", "Zoe: Old"),
+        ("user", "Assistant: Older"),
+    ]
 
 
 def test_two_alone_need_no_names_but_are_told_who_they_are() -> None:
     scene = Scene("", (ADA,), ADA, "Cy")
-    assert pairs(scene.messages([HELLO, Said("assistant", "Yes?")])) == [("user", "Hello"), ("assistant", "Yes?")]
+    assert pairs(scene.messages([HELLO, Said("assistant", "Yes?")])) == [
+        ("user", "Hello"),
+        ("assistant", "Yes?"),
+    ]
     assert scene.system([HELLO]).startswith("This is a conversation between Ada and Cy.\nYou are Ada.")
     two = pairs(scene.messages([HELLO, Said("user", "Me too", Spoken("Di"))]))
     assert two == [("user", "Cy: Hello"), ("user", "Di: Me too"), ("assistant", "Ada: ")]
@@ -59,8 +85,8 @@ def test_the_reply_ends_before_another_one_speaks() -> None:
 
 
 @pytest.mark.parametrize(("text", "wanted"), [
-    ("Bob, ask Ada", "Ada"), ("ada and BOB!", "Bob"), ("Bobby and Adam", None), ("", None), ("Ask Lee", None), ("Ann?", "Ann Lee"),
-    ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
+    ("Bob, ask Ada", "Ada"), ("ada and BOB!", "Bob"), ("Bobby and Adam", None), ("", None), ("Ask Lee", None),
+    ("Ann?", "Ann Lee"), ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
 ])  # fmt: skip
 def test_whoever_is_named_last(text: str, wanted: str | None) -> None:
     found = mentioned(text, [ADA, BOB, Voice("Ann Lee")])
@@ -71,14 +97,19 @@ def test_turns() -> None:
     voices, zoe = (ADA, BOB), Voice("Zoe")
     assert next_voice(Roles(turn="hand"), voices, [HELLO]) is None
     assert next_voice(Roles(turn="turn"), (), [HELLO]) is None
-    order = [in_turn((*voices, zoe), said).name for said in ([HELLO], [HELLO, REPLY], [HELLO, REPLY, OTHER, HELLO])]
+    order = [
+        in_turn((*voices, zoe), said).name for said in ([HELLO], [HELLO, REPLY], [HELLO, REPLY, OTHER, HELLO])
+    ]
     assert order == ["Ada", "Bob", "Zoe"]
     assert in_turn(voices, [HELLO, OTHER]) is ADA
     named = Roles(turn="named")
     assert next_voice(named, voices, [Said("user", "Bob?")]) is BOB
-    assert next_voice(named, voices, [HELLO, Said("assistant", "I am Ada", Spoken("Ada"))]) is BOB  # not herself
+    # not herself
+    assert next_voice(named, voices, [HELLO, Said("assistant", "I am Ada", Spoken("Ada"))]) is BOB
     assert next_voice(named, voices, [Said("user", "Nobody")]) is ADA
-    assert [replies_since_user(said) for said in ([], [HELLO], [HELLO, REPLY, OTHER], [REPLY, HELLO, OTHER])] == [0, 0, 2, 1]
+    assert [
+        replies_since_user(said) for said in ([], [HELLO], [HELLO, REPLY, OTHER], [REPLY, HELLO, OTHER])
+    ] == [0, 0, 2, 1]
 
 
 def through(pieces: list[str], opened: str = "", names=("Ada", "Bob", "Ada Lee")) -> tuple[str, LeadingName]:
@@ -87,9 +118,11 @@ def through(pieces: list[str], opened: str = "", names=("Ada", "Bob", "Ada Lee")
 
 
 CASES = [
-    ("Ada: Hello", "Hello"), ("  ada:Hello", "Hello"), ("**Ada:** Hello", "Hello"), ("**Ada**: Hello", "Hello"), (" Bob: \n Hi", "Hi"),
-    ("Ada Lee: x", "x"), ("Adam: x", "Adam: x"), ("Ada said: x", "Ada said: x"), ("\n\nYes", "Yes"), ("Ada:", ""), ("Ad", "Ad"), ("", ""),
-    ("Hello\nBob: no", "Hello\nBob: no"), ("<think>Ada: hm</think>\n\nAda: Yes", "<think>Ada: hm</think>\n\nYes"),
+    ("Ada: Hello", "Hello"), ("  ada:Hello", "Hello"), ("**Ada:** Hello", "Hello"),
+    ("**Ada**: Hello", "Hello"), (" Bob: \n Hi", "Hi"), ("Ada Lee: x", "x"), ("Adam: x", "Adam: x"),
+    ("Ada said: x", "Ada said: x"), ("\n\nYes", "Yes"), ("Ada:", ""), ("Ad", "Ad"), ("", ""),
+    ("Hello\nBob: no", "Hello\nBob: no"),
+    ("<think>Ada: hm</think>\n\nAda: Yes", "<think>Ada: hm</think>\n\nYes"),
     ("<think>never closed", "<think>never closed"), ("<thi", "<thi"), ("İ: x", "İ: x"),
 ]  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""What is kept for a model comes before the saved defaults and after the conversation's own, and only while it is the model."""
+"""What is kept for a model comes before the saved defaults and after the conversation's own, and only
+while it is the model.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,17 @@ def test_sampling_of_a_model(harness: Harness) -> None:
     harness.load(ONE)
     assert source(harness, SamplerSettings, "temperature") == (0.6, "model")
     assert (SamplerSettings,) in harness.said["settings_changed"]
-    harness.session.set_settings(dataclasses.replace(harness.session.settings(SamplerSettings), temperature=1.2))
+    harness.session.set_settings(
+        dataclasses.replace(harness.session.settings(SamplerSettings), temperature=1.2)
+    )
     assert source(harness, SamplerSettings, "temperature") == (1.2, "conversation")
     assert source(harness, SamplerSettings, "top_k") == (20, "model")
     assert harness.session.below(SamplerSettings).temperature == 0.6
     harness.ask("hello")
-    assert (harness.chat.requests[-1].sampler.temperature, harness.chat.requests[-1].sampler.top_k) == (1.2, 20)
+    assert (harness.chat.requests[-1].sampler.temperature, harness.chat.requests[-1].sampler.top_k) == (
+        1.2,
+        20,
+    )
     harness.session.reset_setting(SamplerSettings, "temperature")
     assert source(harness, SamplerSettings, "temperature") == (0.6, "model")
     harness.session.reset_setting(SamplerSettings, "temperature")
@@ -59,7 +66,9 @@ def test_editing_in_the_pane_stays_with_the_model(harness: Harness) -> None:
     """A saved default would be hidden by what is kept, and the edit would do nothing."""
     harness.session.keep_for_model(ONE, CacheSettings, {"dtype": "q8"})
     harness.load(ONE)
-    harness.session.set_settings(dataclasses.replace(harness.session.settings(CacheSettings), dtype="q4", context_length=512))
+    harness.session.set_settings(
+        dataclasses.replace(harness.session.settings(CacheSettings), dtype="q4", context_length=512)
+    )
     assert source(harness, CacheSettings, "dtype") == ("q4", "model")
     assert source(harness, CacheSettings, "context_length") == (512, "saved default")
     preferences = harness.preferences()
@@ -72,7 +81,9 @@ def test_editing_in_the_pane_stays_with_the_model(harness: Harness) -> None:
 def test_saving_defaults_leaves_the_model_its_own(harness: Harness) -> None:
     harness.session.keep_for_model(ONE, SamplerSettings, {"temperature": 0.6, "top_k": 20})
     harness.load(ONE)
-    harness.session.set_settings(dataclasses.replace(harness.session.settings(SamplerSettings), temperature=1.5, top_p=0.5))
+    harness.session.set_settings(
+        dataclasses.replace(harness.session.settings(SamplerSettings), temperature=1.5, top_p=0.5)
+    )
     before = harness.session.settings(SamplerSettings)
     assert harness.session.save_as_defaults()
     assert harness.session.settings(SamplerSettings) == before
@@ -142,7 +153,8 @@ def advised(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
         return dataclasses.replace(info, defaults=ADVISED) if str(path) == ONE else info
 
     monkeypatch.setattr(harness.echo, "describe", describe)
-    harness.session.open_model(TWO)  # the session holds the first `describe` for headers; the load itself asks the door
+    # the session holds the first `describe` for headers; the load itself asks the door
+    harness.session.open_model(TWO)
     harness.until_idle()
     return harness
 

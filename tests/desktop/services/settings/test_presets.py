@@ -126,7 +126,9 @@ def test_saving_over_a_preset_can_be_undone(harness, service) -> None:
     (lambda service: service.save("   "), None),
     (lambda service: service.rename("mine", " "), None),
 ])  # fmt: skip
-def test_the_programs_own_presets_and_other_names_are_not_touched(harness, service, deed, level: str | None) -> None:
+def test_the_programs_own_presets_and_other_names_are_not_touched(
+    harness, service, deed, level: str | None
+) -> None:
     put(harness, temperature=1.3)
     service.save("mine")
     service.save("other")

@@ -80,7 +80,9 @@ def test_nothing_is_said_after_the_end(make_service, qtbot) -> None:
         ("bias", ("' sure' = -5", "12 = never", ""), ("12 = 3", "sure"), "token bias"),
     ],
 )
-def test_what_the_engine_says(make_service, qtbot, kind: str, good: tuple[str, ...], bad: tuple[str, ...], word: str) -> None:
+def test_what_the_engine_says(
+    make_service, qtbot, kind: str, good: tuple[str, ...], bad: tuple[str, ...], word: str
+) -> None:
     service = make_service(**CHECKS)
     service.check(kind, good, at_once=True)
     service.check(kind, bad, at_once=True)

@@ -1,4 +1,6 @@
-"""Copies by the clock: made when wanted and due, told once when they cannot be; the check of a file without them."""
+"""Copies by the clock: made when wanted and due, told once when they cannot be; the check of a file
+without them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_the_clock(talking, monkeypatch) -> None:
     service._timer.setInterval(1)  # not due: nothing is made, and the copy of a moment ago was checked
     harness.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
     assert service._worker is not None
-    assert harness.session.set_settings(dataclasses.replace(harness.session.settings(Behaviour), backups=False))
+    assert harness.session.set_settings(
+        dataclasses.replace(harness.session.settings(Behaviour), backups=False)
+    )
     service.copies.list()[0].path.unlink()
     for _ in range(2):
         service._timer.setInterval(1)
@@ -34,7 +38,8 @@ def test_the_clock(talking, monkeypatch) -> None:
     harness.qtbot.waitUntil(lambda: bool(told))
     assert service.close()
     assert told == [
-        "The file with your conversations is damaged (a page is bad): start the program again, and what can be read is saved."
+        "The file with your conversations is damaged (a page is bad): start the program again, and what "
+        "can be read is saved."
     ]
     assert len(made) == 1
     assert service.copies.list() == ()
@@ -67,5 +72,7 @@ def test_damage_in_mid_work_has_the_file_checked_at_the_next_start(talking) -> N
         file.seek(4096)
         file.write(b"\xa5" * (path.stat().st_size - 4096))
     harness.session.new_conversation()
-    assert any("damaged" in sentence and "start the program again" in sentence for sentence in harness.notices())
+    assert any(
+        "damaged" in sentence and "start the program again" in sentence for sentence in harness.notices()
+    )
     assert check_requested(path)

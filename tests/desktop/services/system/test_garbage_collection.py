@@ -85,7 +85,9 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
     given: list[int] = []
     busy = True
     monkeypatch.setattr("desktop.services.system.garbage_collection.TRIM_S", 0.0)
-    monkeypatch.setattr("desktop.services.system.garbage_collection.find_trim", lambda: lambda: given.append(1))
+    monkeypatch.setattr(
+        "desktop.services.system.garbage_collection.find_trim", lambda: lambda: given.append(1)
+    )
     collector = GarbageCollector(lambda: busy, lambda: False)
     try:
         collector.look()
@@ -98,7 +100,9 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("young", "searched"), [(10_000, []), (300_000, [0])])
-def test_nothing_is_searched_while_the_user_acts(monkeypatch: pytest.MonkeyPatch, young: int, searched: list[int]) -> None:
+def test_nothing_is_searched_while_the_user_acts(
+    monkeypatch: pytest.MonkeyPatch, young: int, searched: list[int]
+) -> None:
     """Unless very many objects have come together."""
     found: list[int] = []
     collector = GarbageCollector(lambda: False, lambda: True)

@@ -33,7 +33,11 @@ with tempfile.TemporaryFile() as file:
 
 
 def _pools(how: str) -> int:
-    return int(subprocess.run([sys.executable, "-c", POOLS, how], capture_output=True, text=True, check=True, timeout=60).stdout)
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", POOLS, how], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SERVICE = '''
+SERVICE = """
 import sys
 from PySide6.QtCore import ClassInfo, QCoreApplication, QObject, QTimer, Slot
 from PySide6.QtDBus import QDBusConnection, QDBusMessage
@@ -20,13 +20,15 @@ NAME, PLACE = "org.freedesktop.Notifications", "/org/freedesktop/Notifications"
 class Service(QObject):
     @Slot(str, "uint", str, str, str, "QStringList", "QVariantMap", int, result="uint")
     def Notify(self, program, replaces, icon, title, text, actions, hints, milliseconds):
-        print("shown", program, replaces, icon, title, text, actions, hints["desktop-entry"], sep="|", flush=True)
+        entry = hints["desktop-entry"]
+        print("shown", program, replaces, icon, title, text, actions, entry, sep="|", flush=True)
         QTimer.singleShot(50, self.click)
         return 7
 
     @Slot()
     def click(self):
-        for name, arguments in (("ActionInvoked", [8, "default"]), ("ActivationToken", [7, "leave"]), ("ActionInvoked", [7, "default"])):
+        invoked, token = "ActionInvoked", "ActivationToken"
+        for name, arguments in ((invoked, [8, "default"]), (token, [7, "leave"]), (invoked, [7, "default"])):
             signal = QDBusMessage.createSignal(PLACE, NAME, name)
             signal.setArguments(arguments)
             QDBusConnection.sessionBus().send(signal)
@@ -39,13 +41,15 @@ bus.registerService(NAME)
 print("ready", flush=True)
 QTimer.singleShot(20000, app.quit)
 app.exec()
-'''
-PROGRAM = '''
+"""
+PROGRAM = """
 import subprocess, sys
 from PySide6.QtCore import QCoreApplication, QTimer
 from desktop.services.system.notifications import BusNotifier
 
-service = subprocess.Popen([sys.executable, sys.argv[1]], stdout=subprocess.PIPE, text=True) if sys.argv[1:] else None
+service = None
+if sys.argv[1:]:
+    service = subprocess.Popen([sys.executable, sys.argv[1]], stdout=subprocess.PIPE, text=True)
 if service is not None:
     service.stdout.readline()
 app = QCoreApplication([])
@@ -56,7 +60,8 @@ def say(words):
     said.append(words)
     QTimer.singleShot(100, app.quit)
 
-notifier.show("The reply in “<b>x</b>” is ready", "After 25 seconds", lambda token: say(f"clicked {token}"), lambda: say("nobody"))
+title = "The reply in “<b>x</b>” is ready"
+notifier.show(title, "After 25 seconds", lambda token: say(f"clicked {token}"), lambda: say("nobody"))
 QTimer.singleShot(15000, app.quit)
 app.exec()
 notifier.close()
@@ -65,7 +70,7 @@ if service is not None:
     service.kill()
     service.wait()
 print(*said)
-'''
+"""
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -78,7 +83,10 @@ def ask(*arguments: str) -> str:
 def test_a_notification_is_shown_and_its_click_brings_the_leave_to_come_forward(tmp_path) -> None:
     service = tmp_path / "service.py"
     service.write_text(SERVICE, encoding="utf-8")
-    shown = "shown|Inglenook|0|inglenook|The reply in “<b>x</b>” is ready|After 25 seconds|['default', 'Show the reply']|inglenook\n"
+    shown = (
+        "shown|Inglenook|0|inglenook|The reply in “<b>x</b>” is ready|After 25 seconds|['default', 'Show "
+        "the reply']|inglenook\n"
+    )
     assert ask(str(service)) == f"{shown}clicked leave\n"
 
 

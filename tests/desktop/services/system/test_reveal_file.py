@@ -26,11 +26,16 @@ def test_programs_get_the_path_as_one_argument(tmp_path: Path) -> None:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    monkeypatch.setattr("desktop.services.system.reveal_file.QDesktopServices.openUrl", lambda url: found.append(url.toLocalFile()) or True)
+    monkeypatch.setattr(
+        "desktop.services.system.reveal_file.QDesktopServices.openUrl",
+        lambda url: found.append(url.toLocalFile()) or True,
+    )
     return found
 
 
-def test_without_a_file_manager_the_folder_is_opened(qapp: Any, tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_manager_the_folder_is_opened(
+    qapp: Any, tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(FileShower, "_ask_file_manager", lambda self, path: False)
     told: list[str] = []
@@ -49,8 +54,14 @@ def test_a_program_that_does_not_start(
     qapp: Any, tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, started: bool
 ) -> None:
     calls: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr("desktop.services.system.reveal_file.show_command", lambda path: ("selector", [str(path)]))
-    monkeypatch.setattr(QProcess, "startDetached", lambda program, arguments: (calls.append((program, arguments)) or started, 1))
+    monkeypatch.setattr(
+        "desktop.services.system.reveal_file.show_command", lambda path: ("selector", [str(path)])
+    )
+    monkeypatch.setattr(
+        QProcess,
+        "startDetached",
+        lambda program, arguments: (calls.append((program, arguments)) or started, 1),
+    )
     FileShower([].append).show(tmp_path / NAME)
     assert calls == [("selector", [str(tmp_path / NAME)])]
     assert opened == ([] if started else [str(tmp_path)])

@@ -1,4 +1,6 @@
-"""One program for one data folder: what a later start says, to whom, and what happens when nobody hears it."""
+"""One program for one data folder: what a later start says, to whom, and what happens when nobody hears
+it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def first(tmp_path, qapp):
 def test_a_later_start_hands_over_what_it_was_given(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
-    request = Request((tmp_path / "a model.gguf", tmp_path / "ünïcode\nname.json"), starter=True, token="leave-1")
+    request = Request(
+        (tmp_path / "a model.gguf", tmp_path / "ünïcode\nname.json"), starter=True, token="leave-1"
+    )
     thread, outcome = later(tmp_path, request)
     qtbot.waitUntil(lambda: bool(outcome))
     thread.join()
@@ -78,7 +82,9 @@ def test_several_later_starts_are_all_heard(first, tmp_path, qtbot) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
-def test_a_later_start_that_does_not_wait_for_its_answer_is_heard_and_forgotten(first, tmp_path, qtbot) -> None:
+def test_a_later_start_that_does_not_wait_for_its_answer_is_heard_and_forgotten(
+    first, tmp_path, qtbot
+) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     for number in range(40):

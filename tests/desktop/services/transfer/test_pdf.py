@@ -1,4 +1,6 @@
-"""Printed chats: formulas on the line, pages that end well, an outline, numbers, light colours, and whole files or none."""
+"""Printed chats: formulas on the line, pages that end well, an outline, numbers, light colours, and whole
+files or none.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,18 @@ from desktop.store.transfer.exporters.print import CODE, LIST_ITEMS, TABLE_ROWS,
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
 WORDS = "word " * 30
-REPLY = f"## A heading\n\n{WORDS}\n\nSo:\n\n- one\n- two `code`\n\n```python\nx = 1\n```\n\n> quoted\n\n|a|b|\n|-|-|\n|1|2|\n"
+REPLY = (
+    f"## A heading\n\n{WORDS}\n\nSo:\n\n- one\n- two `code`\n\n```python\nx = 1\n```\n\n> "
+    "quoted\n\n|a|b|\n|-|-|\n|1|2|\n"
+)
 
 
 def chat(*texts: str, title: str = "The title") -> ConversationRecord:
     """User and assistant in turn."""
-    rows = [MessageRecord(str(n), str(n - 1) if n else None, ("user", "assistant")[n % 2], text, 1.7e9) for n, text in enumerate(texts)]
+    rows = [
+        MessageRecord(str(n), str(n - 1) if n else None, ("user", "assistant")[n % 2], text, 1.7e9)
+        for n, text in enumerate(texts)
+    ]
     return ConversationRecord("inglenook", "k", title, 1.7e9, messages=tuple(rows))
 
 
@@ -62,7 +70,9 @@ def test_pages_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tm
 
 
 def drawn(reader: PdfReader) -> tuple[list[float], dict[str, float]]:
-    """Heights of the points of all curves of the first page, and the baselines of its words, in points from below."""
+    """Heights of the points of all curves of the first page, and the baselines of its words, in points
+    from below.
+    """
     curves: list[float] = []
     words: dict[str, float] = {}
 
@@ -78,14 +88,18 @@ def drawn(reader: PdfReader) -> tuple[list[float], dict[str, float]]:
     return curves, words
 
 
-def test_formulas_are_drawn_on_the_line_and_what_is_not_known_stays_text(qapp: QGuiApplication, tmp_path: Path) -> None:
+def test_formulas_are_drawn_on_the_line_and_what_is_not_known_stays_text(
+    qapp: QGuiApplication, tmp_path: Path
+) -> None:
     curves, words = drawn(printed(tmp_path / "a.pdf", "Q", "before $x$ behind"))
     assert len(curves) > 12
     assert abs(min(curves) - words["before"]) < 0.8
     curves, words = drawn(printed(tmp_path / "a.pdf", "Q", "before $\\frac{a}{b}$ behind"))
     assert min(curves) < words["before"] - 3 < max(curves)
     first = "Cost $5 or $6, \\(\\foo{x}\\) and"
-    reader = printed(tmp_path / "a.pdf", "Q", first + "\n\n$$\n\\sum_i x_i\n$$\n\n$$\\bar\\nothing$$\n\n|a|\n|-|\n|$y_1$|")
+    reader = printed(
+        tmp_path / "a.pdf", "Q", first + "\n\n$$\n\\sum_i x_i\n$$\n\n$$\\bar\\nothing$$\n\n|a|\n|-|\n|$y_1$|"
+    )
     text = reader.pages[0].extract_text()
     assert first in " ".join(text.split())
     assert "\t" not in text
@@ -112,7 +126,10 @@ def test_nothing_runs_off_the_page(qapp: QGuiApplication, tmp_path: Path) -> Non
 
 def test_long_lists_and_tables_are_whole_and_go_on(qapp: QGuiApplication, tmp_path: Path) -> None:
     rows, items = 2 * TABLE_ROWS + 3, LIST_ITEMS + 5
-    table, entries = "".join(f"|row{n}|\n" for n in range(rows)), "".join(f"{n + 1}. item{n}\n" for n in range(items))
+    table, entries = (
+        "".join(f"|row{n}|\n" for n in range(rows)),
+        "".join(f"{n + 1}. item{n}\n" for n in range(items)),
+    )
     reader = printed(tmp_path / "a.pdf", "Q", f"|head|\n|-|\n{table}\nand\n\n{entries}")
     text = [line for page in range(len(reader.pages)) for line in lines(reader, page)]
     assert [line for line in text if line.startswith("row")] == [f"row{n}" for n in range(rows)]
@@ -123,7 +140,10 @@ def test_long_lists_and_tables_are_whole_and_go_on(qapp: QGuiApplication, tmp_pa
 
 def test_paper_is_light_in_a_dark_window(qapp: QGuiApplication, tmp_path: Path) -> None:
     def content() -> list[bytes]:
-        return [page.get_contents().get_data() for page in printed(tmp_path / "a.pdf", "Q", REPLY + "\n1. one $x$\n2. two").pages]
+        return [
+            page.get_contents().get_data()
+            for page in printed(tmp_path / "a.pdf", "Q", REPLY + "\n1. one $x$\n2. two").pages
+        ]
 
     light, before = content(), qapp.palette()
     dark = QPalette(before)
@@ -171,7 +191,10 @@ def test_a_full_disk_leaves_what_was_there(qapp: QGuiApplication, tmp_path: Path
 
 def test_addresses_are_links_and_code_in_a_list_has_its_ground(qapp: QGuiApplication, tmp_path: Path) -> None:
     code = "\n".join(f"   row_{n} = {n}" for n in range(80))
-    reply = f"See https://a.org/x and www.b.org[^1].\n\n1. first\n\n   ```python\n{code}\n   ```\n\n2. last\n\n[^1]: A note.\n"
+    reply = (
+        f"See https://a.org/x and www.b.org[^1].\n\n1. first\n\n   ```python\n{code}\n   ```\n\n2. "
+        "last\n\n[^1]: A note.\n"
+    )
     reader = printed(tmp_path / "a.pdf", "Hi", reply)
     found = [note.get_object()["/A"]["/URI"] for page in reader.pages for note in page.get("/Annots") or []]
     assert found == ["https://a.org/x", "http://www.b.org"]
@@ -182,11 +205,17 @@ def test_addresses_are_links_and_code_in_a_list_has_its_ground(qapp: QGuiApplica
     assert len(reader.pages) == 2
 
 
-@pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="pdftoppm is not installed: pages are not looked at")
+@pytest.mark.skipif(
+    shutil.which("pdftoppm") is None, reason="pdftoppm is not installed: pages are not looked at"
+)
 def test_the_ground_of_code_in_a_list_is_seen(qapp: QGuiApplication, tmp_path: Path) -> None:
     printed(tmp_path / "a.pdf", "Hi", "1. first\n\n   ```\n   x = 1\n   ```\n\n2. last\n")
-    subprocess.run(["pdftoppm", "-r", "50", "-png", "-singlefile", "a.pdf", "a"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        ["pdftoppm", "-r", "50", "-png", "-singlefile", "a.pdf", "a"], cwd=tmp_path, check=True, timeout=60
+    )
     image = QImage(str(tmp_path / "a.png"))
-    grounds = [y for y in range(image.height()) if image.pixelColor(image.width() * 3 // 4, y) == QColor(CODE)]
+    grounds = [
+        y for y in range(image.height()) if image.pixelColor(image.width() * 3 // 4, y) == QColor(CODE)
+    ]
     assert 10 < len(grounds) < 40  # one line of code with its room
     assert grounds == list(range(grounds[0], grounds[-1] + 1))

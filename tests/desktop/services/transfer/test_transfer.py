@@ -66,7 +66,9 @@ def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypa
     monkeypatch.setattr(Database, "beside", no_room)
     service = TransferService(harness.library)
     ended = waiting(harness, service.imported)
-    service.import_files([written(tmp_path / "a.json", [chatgpt(number, "x" * 50_000) for number in range(9)])])
+    service.import_files(
+        [written(tmp_path / "a.json", [chatgpt(number, "x" * 50_000) for number in range(9)])]
+    )
     harness.qtbot.waitUntil(lambda: bool(ended))
     assert "no room" in ended[0].trouble
     assert harness.store.list(deleted=True) == ()
@@ -85,4 +87,6 @@ def test_closing_ends_what_runs_and_leaves_no_half_file(harness, tmp_path) -> No
     assert service.close()
     written_files = list((tmp_path / "out").iterdir())
     assert 0 < len(written_files) < 40
-    assert all(path.suffix == ".pdf" and path.read_bytes().rstrip().endswith(b"%%EOF") for path in written_files)
+    assert all(
+        path.suffix == ".pdf" and path.read_bytes().rstrip().endswith(b"%%EOF") for path in written_files
+    )

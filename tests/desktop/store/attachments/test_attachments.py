@@ -9,12 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desktop.store.attachments.files import Unreadable, decoded, read_attachment
-from desktop.store.attachments.message_format import Attachment, auto_source, cut, cut_inside, join, kind_of, split
+from desktop.store.attachments.message_format import (
+    Attachment,
+    auto_source,
+    cut,
+    cut_inside,
+    join,
+    kind_of,
+    split,
+)
 from desktop.store.conversations.records import auto_title
 from desktop.store.settings.prompt_variables import filled, variables
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Z")), min_size=1, max_size=20)
-TEXTS = st.text(st.sampled_from("ab`\n #:()é漢") | st.characters(exclude_categories=("Cs",), exclude_characters="\r"), max_size=200)
+TEXTS = st.text(
+    st.sampled_from("ab`\n #:()é漢") | st.characters(exclude_categories=("Cs",), exclude_characters="\r"),
+    max_size=200,
+)
 
 
 @given(st.lists(st.tuples(NAMES, TEXTS), max_size=3), TEXTS)
@@ -42,11 +53,14 @@ def test_a_file_cut_twice_still_tells_its_whole_length() -> None:
     assert once.note == "first 1,000 of 3,000 lines"
     assert cut(once, 10).note == "first 10 of 3,000 lines"
     assert cut(whole, 3000) is whole
-    assert cut_inside(Attachment("a.json", "x" * 50), 20) == Attachment("a.json", "x" * 20, "first 20 of 50 characters")
+    assert cut_inside(Attachment("a.json", "x" * 50), 20) == Attachment(
+        "a.json", "x" * 20, "first 20 of 50 characters"
+    )
 
 
 @pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "shift_jis", "cp1251"]
+    "encoding",
+    ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "shift_jis", "cp1251"],
 )
 def test_every_usual_encoding_is_found_out(encoding) -> None:
     text = {
@@ -79,13 +93,18 @@ def test_what_is_no_text_is_refused_in_a_sentence(tmp_path) -> None:
 
 def pdf(*pages: str) -> bytes:
     """A small PDF with a line of text on each page."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
     kids = []
     for page in pages:
         stream = f"BT /F1 12 Tf 72 720 Td ({page}) Tj ET" if page else ""
         kids.append(f"{len(objects) + 1} 0 R")
-        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
-                       f"/Contents {len(objects) + 2} 0 R >>")  # fmt: skip
+        objects.append("<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 "
+            "R >> >> "
+            f"/Contents {len(objects) + 2} 0 R >>")  # fmt: skip
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
     data, places = b"%PDF-1.4\n", []
@@ -93,8 +112,9 @@ def pdf(*pages: str) -> bytes:
         places.append(len(data))
         data += f"{number} 0 obj\n{body}\nendobj\n".encode()
     table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    return data + (f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\n"
-                   f"startxref\n{len(data)}\n%%EOF\n").encode()  # fmt: skip
+    return data + (f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n"
+        f"<< /Size {len(objects) + 1} "
+        f"/Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n").encode()  # fmt: skip
 
 
 def test_a_pdf_is_read_page_by_page_and_its_troubles_are_told(tmp_path, monkeypatch) -> None:
@@ -119,7 +139,10 @@ def test_a_pdf_is_read_page_by_page_and_its_troubles_are_told(tmp_path, monkeypa
 def test_variables_of_a_prompt() -> None:
     text = "Say {{ text }} in {{language=French}}, {{text=x}}, {{not\nthis}}, {{{odd}}}"
     assert variables(text) == {"text": "x", "language": "French", "odd": ""}
-    assert filled(text, {"text": "{{language}}"}) == "Say {{language}} in French, {{language}}, {{not\nthis}}, {}"
+    assert (
+        filled(text, {"text": "{{language}}"})
+        == "Say {{language}} in French, {{language}}, {{not\nthis}}, {}"
+    )
     assert filled("plain", {}) == "plain"
 
 

@@ -1,4 +1,6 @@
-"""PDF files made to hang or to fill memory: one sentence or a bounded text, and the process that read them is gone."""
+"""PDF files made to hang or to fill memory: one sentence or a bounded text, and the process that read them
+is gone.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def made(*objects: str | bytes) -> bytes:
         table += f"{len(data):010} 00000 n \n"
         body = content.encode("latin-1") if isinstance(content, str) else content
         data += b"%d 0 obj\n" % number + body + b"\nendobj\n"
-    end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\n"
+    end = (
+        f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size {len(objects) + 1} "
+        "/Root 1 0 R >>\n"
+    )
     return data + end.encode() + f"startxref\n{len(data)}\n%%EOF\n".encode()
 
 
@@ -39,7 +44,8 @@ FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
 def one_page(content: bytes, font: str = FONT, *more: str | bytes, resources: str = "") -> bytes:
     return made(
         "<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F 5 0 R >> {resources} >> >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << /F 5 "
+        f"0 R >> {resources} >> >>",
         content, font, *more,
     )  # fmt: skip
 
@@ -48,7 +54,9 @@ def bomb() -> bytes:
     """A hundred megabytes of spaces in less than one."""
     pack = zlib.compressobj(1)
     body = b"".join(pack.compress(b" " * (1 << 20)) for _ in range(100)) + pack.flush()
-    return one_page(f"<< /Length {len(body)} /Filter /FlateDecode >>\nstream\n".encode() + body + b"\nendstream")
+    return one_page(
+        f"<< /Length {len(body)} /Filter /FlateDecode >>\nstream\n".encode() + body + b"\nendstream"
+    )
 
 
 def laughs() -> bytes:
@@ -65,8 +73,14 @@ def laughs() -> bytes:
 def mapped(lines: bytes) -> bytes:
     """A page of letters whose font maps them as `lines` of a table say."""
     table = b"begincmap\n1 begincodespacerange <0000> <FFFF> endcodespacerange\n" + lines + b"\nendcmap"
-    font = "<< /Type /Font /Subtype /Type0 /BaseFont /X /Encoding /Identity-H /DescendantFonts [7 0 R] /ToUnicode 6 0 R >>"
-    inner = "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /X /CIDSystemInfo << /Registry (A) /Ordering (I) /Supplement 0 >> >>"
+    font = (
+        "<< /Type /Font /Subtype /Type0 /BaseFont /X /Encoding /Identity-H /DescendantFonts [7 0 R] "
+        "/ToUnicode 6 0 R >>"
+    )
+    inner = (
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /X /CIDSystemInfo << /Registry (A) /Ordering (I) "
+        "/Supplement 0 >> >>"
+    )
     return one_page(stream(b"BT /F 9 Tf <00410042> Tj ET"), font, stream(table), inner)
 
 
@@ -74,29 +88,45 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "a hundred megabytes in one": bomb,
     "forms in forms": laughs,
     "a form in itself": lambda: one_page(
-        stream(b"/X Do"), FONT, stream(b"/X Do", "/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X 6 0 R >> >>"),
+        stream(b"/X Do"), FONT,
+        stream(b"/X Do", "/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X 6 0 R "
+            ">> >>"),
         resources="/XObject << /X 6 0 R >>",
     ),
-    "a table of four thousand million letters": lambda: mapped(b"1 beginbfrange <00000000> <FFFFFFFF> <0041> endbfrange"),
+    "a table of four thousand million "
+    "letters": lambda: mapped(b"1 beginbfrange <00000000> <FFFFFFFF> <0041> endbfrange"),
     "pages that hold themselves": lambda: made(
         "<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 1000000 >>"
     ),
     "a number that is itself": lambda: one_page(b"<< /Length 4 0 R >>\nstream\nBT\nendstream"),
     "pages nested ten thousand deep": lambda: made(
-        "<< /Type /Catalog /Pages 2 0 R >>", *(f"<< /Type /Pages /Kids [{number} 0 R] /Count 1 >>" for number in range(3, 10_003))
+        "<< /Type /Catalog /Pages 2 0 R >>", *(f"<< /Type /Pages /Kids [{number} 0 R] /Count 1 >>"
+        for number in range(3, 10_003))
     ),
     "brackets": lambda: made("<< /Type /Catalog /Pages " + "[" * 100_000),
-    "a count without pages": lambda: made("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 2000000000 >>"),
-    "a table of places that leads round": lambda: b"%PDF-1.7\nxref\n0 0\ntrailer\n<< /Size 1 /Prev 9 /Root 1 0 R >>\nstartxref\n9\n%%EOF\n",
+    "a count without pages": lambda: made("<< /Type /Catalog /Pages 2 0 R >>",
+    "<< /Type /Pages /Kids [] /Count 2000000000 >>"),
+    "a table of places that leads "
+    "round": lambda: b"%PDF-1.7\nxref\n0 0\ntrailer\n<< /Size 1 /Prev 9 /Root 1 0 R >>\nstartxref\n9\n"
+        b"%%EOF\n",
     "nothing but a head": lambda: b"%PDF-1.7\n" + b"\0" * 100_000,
 }  # fmt: skip
 
 
-QUICK = ("a hundred megabytes in one", "forms in forms", "a table of four thousand million letters", "pages that hold themselves")
+QUICK = (
+    "a hundred megabytes in one",
+    "forms in forms",
+    "a table of four thousand million letters",
+    "pages that hold themselves",
+)
 
 
-@pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in BOMBS if kind not in QUICK)])
-def test_a_bomb_is_a_sentence_or_a_bounded_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in BOMBS if kind not in QUICK)]
+)
+def test_a_bomb_is_a_sentence_or_a_bounded_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     path = tmp_path / "bomb.pdf"
     path.write_bytes(BOMBS[kind]())
     assert path.stat().st_size < 4 << 20
@@ -115,11 +145,17 @@ def test_a_bomb_is_a_sentence_or_a_bounded_text(tmp_path: Path, monkeypatch: pyt
     else:
         assert len(attachment.text) <= files.MOST_BYTES
     assert psutil.Process().memory_info().rss - before < 256 << 20
-    assert not [child for child in psutil.Process().children(recursive=True) if "pdf_text" in " ".join(child.cmdline())]
+    assert not [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "pdf_text" in " ".join(child.cmdline())
+    ]
 
 
 def test_letters_that_are_none_do_not_reach_a_message(tmp_path: Path) -> None:
-    """A font can map a letter to half a UTF-16 pair, which no database can hold, or to what a terminal obeys."""
+    """A font can map a letter to half a UTF-16 pair, which no database can hold, or to what a terminal
+    obeys.
+    """
     path = tmp_path / "odd.pdf"
     path.write_bytes(mapped(b"2 beginbfchar <0041> <D800> <0042> <0000> endbfchar"))
     try:

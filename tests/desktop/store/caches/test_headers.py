@@ -1,4 +1,6 @@
-"""The cache of headers: what went in comes out as long as the files and the program are the same, and damage costs nothing."""
+"""The cache of headers: what went in comes out as long as the files and the program are the same, and
+damage costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from engine.hub.local.header_process import info_from_json, info_to_json
 from tests.desktop.fakes import ECHO_INFO
 
 INFO = dataclasses.replace(
-    ECHO_INFO, defaults=(("temperature", 0.6), ("top_k", 20)), stop_token_ids=(2, 5), work=WorkSpace(512, 10, 20, 30), licence="mit"
+    ECHO_INFO,
+    defaults=(("temperature", 0.6), ("top_k", 20)),
+    stop_token_ids=(2, 5),
+    work=WorkSpace(512, 10, 20, 30),
+    licence="mit",
 )
 STAMP = (12, ("model.safetensors", 5))
 
@@ -65,7 +71,7 @@ def test_a_damaged_entry_is_no_entry(store: HeaderStore) -> None:
     store.put("/m/a.gguf", STAMP, INFO)
     store.close()
     with sqlite3.connect(store._path) as database:
-        database.execute("UPDATE headers SET info = replace(info, '\"layers\": 2', '\"layers\": \"two\"')")
+        database.execute('UPDATE headers SET info = replace(info, \'"layers": 2\', \'"layers": "two"\')')
     assert store.get("/m/a.gguf", STAMP) is None
 
 
@@ -76,7 +82,9 @@ def test_no_place_no_cache(tmp_path: Path) -> None:
     assert store.get("/m/a.gguf", STAMP) is None
 
 
-@pytest.mark.parametrize("data", [None, [], {}, {**info_to_json(INFO), "layers": None}, {**info_to_json(INFO), "more": 1}])
+@pytest.mark.parametrize(
+    "data", [None, [], {}, {**info_to_json(INFO), "layers": None}, {**info_to_json(INFO), "more": 1}]
+)
 def test_what_is_no_facts(data: object) -> None:
     with pytest.raises(ValueError):
         info_from_json(data)

@@ -1,4 +1,6 @@
-"""Conversations that come again: what is new is added in its place, what is here stays as it is, and times and titles are filled in."""
+"""Conversations that come again: what is new is added in its place, what is here stays as it is, and times
+and titles are filled in.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from desktop.store.conversations.bulk_insert import OWN, Intake, chain_key, conversation_ids, discard_unfinished, read_whole
+from desktop.store.conversations.bulk_insert import (
+    OWN,
+    Intake,
+    chain_key,
+    conversation_ids,
+    discard_unfinished,
+    read_whole,
+)
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.conversations.records import NOTEBOOK
@@ -41,8 +50,15 @@ def test_what_is_new_is_added_and_shown(database: Database) -> None:
     again = save(database, A, B, shown_root="a", updated_at=70.0)
     assert again == Imported(first.conversation_id, "T", "s", "known", 0)
     assert read_whole(database, first.conversation_id).updated_at == 50.0  # nothing new: as it was
-    longer = (dataclasses.replace(A, shown_child="c"), B, m("c", "a", "assistant", created_at=12.0, shown_child="d"), m("d", "c"))
-    more = save(database, *longer, m("e", None, shown_child=None), shown_root="e", updated_at=60.0, title="Other")
+    longer = (
+        dataclasses.replace(A, shown_child="c"),
+        B,
+        m("c", "a", "assistant", created_at=12.0, shown_child="d"),
+        m("d", "c"),
+    )
+    more = save(
+        database, *longer, m("e", None, shown_child=None), shown_root="e", updated_at=60.0, title="Other"
+    )
     assert more == Imported(first.conversation_id, "T", "s", "extended", 3)
     found = read_whole(database, first.conversation_id)
     assert keys(database, first.conversation_id) == [
@@ -50,8 +66,10 @@ def test_what_is_new_is_added_and_shown(database: Database) -> None:
     ]  # fmt: skip
     assert (found.shown_root, found.updated_at, found.title) == ("e", 60.0, "T")
     save(database, *longer, m("f", None), shown_root="a", updated_at=5.0)
-    assert read_whole(database, first.conversation_id).updated_at == 60.0  # a file of old does not make it older
-    assert read_whole(database, first.conversation_id).shown_root == "e"  # only what is new is brought to the front
+    # a file of old does not make it older
+    assert read_whole(database, first.conversation_id).updated_at == 60.0
+    # only what is new is brought to the front
+    assert read_whole(database, first.conversation_id).shown_root == "e"
     assert conversation_ids(database) == (first.conversation_id,)
 
 
@@ -88,7 +106,10 @@ def test_what_was_made_here_is_found_by_its_key(database: Database, store: Conve
     assert whole.source == OWN
     assert Intake(database).save(whole).outcome == "known"
     assert Intake(database).save(dataclasses.replace(whole, key="other")).outcome == "new"
-    assert Intake(database).save(dataclasses.replace(whole, created_at=(whole.created_at or 0) + 1)).outcome == "new"
+    assert (
+        Intake(database).save(dataclasses.replace(whole, created_at=(whole.created_at or 0) + 1)).outcome
+        == "new"
+    )
 
 
 def test_a_message_under_an_unknown_one_is_at_the_top(database: Database) -> None:
@@ -98,7 +119,8 @@ def test_a_message_under_an_unknown_one_is_at_the_top(database: Database) -> Non
 @pytest.mark.parametrize(
     ("messages", "created", "times"),
     [
-        ((A, m("x", "a"), m("y", "x", created_at=20.0), m("z", "y")), 5.0, [10.0, 10.0, 20.0, 20.0]),  # as what it answers
+        # as what it answers
+        ((A, m("x", "a"), m("y", "x", created_at=20.0), m("z", "y")), 5.0, [10.0, 10.0, 20.0, 20.0]),
         ((m("x", None), B), 5.0, [5.0, 11.0]),
         ((m("x", None), m("y", None, created_at=8.0), m("z", None, created_at=3.0)), None, [3.0, 8.0, 3.0]),
     ],
@@ -138,8 +160,10 @@ def test_titles(database: Database, store: ConversationStore) -> None:
 def test_states_and_speakers(database: Database, store: ConversationStore) -> None:
     who = PersonaStore(database).save(Persona(0, "Bo")).id
     given = [
-        m("a", None, "assistant", state="running", speaker="Bo"), m("b", "a", "assistant", state="failed", speaker="Nobody"),
-        m("c", "b", "user", state="strange", speaker="Bo"), m("d", "c", "assistant", state="complete", tokens=b"\1", raw={"x": 1}),
+        m("a", None, "assistant", state="running", speaker="Bo"),
+        m("b", "a", "assistant", state="failed", speaker="Nobody"),
+        m("c", "b", "user", state="strange", speaker="Bo"),
+        m("d", "c", "assistant", state="complete", tokens=b"\1", raw={"x": 1}),
     ]  # fmt: skip
     number = save(database, *given).conversation_id
     path = store.path(number)
@@ -149,13 +173,23 @@ def test_states_and_speakers(database: Database, store: ConversationStore) -> No
     assert (last.tokens, last.raw) == (b"\1", {"x": 1})
 
 
-def test_a_reply_that_has_grown_comes_in_beside_the_one_that_is_here(database: Database, store: ConversationStore) -> None:
-    """A row of a thought and a use of a tool has the key of its last part: once that is another one, it is another message."""
+def test_a_reply_that_has_grown_comes_in_beside_the_one_that_is_here(
+    database: Database, store: ConversationStore
+) -> None:
+    """A row of a thought and a use of a tool has the key of its last part: once that is another one, it is
+    another message.
+    """
     number = save(database, A, m("call", "a", "assistant", text="call"), shown_root="a").conversation_id
     grown = dataclasses.replace(A, shown_child="answer")
-    assert save(database, grown, m("answer", "a", "assistant", text="call\n\nanswer"), shown_root="a").outcome == "extended"
+    assert (
+        save(database, grown, m("answer", "a", "assistant", text="call\n\nanswer"), shown_root="a").outcome
+        == "extended"
+    )
     assert [message.text for message in store.path(number)] == ["a", "call\n\nanswer"]
-    assert [store.message(key).text for key in store.variants(store.path(number)[1].id)] == ["call", "call\n\nanswer"]
+    assert [store.message(key).text for key in store.variants(store.path(number)[1].id)] == [
+        "call",
+        "call\n\nanswer",
+    ]
 
 
 def test_everything_in_a_record_comes_back(database: Database, store: ConversationStore) -> None:
@@ -163,20 +197,30 @@ def test_everything_in_a_record_comes_back(database: Database, store: Conversati
         "s", "k", "Title", 5.0, 6.0,
         (
             MessageRecord("a", None, "user", "Hi", 7.0, shown_child="b"),
-            MessageRecord("b", "a", "assistant", "Yo", 8.0, "stopped", {"model": "m"}, None, True, b"\1\2", {"r": [1]}, speaker="Bo"),
+            MessageRecord("b", "a", "assistant", "Yo", 8.0, "stopped", {"model": "m"}, None, True, b"\1\2",
+            {"r": [1]}, speaker="Bo"),
         ),
         "a", "Be.", {"SamplerSettings": {"temperature": 0.5}}, "/m", False, True, ("Outer", "Inner"), True,
-        Persona(0, "Who", "W", "prompt", "preset", "/p"), False, 9.0, {"participants": [{"name": "Bo"}], "own": ["Me"]}, NOTEBOOK,
+        Persona(0, "Who", "W", "prompt", "preset", "/p"), False, 9.0,
+        {"participants": [{"name": "Bo"}], "own": ["Me"]}, NOTEBOOK,
     )  # fmt: skip
     number = Intake(database).save(given).conversation_id
     found = read_whole(database, number)
     roles = found.roles
-    assert dataclasses.replace(found, persona=None, roles=given.roles) == dataclasses.replace(given, persona=None)
+    assert dataclasses.replace(found, persona=None, roles=given.roles) == dataclasses.replace(
+        given, persona=None
+    )
     assert found.persona is not None
     assert (found.persona.name, found.persona.preset) == ("Who", "preset")
     assert ([entry["name"] for entry in roles["participants"]], list(roles["own"])) == (["Bo"], ["Me"])
     plain = read_whole(database, save(database, A, key="plain").conversation_id)
-    assert (plain.folder, plain.pinned, plain.persona, plain.inherits_prompt, plain.deleted_at) == ((), False, None, True, None)
+    assert (plain.folder, plain.pinned, plain.persona, plain.inherits_prompt, plain.deleted_at) == (
+        (),
+        False,
+        None,
+        True,
+        None,
+    )
     assert (plain.messages[0].raw, plain.messages[0].tokens, plain.messages[0].deleted) == (None, b"", False)
     assert database.execute("SELECT count(*) FROM imported_messages WHERE raw IS NOT NULL").fetchone()[0] == 1
     with pytest.raises(StoreError, match="There is no conversation number 99; it may have been removed"):
@@ -187,7 +231,9 @@ def test_everything_in_a_record_comes_back(database: Database, store: Conversati
 
 def test_a_running_reply_is_read_as_a_stopped_one(database: Database, store: ConversationStore) -> None:
     number = store.create("T").id
-    store.add_message(number, store.add_message(number, None, "user", "Hi").id, "assistant", "so far", "running")
+    store.add_message(
+        number, store.add_message(number, None, "user", "Hi").id, "assistant", "so far", "running"
+    )
     assert [message.state for message in read_whole(database, number).messages] == ["complete", "stopped"]
 
 
@@ -197,7 +243,9 @@ def test_keys_never_change() -> None:
     assert chain_key("a", "b", 1, 2.5) == "a575f326fdc2212a0921fddca08fab9f"
 
 
-def test_what_was_made_here_has_the_key_of_its_number_and_time(database: Database, store: ConversationStore) -> None:
+def test_what_was_made_here_has_the_key_of_its_number_and_time(
+    database: Database, store: ConversationStore
+) -> None:
     number = store.create("T").id
     message = store.add_message(number, None, "user", "Hi")
     whole = read_whole(database, number)
@@ -210,5 +258,11 @@ def test_what_a_killed_import_left_is_removed(database: Database, store: Convers
     database.execute("UPDATE conversations SET deleted = 3 WHERE id = ?", (left,))
     assert save(database, A, key="l").outcome == "new"  # it is found by nobody
     list(discard_unfinished(database))
-    assert [row[0] for row in database.execute("SELECT id FROM conversations ORDER BY id")] == [kept, left + 1]
-    assert database.execute("SELECT count(*) FROM messages WHERE conversation_id = ?", (left,)).fetchone()[0] == 0
+    assert [row[0] for row in database.execute("SELECT id FROM conversations ORDER BY id")] == [
+        kept,
+        left + 1,
+    ]
+    assert (
+        database.execute("SELECT count(*) FROM messages WHERE conversation_id = ?", (left,)).fetchone()[0]
+        == 0
+    )

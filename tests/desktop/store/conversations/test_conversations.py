@@ -1,4 +1,6 @@
-"""The message tree: what is shown after each change, against a plain Python model too; titles, lists, recovery."""
+"""The message tree: what is shown after each change, against a plain Python model too; titles, lists,
+recovery.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def test_regenerate_keeps_the_old_reply_and_what_followed(store: ConversationSto
     assert (other.variant_index, other.variant_count) == (1, 2)
     store.show_variant(ids[1])
     assert texts(store, conversation) == ["hi", "first", "more", "end"]
-    assert [(m.variant_index, m.variant_count) for m in store.path(conversation)] == [(0, 1), (0, 2), (0, 1), (0, 1)]
+    assert [(m.variant_index, m.variant_count) for m in store.path(conversation)] == [
+        (0, 1),
+        (0, 2),
+        (0, 1),
+        (0, 1),
+    ]
     assert store.variants(ids[1]) == (ids[1], other.id)
 
 
@@ -127,7 +134,9 @@ def test_a_running_reply(store: ConversationStore, database: Database) -> None:
     reply = store.add_message(conversation, ids[0], "assistant", "", "running")
     store.checkpoint(reply.id, "one two")
     assert store.message(reply.id).text == "one two"
-    done = store.finish(reply.id, "one two three", "complete", {"reason": "stop_token", "stats": {"new_tokens": 3}})
+    done = store.finish(
+        reply.id, "one two three", "complete", {"reason": "stop_token", "stats": {"new_tokens": 3}}
+    )
     assert (done.text, done.state, done.stats["stats"]["new_tokens"]) == ("one two three", "complete", 3)
     store.checkpoint(reply.id, "late")  # a checkpoint after the end changes nothing
     assert store.message(reply.id).text == "one two three"
@@ -201,7 +210,10 @@ def test_titles(store: ConversationStore) -> None:
         ("word " * 30, "word word word word word word word word word…"),
         ("x" * 100, "x" * 47 + "…"),
         ("a" * 48, "a" * 48),
-        ("one, two, three, four, five, six, seven, eight, nine, ten", "one, two, three, four, five, six, seven, eight…"),
+        (
+            "one, two, three, four, five, six, seven, eight, nine, ten",
+            "one, two, three, four, five, six, seven, eight…",
+        ),
     ],
 )
 def test_auto_title(text: str, title: str) -> None:
@@ -254,21 +266,28 @@ def test_ten_thousand_conversations_are_listed_at_once(store: ConversationStore,
     with database.transaction():
         for number in range(10_000):
             values = (f"Talk {number}", number, number)
-            database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values)
+            database.execute(
+                "INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values
+            )
     with database_work(database) as done:
         rows = store.list()
     assert (len(rows), rows[0].title, rows[-1].title) == (10_000, "Talk 9999", "Talk 0")
-    assert done[0] < 20 * len(rows)  # a row is read from the index as it stands: nothing is sorted or looked up
+    # a row is read from the index as it stands: nothing is sorted or looked up
+    assert done[0] < 20 * len(rows)
     assert calls_in(store.list) < 4 * len(rows)
     plan = database.execute(
-        "EXPLAIN QUERY PLAN SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations WHERE deleted = ? "
-        "ORDER BY updated_at DESC, id DESC",
+        "EXPLAIN QUERY PLAN SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations "
+        "WHERE deleted = ? ORDER BY updated_at DESC, id DESC",
         (0,),
     ).fetchall()
-    assert [row[3].split(" (")[0] for row in plan] == ["SEARCH conversations USING COVERING INDEX conversations_listed"]
+    assert [row[3].split(" (")[0] for row in plan] == [
+        "SEARCH conversations USING COVERING INDEX conversations_listed"
+    ]
 
 
-def test_a_checkpoint_costs_the_same_however_long_the_text_is(store: ConversationStore, database: Database) -> None:
+def test_a_checkpoint_costs_the_same_however_long_the_text_is(
+    store: ConversationStore, database: Database
+) -> None:
     conversation, ids = talk(store, "write a book")
     reply = store.add_message(conversation, ids[0], "assistant", "", "running").id
     text = "All work and no play makes Jack a dull boy. " * 2500

@@ -26,7 +26,10 @@ def shape(folders: FolderStore) -> list[str]:
 
 def everything(folders: FolderStore, store: ConversationStore) -> tuple[object, ...]:
     return (
-        [(folder.id, folder.parent_id, folder.name, folder.position, folder.system_prompt) for folder in folders.all()],
+        [
+            (folder.id, folder.parent_id, folder.name, folder.position, folder.system_prompt)
+            for folder in folders.all()
+        ],
         sorted((row.id, row.folder_id) for row in store.list()),
         sorted((row.id, row.folder_id) for row in store.list(deleted=True)),
     )
@@ -77,7 +80,9 @@ def test_depth_is_bounded(folders: FolderStore) -> None:
 
 @pytest.mark.parametrize("throw_away", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_removing_a_folder_and_undoing_it(store: ConversationStore, folders: FolderStore, throw_away: bool, seed: int) -> None:
+def test_removing_a_folder_and_undoing_it(
+    store: ConversationStore, folders: FolderStore, throw_away: bool, seed: int
+) -> None:
     draw = random.Random(seed)
     numbers: list[int] = []
     for place in range(8):
@@ -91,13 +96,18 @@ def test_removing_a_folder_and_undoing_it(store: ConversationStore, folders: Fol
             store.delete(made)
     before = everything(folders, store)
     doomed = draw.choice(numbers)
-    inside = {folder.id for folder in folders.all() if doomed in [above.id for above in folders.above(folder.id)]}
+    inside = {
+        folder.id for folder in folders.all() if doomed in [above.id for above in folders.above(folder.id)]
+    }
     held = {row.id for row in store.list() if row.folder_id in inside}
     removal = folders.remove(doomed, throw_away)
     present = {row.id for row in store.list()}
     assert held.isdisjoint(present) if throw_away else held <= present
     assert {folder.id for folder in folders.all()} == set(numbers) - (inside if throw_away else {doomed})
-    assert all(row.folder_id in {None, *(folder.id for folder in folders.all())} for row in (*store.list(), *store.list(deleted=True)))
+    assert all(
+        row.folder_id in {None, *(folder.id for folder in folders.all())}
+        for row in (*store.list(), *store.list(deleted=True))
+    )
     folders.put_back(removal)
     assert everything(folders, store) == before
 
@@ -107,7 +117,11 @@ def test_conversations_move_together_or_not_at_all(store: ConversationStore, fol
     talks = [store.create(str(number)).id for number in range(3)]
     store.move(talks[:2], work.id)
     store.pin(talks[0])
-    assert [(row.folder_id, bool(row.pinned)) for row in reversed(store.list())] == [(work.id, True), (work.id, False), (None, False)]
+    assert [(row.folder_id, bool(row.pinned)) for row in reversed(store.list())] == [
+        (work.id, True),
+        (work.id, False),
+        (None, False),
+    ]
     assert store.summary(talks[0]) == next(row for row in store.list() if row.id == talks[0])
     with pytest.raises(StoreError, match="no conversation number 99"):
         store.move([talks[0], 99], None)
@@ -118,7 +132,9 @@ def test_conversations_move_together_or_not_at_all(store: ConversationStore, fol
     assert not store.get(talks[0]).pinned
 
 
-def test_what_a_conversation_takes_from_where_it_stands(database: Database, store: ConversationStore, folders: FolderStore) -> None:
+def test_what_a_conversation_takes_from_where_it_stands(
+    database: Database, store: ConversationStore, folders: FolderStore
+) -> None:
     personas = PersonaStore(database)
     outer = folders.create("Outer")
     inner = folders.create("Inner", outer.id)
@@ -195,13 +211,21 @@ def test_drafts_survive(database: Database, store: ConversationStore) -> None:
     database.execute("DELETE FROM conversations WHERE id = ?", (talk,))
     assert drafts.conversations() == frozenset()
     assert drafts.get(talk) == ""
-    files = (Attachment("a.txt", "one", "first 1 of 2 lines"), Attachment("b.txt", "x" * (MOST_FILES - 2)), Attachment("c.txt", "yes"))
+    files = (
+        Attachment("a.txt", "one", "first 1 of 2 lines"),
+        Attachment("b.txt", "x" * (MOST_FILES - 2)),
+        Attachment("c.txt", "yes"),
+    )
     assert drafts.put_files(other, files) == ("b.txt",)
     assert drafts.files(other) == (files[0], files[2])
     assert drafts.conversations_with_files() == {other}
     drafts.put(other, "", "Sure, ")
     assert (drafts.get(other), drafts.opening(other), drafts.conversations()) == ("", "Sure, ", {other})
     drafts.put(other, "", "")
-    assert (drafts.put_files(other, ()), drafts.conversations(), drafts.conversations_with_files()) == ((), frozenset(), frozenset())
+    assert (drafts.put_files(other, ()), drafts.conversations(), drafts.conversations_with_files()) == (
+        (),
+        frozenset(),
+        frozenset(),
+    )
     with pytest.raises(StoreError, match="does not fit"):
         drafts.put(99, "for nobody")

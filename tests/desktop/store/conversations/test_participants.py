@@ -1,4 +1,6 @@
-"""Speakers and casts in the file: old files, recovery, other machines, and chats of SillyTavern with several characters."""
+"""Speakers and casts in the file: old files, recovery, other machines, and chats of SillyTavern with
+several characters.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from pathlib import Path
 
 from desktop.store.conversations.bulk_insert import Intake, read_whole
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.participants import NOBODY, PLAIN, Participant, Roles, Spoken, portable, settled
+from desktop.store.conversations.participants import (
+    NOBODY,
+    PLAIN,
+    Participant,
+    Roles,
+    Spoken,
+    portable,
+    settled,
+)
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import Database
 from desktop.store.database.recovery import recover
@@ -46,7 +56,9 @@ def test_speakers_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_pa
     first = store.add_message(talk, None, "user", "Hello", speaker=Spoken("Cy"))
     reply = store.add_message(talk, first.id, "assistant", "Hi", speaker=Spoken("Ada", 5))
     assert store.edit_message(reply.id, "Hey").speaker == reply.speaker == Spoken("Ada", 5)
-    database.execute("UPDATE messages SET speaker = x'00ff', speaker_persona = 'none' WHERE id = ?", (first.id,))
+    database.execute(
+        "UPDATE messages SET speaker = x'00ff', speaker_persona = 'none' WHERE id = ?", (first.id,)
+    )
     database.close()
     fresh = Database(tmp_path / "b.sqlite3")
     assert recover(tmp_path / "a.sqlite3", fresh).messages == 3
@@ -58,17 +70,28 @@ def test_speakers_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_pa
 
 def test_a_cast_goes_to_another_machine_with_its_personas() -> None:
     here, there = Database(Path(":memory:")), Database(Path(":memory:"))
-    gone, bea = (PersonaStore(here).save(Persona(0, name, "🦊", f"You are {name}.", "Creative")) for name in ("Gone", "Bea"))
+    gone, bea = (
+        PersonaStore(here).save(Persona(0, name, "🦊", f"You are {name}.", "Creative"))
+        for name in ("Gone", "Bea")
+    )
     PersonaStore(here).delete(gone.id)
     PersonaStore(there).save(Persona(0, "Somebody before"))
-    roles = Roles((Participant("Ada", "x"), Participant("Bea", "", bea.id), Participant("Gone", "", gone.id)), ("Cy",), "hand", 2, "Cy")
+    roles = Roles(
+        (Participant("Ada", "x"), Participant("Bea", "", bea.id), Participant("Gone", "", gone.id)),
+        ("Cy",),
+        "hand",
+        2,
+        "Cy",
+    )
     moved = settled(there, portable(here, roles))
     assert moved.participants[0] == Participant("Ada", "x")
     assert moved.participants[2] == Participant("Gone")
     persona = PersonaStore(there).get(moved.participants[1].persona)
     assert (persona.name, persona.system_prompt, persona.preset) == ("Bea", "You are Bea.", "Creative")
     assert portable(here, PLAIN) == {}
-    assert settled(there, {"participants": [3, {"name": 4}, {"name": "Ok", "persona": {"name": " "}}]}) == Roles((Participant("Ok"),))
+    assert settled(
+        there, {"participants": [3, {"name": 4}, {"name": "Ok", "persona": {"name": " "}}]}
+    ) == Roles((Participant("Ok"),))
     number = ConversationStore(here).create("Talk").id
     ConversationStore(here).set_roles(number, roles)
     assert read_whole(here, number).roles["own"] == ("Cy",)

@@ -23,7 +23,8 @@ def pieces(ids: list[int]) -> st.SearchStrategy[list[Alternative]]:
 
 TOKENS = st.lists(
     st.builds(
-        TokenInfo, st.integers(0, 300_000), TEXTS, SHARES, SHARES, alternatives=pieces([1, 2, 3, 200_000]).map(tuple), entropy=SHARES,
+        TokenInfo, st.integers(0, 300_000), TEXTS, SHARES, SHARES,
+        alternatives=pieces([1, 2, 3, 200_000]).map(tuple), entropy=SHARES,
         drafted=st.booleans(), healed=st.booleans(), seconds=SHARES,
     ),
     max_size=12,
@@ -68,7 +69,18 @@ def test_ten_thousand_tokens_fit_into_a_megabyte() -> None:
     for _ in range(10_000):
         ids = [draw.randrange(50_000) for _ in range(5)]
         others = tuple(Alternative(id, f" word{id}", draw.random(), draw.random()) for id in ids)
-        trace.append(TokenInfo(ids[0], f" word{ids[0]}", draw.random(), draw.random(), (), others, draw.random(), seconds=draw.random()))
+        trace.append(
+            TokenInfo(
+                ids[0],
+                f" word{ids[0]}",
+                draw.random(),
+                draw.random(),
+                (),
+                others,
+                draw.random(),
+                seconds=draw.random(),
+            )
+        )
     assert len(trace.pack()) < 1_000_000
 
 
@@ -117,7 +129,9 @@ def test_a_branch_whose_ids_are_not_known_keeps_what_is_the_same() -> None:
     assert list(trace.branched("The car", (9, 7)).ids) == [1, UNKNOWN]
 
 
-def test_tokens_are_kept_with_their_message_and_go_with_it(store: ConversationStore, database: Database) -> None:
+def test_tokens_are_kept_with_their_message_and_go_with_it(
+    store: ConversationStore, database: Database
+) -> None:
     conversation = store.create().id
     question = store.add_message(conversation, None, "user", "q")
     reply = store.add_message(conversation, question.id, "assistant", "", "running")
@@ -147,7 +161,11 @@ def test_an_edit_keeps_exactly_the_tokens_around_it(tokens: list[TokenInfo], dat
     for index in range(len(found)):
         if found.ids[index] != UNKNOWN:
             assert found.token(index) in [trace.token(place) for place in range(len(trace))]
-    whole = [index for index in range(len(trace)) if trace.end(index) <= low and trace.end(index) > trace.starts[index]]
+    whole = [
+        index
+        for index in range(len(trace))
+        if trace.end(index) <= low and trace.end(index) > trace.starts[index]
+    ]
     assert [found.token(index) for index in whole] == [trace.token(index) for index in whole]
 
 
@@ -158,5 +176,7 @@ def test_what_is_typed_in_twice_is_one_unknown_piece_and_emoji_are_single_charac
     assert list(once.edited("A😀xy b c").ids) == [1, UNKNOWN, 2, 3]
     assert list(once.starts) == [0, 2, 3, 5]
     assert once.edited(once.text) is once
-    chosen = traced(word(1, "a"), word(2, " b", (9, " z"))).chosen(1, Alternative(9, " z", 0.25, 0.125), "a z")
+    chosen = traced(word(1, "a"), word(2, " b", (9, " z"))).chosen(
+        1, Alternative(9, " z", 0.25, 0.125), "a z"
+    )
     assert (list(chosen.ids), chosen.text, chosen.token(1).alternatives[1].id) == ([1, 9], "a z", 9)

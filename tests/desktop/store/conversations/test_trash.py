@@ -1,4 +1,6 @@
-"""The trash: timed emptying in steps, chains of any length, restoring; temporary conversations and keeping them."""
+"""The trash: timed emptying in steps, chains of any length, restoring; temporary conversations and keeping
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_emptied_by_age(store: ConversationStore, database: Database) -> None:
     talks = [store.create(name).id for name in ("old", "new", "kept")]
     for talk in talks[:2]:
         store.delete(talk)
-    database.execute("UPDATE conversations SET deleted_at = ? WHERE id = ?", (time.time() - 40 * DAY_S, talks[0]))
+    database.execute(
+        "UPDATE conversations SET deleted_at = ? WHERE id = ?", (time.time() - 40 * DAY_S, talks[0])
+    )
     assert [row.title for row in store.list(deleted=True)] == ["new", "old"]
     assert list(empty_trash(database, 30 * DAY_S))[-1] == 1
     assert [row.title for row in store.list(deleted=True)] == ["new"]
@@ -36,7 +40,8 @@ def test_a_long_chain_goes_in_short_steps(store: ConversationStore, database: Da
     with database.transaction():
         for number in range(3000):  # SQLite itself follows such a chain only 1000 deep
             parent = database.execute(
-                "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, 'user', ?, 'complete', 1)",
+                "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES "
+                "(?, ?, 'user', ?, 'complete', 1)",
                 (talk, parent, f"word{number} in a long talk"),
             ).lastrowid
     store.finish(int(parent or 0), "the end", "complete", {}, b"tokens")
@@ -112,7 +117,11 @@ def test_a_temporary_conversation_can_be_kept(database: Database) -> None:
         ("first question", 0, 1),
         ("one answer", 0, 2),
     ]
-    assert (path[1].state, path[1].stats, library.kept.tokens(path[1].id)) == ("stopped", {"reason": "length"}, b"packed")
+    assert (path[1].state, path[1].stats, library.kept.tokens(path[1].id)) == (
+        "stopped",
+        {"reason": "length"},
+        b"packed",
+    )
     assert [hit.conversation_id for hit in library.kept.search("another")] == [made.id]
     assert store.list() == ()
     with pytest.raises(StoreError, match="no conversation"):

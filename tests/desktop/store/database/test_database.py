@@ -51,7 +51,8 @@ def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
     for _ in range(2):
         Database(path).close()
     assert applied(path) == [step.__name__ for step in MIGRATIONS]
-    assert {file.name for file in tmp_path.iterdir()} == {"a.sqlite3", "a.sqlite3.whole"}  # a fresh file needs no copy
+    # a fresh file needs no copy
+    assert {file.name for file in tmp_path.iterdir()} == {"a.sqlite3", "a.sqlite3.whole"}
 
 
 def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
@@ -59,7 +60,8 @@ def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
     database = Database(path, (conversations_and_messages,))
     database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Old', 1, 1)")
     database.execute(
-        "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (1, 'user', 'an ancient question', 'complete', 1)"
+        "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (1, 'user', 'an "
+        "ancient question', 'complete', 1)"
     )
     database.close()
     database = Database(path, (*MIGRATIONS, add_a_colour))

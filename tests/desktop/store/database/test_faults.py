@@ -1,4 +1,6 @@
-"""Two processes on one folder, a read-only disk, a full disk at every write, a clock that goes backwards (tests/e2e/README.md)."""
+"""Two processes on one folder, a read-only disk, a full disk at every write, a clock that goes backwards
+(tests/e2e/README.md).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def run(code: str, *arguments: object, **how: object) -> str:
     return done.stdout
 
 
-# -- two processes on one folder ----------------------------------------------------------------------------------
+# -- two processes on one folder
+# ----------------------------------------------------------------------------------
 
 WRITER = """
 import sys
@@ -99,7 +102,8 @@ def test_the_second_process_is_kept_out_by_the_lock(tmp_path: Path) -> None:
     assert run(code, tmp_path) == ""
 
 
-# -- a read-only disk -----------------------------------------------------------------------------------------------
+# -- a read-only disk
+# -----------------------------------------------------------------------------------------------
 
 READ_ONLY_START = """
 import sys
@@ -114,7 +118,9 @@ print(app.run(data=Path(sys.argv[1])))
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nothing can be written in the folder; the administrator, to whom nothing is refused, gets a disk of its own for it."""
+    """Nothing can be written in the folder; the administrator, to whom nothing is refused, gets a disk of
+    its own for it.
+    """
     if os.getuid() == 0:
         content = {path.name: path.read_bytes() for path in folder.iterdir()}
         if subprocess.run(["mount", "-t", "tmpfs", "none", folder], capture_output=True).returncode:
@@ -163,7 +169,8 @@ def test_a_disk_that_turns_read_only_refuses_with_a_sentence(tmp_path: Path) -> 
     database.close()
 
 
-# -- a full disk at every write -------------------------------------------------------------------------------------
+# -- a full disk at every write
+# -------------------------------------------------------------------------------------
 
 FULL = """
 import hashlib, resource, signal, sys
@@ -246,7 +253,8 @@ writes = {
 
 def state():
     rows = [database.execute(f"SELECT * FROM {table}").fetchall() for table in (
-        "conversations", "messages", "drafts", "draft_files", "queued_messages", "prompts", "personas", "folders")]
+        "conversations", "messages", "drafts", "draft_files", "queued_messages", "prompts", "personas",
+        "folders")]
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*")
              if path.is_file() and "sqlite3" not in path.name}
     return repr(rows), files
@@ -290,7 +298,8 @@ def test_a_full_disk_at_every_write_leaves_everything_as_it_was(tmp_path: Path) 
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.glob("conversations*"))
 
 
-# -- a clock that goes backwards ------------------------------------------------------------------------------------
+# -- a clock that goes backwards
+# ------------------------------------------------------------------------------------
 
 
 def test_a_clock_that_goes_backwards_changes_no_order_and_deletes_nothing(

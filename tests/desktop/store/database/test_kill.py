@@ -1,7 +1,9 @@
-"""kill -9 at random moments of a growing reply, and of typing into a notebook: at most half a second of text is lost, and nothing else.
+"""kill -9 at random moments of a growing reply, and of typing into a notebook: at most half a second of text
+is lost, and nothing else.
 
-The writers run the program's own paths: a GrowingReply on a Qt event loop, checkpoints into the store; keys into a notebook's page.
-They also note each text with its time in a plain file, which is what the store is compared with.
+The writers run the program's own paths: a GrowingReply on a Qt event loop, checkpoints into the store; keys
+into a notebook's page. They also note each text with its time in a plain file, which is what the store is
+compared with.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ application.exec()
 def test_killed_in_mid_reply(tmp_path: Path, number: int) -> None:
     draw = random.Random(number * 7919 + 1)
     for round_number in range(2):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(round_number)], stdout=subprocess.PIPE, text=True)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(round_number)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert writer.stdout is not None
         with writer.stdout:
             assert writer.stdout.readline() == "running\n"
@@ -78,11 +84,17 @@ def test_killed_in_mid_reply(tmp_path: Path, number: int) -> None:
         assert store.recovered == 1
         assert [row.title for row in store.list()] == [f"Talk {n}" for n in range(round_number, -1, -1)]
         path = store.path(store.list()[0].id)
-        assert [message.text for message in path[:-1]] == [f"question {round_number}", f"an earlier reply {round_number}", "and then?"]
+        assert [message.text for message in path[:-1]] == [
+            f"question {round_number}",
+            f"an earlier reply {round_number}",
+            "and then?",
+        ]
         words = path[-1].text.split()
         assert path[-1].state == "stopped"
         assert words == [f"w{n}" for n in range(1, len(words) + 1)]
-        assert len(words) >= max(safe, default=0), f"{max(safe) - len(words)} words older than {PROMISE_S} s were lost"
+        assert len(words) >= max(safe, default=0), (
+            f"{max(safe) - len(words)} words older than {PROMISE_S} s were lost"
+        )
         assert len(store.search("earlier reply")) == round_number + 1
         database.close()
 
@@ -104,7 +116,8 @@ from tests.desktop.fakes import EchoApi
 folder, echo = Path(sys.argv[1]), EchoApi()
 application = QApplication([])
 library = Library(Database(folder / "conversations.sqlite3"))
-session = ChatSession(library, Preferences(folder / "preferences.json"), echo.open_chat, echo.describe, echo.draft_problem)
+preferences = Preferences(folder / "preferences.json")
+session = ChatSession(library, preferences, echo.open_chat, echo.describe, echo.draft_problem)
 session.new_notebook()
 page = NotebookPage(session, DocumentSaver(session))
 page.show_document(session.document())
@@ -115,7 +128,8 @@ def tick():
     global count
     count += 1
     for sign in f"w{count} ":
-        application.sendEvent(page.editor, QKeyEvent(QEvent.Type.KeyPress, 0, Qt.KeyboardModifier.NoModifier, sign))
+        press = QKeyEvent(QEvent.Type.KeyPress, 0, Qt.KeyboardModifier.NoModifier, sign)
+        application.sendEvent(page.editor, press)
     os.write(log, f"{time.time()} {count}\\n".encode())
 
 timer = QTimer()
@@ -130,7 +144,9 @@ def test_killed_while_typing_into_a_notebook(tmp_path: Path) -> None:
     """One who never rests long enough for a pause to be noticed."""
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     command = [sys.executable, "-c", TYPIST, str(tmp_path)]
-    typist = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).resolve().parents[4])
+    typist = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).resolve().parents[4]
+    )
     assert typist.stdout is not None
     with typist.stdout:
         assert typist.stdout.readline() == "running\n"
@@ -147,5 +163,6 @@ def test_killed_while_typing_into_a_notebook(tmp_path: Path) -> None:
     words = document.text.split()
     assert words == [f"w{n}" for n in range(1, len(words) + 1)]
     assert len(words) >= max(safe), f"{max(safe) - len(words)} words older than {PROMISE_S} s were lost"
-    assert [hit.message_id for hit in store.search("w1 w2")] == [document.id]  # what was cut off can be found, too
+    # what was cut off can be found, too
+    assert [hit.message_id for hit in store.search("w1 w2")] == [document.id]
     database.close()

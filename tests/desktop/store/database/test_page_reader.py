@@ -1,4 +1,6 @@
-"""Rows read straight from pages are those that SQLite reads: every size of page, number and record, and what is free or damaged."""
+"""Rows read straight from pages are those that SQLite reads: every size of page, number and record, and
+what is free or damaged.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,32 @@ import pytest
 from desktop.store.database import page_reader
 from desktop.store.database.page_reader import index_records, leaf_rows
 
-NUMBERS = [0, 1, 2, -1, 127, -128, 128, 32767, -32769, 1 << 23, (1 << 31) - 1, 1 << 31, -(1 << 40), (1 << 47) - 1, 1 << 47, -(1 << 63)]
+NUMBERS = [
+    0,
+    1,
+    2,
+    -1,
+    127,
+    -128,
+    128,
+    32767,
+    -32769,
+    1 << 23,
+    (1 << 31) - 1,
+    1 << 31,
+    -(1 << 40),
+    (1 << 47) - 1,
+    1 << 47,
+    -(1 << 63),
+]
 ROWIDS = [1, 2, 127, 128, 16_383, 16_384, (1 << 56) - 1, 1 << 56, (1 << 63) - 1, -1, -(1 << 63)]
 Rows = list[tuple[Any, ...]]
 
 
 def build(path: Path, size: int, sizes: list[int]) -> sqlite3.Connection:
-    """A table with rowids, and one without, of values of all kinds and of texts and blobs as long as `sizes`."""
+    """A table with rowids, and one without, of values of all kinds and of texts and blobs as long as
+    `sizes`.
+    """
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute(f"PRAGMA page_size = {size}")
@@ -37,9 +58,15 @@ def build(path: Path, size: int, sizes: list[int]) -> sqlite3.Connection:
         *("x" * length for length in sizes),
         *(b"y" * length for length in sizes),
     ]
-    connection.executemany("INSERT INTO rows VALUES (?, ?)", [(value, place) for place, value in enumerate(values)])
-    connection.executemany("INSERT OR REPLACE INTO rows (rowid, a, b) VALUES (?, 'far', ?)", [(each, each) for each in ROWIDS])
-    connection.executemany("INSERT OR IGNORE INTO keyed VALUES (?, ?)", [(v, p) for p, v in enumerate(values) if v is not None])
+    connection.executemany(
+        "INSERT INTO rows VALUES (?, ?)", [(value, place) for place, value in enumerate(values)]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO rows (rowid, a, b) VALUES (?, 'far', ?)", [(each, each) for each in ROWIDS]
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO keyed VALUES (?, ?)", [(v, p) for p, v in enumerate(values) if v is not None]
+    )
     return connection
 
 
@@ -68,7 +95,11 @@ def read(path: Path) -> tuple[Rows, Rows]:
 
 def lengths(size: int) -> list[int]:
     """Around where a record no longer fits into its page, and around whole pages more."""
-    around = [(size - 12) * 64 // 255 - 23, size - 35, *(size - 35 + (size - 4) * more for more in (1, 2) if size < 4096)]
+    around = [
+        (size - 12) * 64 // 255 - 23,
+        size - 35,
+        *(size - 35 + (size - 4) * more for more in (1, 2) if size < 4096),
+    ]
     return sorted({length + by for length in around for by in range(-9, 4)} | {size * 5})
 
 
@@ -82,7 +113,8 @@ def test_every_row_is_read_as_it_is(tmp_path: Path, size: int) -> None:
     assert set(rows) == expected[0]
     assert len(records) == len(expected[1])  # those of inner pages, too
     assert set(records) == expected[1]
-    assert [values[1] for _, values in leaf_rows(path) if len(values) == 5] == ["rows", "keyed"]  # on the page with the file's header
+    # on the page with the file's header
+    assert [values[1] for _, values in leaf_rows(path) if len(values) == 5] == ["rows", "keyed"]
 
 
 def test_pages_whose_end_is_reserved(tmp_path: Path) -> None:
@@ -127,7 +159,8 @@ def test_what_is_free_is_not_read(tmp_path: Path) -> None:
     assert set(read(path)[0]) == rows_of(path)[0]
     data = bytearray(path.read_bytes())
     (trunk,) = struct.unpack_from(">I", data, 32)
-    for following, leaves in ((trunk, 1), (1 << 31, 1), (trunk, (1 << 32) - 1)):  # a circle, the end of nowhere, more than a page has
+    # a circle, the end of nowhere, more than a page has
+    for following, leaves in ((trunk, 1), (1 << 31, 1), (trunk, (1 << 32) - 1)):
         struct.pack_into(">II", data, (trunk - 1) * 512, following, leaves)
         path.write_bytes(data)
         with path.open("rb") as file:
@@ -142,7 +175,9 @@ def test_the_log_counts_up_to_its_last_whole_transaction(tmp_path: Path) -> None
     connection.execute("UPDATE rows SET a = 'newer' WHERE b = 1")
     connection.execute("INSERT INTO rows VALUES (?, 'beyond the end of the file')", ("z" * 90_000,))
     expected = rows_of(path)[0]
-    sizes = [(copy.with_name(f"{copy.name}{end}"), path.with_name(f"{path.name}{end}")) for end in ("", "-wal")]
+    sizes = [
+        (copy.with_name(f"{copy.name}{end}"), path.with_name(f"{path.name}{end}")) for end in ("", "-wal")
+    ]
     for target, source in sizes:
         shutil.copyfile(source, target)
     connection.close()
@@ -150,7 +185,8 @@ def test_the_log_counts_up_to_its_last_whole_transaction(tmp_path: Path) -> None
     whole = log.read_bytes()
     found = [row for row in read(copy)[0] if row[1] != ("NoneType", None)]
     assert set(found) == {row for row in expected if row[1] != ("NoneType", None)}
-    for damage in (whole[:20], b"\0" * 4 + whole[4:], b"", whole[:32], whole[:50]):  # not a log: as if there was none
+    # not a log: as if there was none
+    for damage in (whole[:20], b"\0" * 4 + whole[4:], b"", whole[:32], whole[:50]):
         log.write_bytes(damage)
         assert "newer" not in str(read(copy)[0])
     log.write_bytes(whole[:-1100])  # the end of the last transaction is missing

@@ -36,7 +36,9 @@ def build(path: Path, talks: int = 60) -> Texts:
         store.move([talk], folder.id)
         parent = None
         for place in range(8):
-            text = f"message {number}/{place} Grüße 中文 " + "".join(draw.choices("abc déf", k=draw.choice((20, 300, 9000))))
+            text = f"message {number}/{place} Grüße 中文 " + "".join(
+                draw.choices("abc déf", k=draw.choice((20, 300, 9000)))
+            )
             role = "assistant" if place % 2 else "user"
             message = store.add_message(talk, parent, role, text, "running" if place % 2 else "complete")
             if place % 2:
@@ -78,7 +80,9 @@ def opened(path: Path, texts: Texts) -> tuple[Database, int]:
     while not index_step(database).done:
         pass
     for number, *_ in rows[::40]:
-        assert number in [hit.message_id for hit in store.search(" ".join(texts[number][1].split()[:4]), 1000)]
+        assert number in [
+            hit.message_id for hit in store.search(" ".join(texts[number][1].split()[:4]), 1000)
+        ]
     assert "damaged" in database.notices[0]
     return database, len(rows)
 
@@ -94,7 +98,10 @@ def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) ->
     assert messages >= 0.75 * len(texts)
     kept = next(file for file in tmp_path.iterdir() if ".damaged-" in file.name)
     assert kept.read_bytes() == before
-    assert f"{len(ConversationStore(database).list())} conversations with {messages} messages could be read" in database.notices[0]
+    assert (
+        f"{len(ConversationStore(database).list())} conversations with {messages} messages could be read"
+        in database.notices[0]
+    )
     database.close()
     again = Database(path)
     assert again.notices == ()
@@ -105,7 +112,9 @@ def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) ->
 def test_the_worst_places(tmp_path: Path, whole: tuple[Path, Texts], what: str) -> None:
     path, texts = tmp_path / "a.sqlite3", whole[1]
     with sqlite3.connect(whole[0]) as connection:
-        roots = [row[0] for row in connection.execute("SELECT rootpage FROM sqlite_master WHERE rootpage > 0")]
+        roots = [
+            row[0] for row in connection.execute("SELECT rootpage FROM sqlite_master WHERE rootpage > 0")
+        ]
     connection.close()
     pages = {"schema": [1], "header": [], "end": [], "roots": [page for page in roots if page > 1]}[what]
     damaged(whole[0], path, pages, 100 if what == "schema" else 0)
@@ -118,7 +127,9 @@ def test_the_worst_places(tmp_path: Path, whole: tuple[Path, Texts], what: str) 
     database, messages = opened(path, texts)
     assert messages >= (0.4 if what == "end" else 0.95) * len(texts)
     if what in ("schema", "header"):
-        assert {row.title for row in ConversationStore(database).list()} >= {f"Talk {number}" for number in range(1, 60, 7)}
+        assert {row.title for row in ConversationStore(database).list()} >= {
+            f"Talk {number}" for number in range(1, 60, 7)
+        }
     database.close()
 
 
@@ -141,7 +152,10 @@ def test_lost_conversations_and_parents_are_replaced(tmp_path: Path) -> None:
     store = ConversationStore(database)
     assert [row.title for row in store.list()] == ["the first question"]
     path_shown = store.path(talk)
-    assert [(message.id, message.parent_id, message.stats) for message in path_shown] == [(ids[0], None, {}), (ids[2], ids[0], {})]
+    assert [(message.id, message.parent_id, message.stats) for message in path_shown] == [
+        (ids[0], None, {}),
+        (ids[2], ids[0], {}),
+    ]
     database.close()
 
 
@@ -193,11 +207,15 @@ def test_random_bytes_never_raise(tmp_path: Path, whole: tuple[Path, Texts], see
     database.close()
 
 
-def test_a_large_file_is_checked_when_asked(tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_checked_when_asked(
+    tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
     path, texts = tmp_path / "a.sqlite3", whole[1]
     with sqlite3.connect(whole[0]) as connection:
-        leaf = connection.execute("SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf' LIMIT 1 OFFSET 9").fetchone()[0]
+        leaf = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf' LIMIT 1 OFFSET 9"
+        ).fetchone()[0]
     connection.close()
     damaged(whole[0], path, [leaf])
     database = Database(path)  # not read on opening, and so not noticed
@@ -214,7 +232,9 @@ def test_a_large_file_is_checked_when_asked(tmp_path: Path, whole: tuple[Path, T
     assert check_file(path) == ""
 
 
-def test_a_large_file_without_its_end_is_noticed(tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_without_its_end_is_noticed(
+    tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
     path = tmp_path / "a.sqlite3"
     data = whole[0].read_bytes()
@@ -224,16 +244,21 @@ def test_a_large_file_without_its_end_is_noticed(tmp_path: Path, whole: tuple[Pa
     database.close()
 
 
-def test_a_file_that_was_closed_well_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_closed_well_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.sqlite3"
     texts = build(path)
     assert known_whole(path)
     checked: list[Path] = []
     check = database_module._check
-    monkeypatch.setattr(database_module, "_check", lambda connection, file: checked.append(file) or check(connection, file))
+    monkeypatch.setattr(
+        database_module, "_check", lambda connection, file: checked.append(file) or check(connection, file)
+    )
     database = Database(path)
     ConversationStore(database).create("Another")
-    other = Database.beside(path)  # closed after the first one: the log is merged by a connection that has checked nothing
+    # closed after the first one: the log is merged by a connection that has checked nothing
+    other = Database.beside(path)
     database.close()
     assert not known_whole(path)
     other.close()

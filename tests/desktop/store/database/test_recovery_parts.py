@@ -1,4 +1,6 @@
-"""Parts of a recovery by themselves: which ranges of a broken table are read, what is said, and how the new file is left."""
+"""Parts of a recovery by themselves: which ranges of a broken table are read, what is said, and how the
+new file is left.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class Broken:
 @pytest.mark.parametrize(
     ("bad", "asked"),
     [
-        (set(), 1), ({1}, 5), ({100}, 2), ({50}, 2), ({1, 100}, 9), ({50, 51}, 6), (set(range(20, 30)), 38), ({7, 30, 31, 80, 99}, 18),
+        (set(), 1), ({1}, 5), ({100}, 2), ({50}, 2), ({1, 100}, 9), ({50, 51}, 6), (set(range(20, 30)), 38),
+        ({7, 30, 31, 80, 99}, 18),
         (set(range(1, 101)), 401),
     ],
 )  # fmt: skip
@@ -59,8 +62,8 @@ def test_what_is_said() -> None:
         "1 conversation with 1 message could be read from it and are here. Everything in it could be read."
     )
     assert Recovery({"conversations": 1000, "messages": 0}, ("draft_files", "some_table")).sentence == (
-        "1,000 conversations with 0 messages could be read from it and are here. What was on its damaged pages may be missing from: "
-        "files of drafts, some table. An earlier copy may have it."
+        "1,000 conversations with 0 messages could be read from it and are here. What was on its damaged "
+        "pages may be missing from: files of drafts, some table. An earlier copy may have it."
     )
     assert label("folders") == "folders"
 

@@ -1,4 +1,6 @@
-"""Recovery brings back every table of the schema and says which may miss something; a migration that adds a table must add rows here."""
+"""Recovery brings back every table of the schema and says which may miss something; a migration that adds
+a table must add rows here.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ ROWS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "folders": lambda n: (n, n - 1 or None, f"Folder {n}", n, "{}", WORDS),
     "personas": lambda n: (n, f"Persona {n}", "A", b"\x89PNG" * 9, WORDS, "precise", "/models/a.gguf", n % 2),
     "conversations": lambda n: (
-        n, f"Talk {n}", 0, 1e9 + n, 1e9 + n + 0.5, 0, '{"sampler": {"seed": 1}}', WORDS, "/models/a.gguf", None,
+        n, f"Talk {n}", 0, 1e9 + n, 1e9 + n + 0.5, 0, '{"sampler": {"seed": 1}}', WORDS, "/models/a.gguf",
+        None,
         n, 1, None, n, 1, 0, "", "chat",
     ),
     "messages": lambda n: (n, n, None, "user", f"{n} {WORDS}", "complete", 1e9 + n, "{}", 0, None, "Ada", 1),
@@ -42,7 +45,10 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 
 def tables_of(database: Database) -> Tables:
-    return {table.name: sorted(database.execute(f"SELECT * FROM {table.name}")) for table in content_tables(database)}
+    return {
+        table.name: sorted(database.execute(f"SELECT * FROM {table.name}"))
+        for table in content_tables(database)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tables]:
 def pages_of(path: Path, name: str, kind: str = "leaf") -> list[int]:
     connection = sqlite3.connect(path)
     try:
-        found = connection.execute("SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY pageno", (name, kind))
+        found = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY pageno", (name, kind)
+        )
         return [int(row[0]) for row in found]
     finally:
         connection.close()
@@ -77,7 +85,9 @@ def broken(whole: Path, path: Path, page: int, at: int = 0, count: int = PAGE) -
 def indexes(path: Path) -> list[str]:
     connection = sqlite3.connect(path)
     try:
-        return [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")]
+        return [
+            str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
+        ]
     finally:
         connection.close()
 
@@ -87,7 +97,11 @@ def test_the_tables_here_are_those_of_the_schema() -> None:
     database = Database(MEMORY)
     assert {table.name for table in content_tables(database)} == set(ROWS)
     bookkeeping = {"migrations", "search_state", "message_words", "sqlite_sequence"}
-    rest = {str(row[0]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - set(ROWS) - bookkeeping
+    rest = (
+        {str(row[0]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        - set(ROWS)
+        - bookkeeping
+    )
     assert all(name.startswith("message_words_") for name in rest)
     database.close()
 
@@ -95,7 +109,8 @@ def test_the_tables_here_are_those_of_the_schema() -> None:
 def test_a_table_of_tomorrow_is_copied_from_the_schema(tmp_path: Path) -> None:
     def add_bookmarks(connection: sqlite3.Connection) -> None:
         connection.execute(
-            "CREATE TABLE bookmarks (id INTEGER PRIMARY KEY, message_id INTEGER REFERENCES messages (id), note TEXT NOT NULL)"
+            "CREATE TABLE bookmarks (id INTEGER PRIMARY KEY, message_id INTEGER REFERENCES messages (id), "
+            "note TEXT NOT NULL)"
         )
 
     steps = (*MIGRATIONS, add_bookmarks)
@@ -121,7 +136,9 @@ def test_one_damaged_page_of_any_index_loses_nothing(tmp_path: Path, whole: tupl
 
 
 @pytest.mark.parametrize("table", sorted(ROWS))
-def test_one_damaged_page_of_a_table_is_told_and_costs_its_rows_alone(tmp_path: Path, whole: tuple[Path, Tables], table: str) -> None:
+def test_one_damaged_page_of_a_table_is_told_and_costs_its_rows_alone(
+    tmp_path: Path, whole: tuple[Path, Tables], table: str
+) -> None:
     name = table
     pages = pages_of(whole[0], name)
     broken(whole[0], tmp_path / "a.sqlite3", pages[len(pages) // 2])
@@ -129,7 +146,10 @@ def test_one_damaged_page_of_a_table_is_told_and_costs_its_rows_alone(tmp_path: 
     found = tables_of(database)
     assert f"may be missing from: {label(table)}. An" in database.notices[0]
     assert 0 < len(found[table]) < COUNT or (table == "conversations" and len(found[table]) == COUNT)
-    refers_to = {"conversations": ("messages",), "messages": ("message_tokens", "message_origins", "imported_messages")}
+    refers_to = {
+        "conversations": ("messages",),
+        "messages": ("message_tokens", "message_origins", "imported_messages"),
+    }
     for other, rows in whole[1].items():
         if other == table:
             continue
@@ -149,7 +169,9 @@ def test_without_a_schema_every_row_is_known_by_its_page(tmp_path: Path, whole: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_damage_is_never_told_as_everything(tmp_path: Path, whole: tuple[Path, Tables], seed: int) -> None:
+def test_random_damage_is_never_told_as_everything(
+    tmp_path: Path, whole: tuple[Path, Tables], seed: int
+) -> None:
     draw = random.Random(seed)
     data = bytearray(whole[0].read_bytes())
     for page in draw.sample(range(2, len(data) // PAGE + 1), 6):
@@ -160,13 +182,16 @@ def test_random_damage_is_never_told_as_everything(tmp_path: Path, whole: tuple[
     found = tables_of(database)
     lost = {table for table, rows in whole[1].items() if len(found[table]) < len(rows)}
     notice = database.notices[0]
-    children = {"message_tokens", "message_origins", "imported_messages", "imports"}  # they go with what they belong to
+    # they go with what they belong to
+    children = {"message_tokens", "message_origins", "imported_messages", "imports"}
     assert all(label(table) in notice for table in lost - children)
     assert not lost or "Everything" not in notice
     database.close()
 
 
-def test_rows_that_an_index_knows_and_no_page_has_are_told(tmp_path: Path, whole: tuple[Path, Tables]) -> None:
+def test_rows_that_an_index_knows_and_no_page_has_are_told(
+    tmp_path: Path, whole: tuple[Path, Tables]
+) -> None:
     """A page that says it has fewer rows than it has: SQLite reads it without an error."""
     data = bytearray(whole[0].read_bytes())
     page = pages_of(whole[0], "messages")[1]
@@ -181,7 +206,9 @@ def test_rows_that_an_index_knows_and_no_page_has_are_told(tmp_path: Path, whole
 
 
 def test_rows_that_only_a_page_knows_are_brought_back_and_told(tmp_path: Path) -> None:
-    """The root of a table ends it early without an error: its rows are there, and no index tells how many there were."""
+    """The root of a table ends it early without an error: its rows are there, and no index tells how many
+    there were.
+    """
     path = tmp_path / "a.sqlite3"
     database = Database(path)
     for number in range(1, 400):
@@ -217,9 +244,13 @@ def test_a_table_that_the_schema_has_lost_is_told(tmp_path: Path, whole: tuple[P
 
 def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
     old = Database(tmp_path / "a.sqlite3", MIGRATIONS[:1])
-    old.execute("INSERT INTO conversations (title, created_at, updated_at, deleted) VALUES ('Kept', 1, 2, 0), ('Thrown away', 3, 4, 1)")
     old.execute(
-        "INSERT INTO messages (conversation_id, role, text, state, created_at, deleted) VALUES (1, 'user', 'hello', 'complete', 1, 1)"
+        "INSERT INTO conversations (title, created_at, updated_at, deleted) VALUES ('Kept', 1, 2, 0), "
+        "('Thrown away', 3, 4, 1)"
+    )
+    old.execute(
+        "INSERT INTO messages (conversation_id, role, text, state, created_at, deleted) VALUES (1, 'user', "
+        "'hello', 'complete', 1, 1)"
     )
     old.close()
     fresh = Database(tmp_path / "b.sqlite3")
@@ -249,7 +280,9 @@ def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Pat
         )
     folders = [(1, None), (2, 3), (3, 2), (4, 4), (5, 99), (6, 5)]
     for number, parent in folders:
-        database.execute("INSERT INTO folders (id, parent_id, name) VALUES (?, ?, 'Folder')", (number, parent))
+        database.execute(
+            "INSERT INTO folders (id, parent_id, name) VALUES (?, ?, 'Folder')", (number, parent)
+        )
     database.execute("INSERT INTO queued_messages (conversation_id, text) VALUES (40, 'waits')")
     database.execute("INSERT INTO drafts (conversation_id, text, updated_at) VALUES (41, 'unsent', 5)")
     database.execute("INSERT INTO imports VALUES ('chatgpt', 'k', 42, 1)")
@@ -259,11 +292,21 @@ def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Pat
     recover(path, fresh)
     parents = dict(fresh.execute("SELECT id, parent_id FROM messages").fetchall())
     assert parents == {1: None, 2: 1, 3: None, 4: 3, 5: 4, 6: 5, 7: 6, 8: 2}
-    assert dict(fresh.execute("SELECT id, parent_id FROM folders").fetchall()) == {1: None, 2: None, 3: None, 4: None, 5: None, 6: 5}
-    assert fresh.execute("SELECT id FROM conversations WHERE title = 'Recovered conversation'").fetchall() == [(40,), (41,)]
+    assert dict(fresh.execute("SELECT id, parent_id FROM folders").fetchall()) == {
+        1: None,
+        2: None,
+        3: None,
+        4: None,
+        5: None,
+        6: 5,
+    }
+    assert fresh.execute(
+        "SELECT id FROM conversations WHERE title = 'Recovered conversation'"
+    ).fetchall() == [(40,), (41,)]
     assert fresh.execute("SELECT text FROM queued_messages").fetchall() == [("waits",)]
     assert fresh.execute("SELECT text FROM drafts").fetchall() == [("unsent",)]
-    assert fresh.execute("SELECT count(*) FROM imports").fetchone() == (0,)  # a note without its chat would keep it from coming again
+    # a note without its chat would keep it from coming again
+    assert fresh.execute("SELECT count(*) FROM imports").fetchone() == (0,)
     assert fresh.execute("PRAGMA foreign_key_check").fetchall() == []
     fresh.close()
 
@@ -273,14 +316,18 @@ def test_a_broken_number_does_not_become_that_of_a_temporary_chat(tmp_path: Path
     path = tmp_path / "a.sqlite3"
     database = Database(path)
     database.execute(
-        "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, 'Far away', 1, 1)",
-        (far,),
+        "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, 'Far away', 1, 1)", (far,)
     )
     database.execute("INSERT INTO conversations (id, title, created_at, updated_at) VALUES (7, 'Here', 1, 1)")
     database.close()
     fresh = Database(tmp_path / "b.sqlite3")
     assert recover(path, fresh).lost == ("conversations",)
-    assert fresh.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Next', 1, 1)").lastrowid == 8
+    assert (
+        fresh.execute(
+            "INSERT INTO conversations (title, created_at, updated_at) VALUES ('Next', 1, 1)"
+        ).lastrowid
+        == 8
+    )
     fresh.close()
 
 
@@ -297,5 +344,9 @@ def test_what_the_log_did_not_commit_is_not_read(tmp_path: Path) -> None:
     assert (tmp_path / "a.sqlite3-wal").stat().st_size > 200_000
     database.execute("ROLLBACK")
     database.close()
-    texts = [values[2] for _, values in leaf_rows(tmp_path / "a.sqlite3") if len(values) == 3 and values[1] in ("kept", "unfinished")]
+    texts = [
+        values[2]
+        for _, values in leaf_rows(tmp_path / "a.sqlite3")
+        if len(values) == 3 and values[1] in ("kept", "unfinished")
+    ]
     assert texts == ["committed words"]

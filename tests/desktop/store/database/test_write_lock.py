@@ -1,4 +1,6 @@
-"""Two connections of one process: a long writer lets the other one write at the next message, and rests for nobody else."""
+"""Two connections of one process: a long writer lets the other one write at the next message, and rests
+for nobody else.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +72,19 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
             if len(seen) == 2:
                 third.set()
                 wait_until(lambda: other.turn.wanted)
-            seen.append(int(other.execute("SELECT count(*) FROM messages WHERE conversation_id = ?", (chat,)).fetchone()[0]))
+            seen.append(
+                int(
+                    other.execute(
+                        "SELECT count(*) FROM messages WHERE conversation_id = ?", (chat,)
+                    ).fetchone()[0]
+                )
+            )
             return insert(self, *values)
 
         monkeypatch.setattr(Intake, "_insert", slow)
-        saved.append(Intake(other).save(record(*(m(f"k{number}", None) for number in range(6)))).conversation_id)
+        saved.append(
+            Intake(other).save(record(*(m(f"k{number}", None) for number in range(6)))).conversation_id
+        )
         other.close()
 
     saved: list[int] = []
@@ -85,11 +95,15 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
     store.add_message(chat, None, "user", "Hello")
     thread.join(WAIT_S)
     assert seen == [0, 0, 0, 1, 1, 1]
-    assert [message.key for message in read_whole(database, saved[0]).messages] == [f"k{number}" for number in range(6)]
+    assert [message.key for message in read_whole(database, saved[0]).messages] == [
+        f"k{number}" for number in range(6)
+    ]
 
 
 def test_the_next_turn_begins_before_the_log_is_merged(database: Database) -> None:
-    """SQLite merges its log within the commit, but with its own lock free: the disk is not waited for by turns."""
+    """SQLite merges its log within the commit, but with its own lock free: the disk is not waited for by
+    turns.
+    """
     events: list[str] = []
 
     class Told(Turn):
@@ -98,7 +112,9 @@ def test_the_next_turn_begins_before_the_log_is_merged(database: Database) -> No
             events.append("free")
 
     database.turn = Told()
-    database._connection.set_trace_callback(lambda sql: events.append(sql.split()[0]) if not sql.startswith("--") else None)
+    database._connection.set_trace_callback(
+        lambda sql: events.append(sql.split()[0]) if not sql.startswith("--") else None
+    )
     with database.transaction():
         database.execute("DELETE FROM drafts")
     database._connection.set_trace_callback(None)
@@ -112,7 +128,9 @@ def test_what_goes_wrong_at_the_commit_is_rolled_back(database: Database, store:
     def rename(title: str, folder: int | None = None) -> None:
         with database.transaction():
             database.execute("PRAGMA defer_foreign_keys = ON")  # what is wrong shows at the commit
-            database.execute("UPDATE conversations SET title = ?, folder_id = ? WHERE id = ?", (title, folder, chat))
+            database.execute(
+                "UPDATE conversations SET title = ?, folder_id = ? WHERE id = ?", (title, folder, chat)
+            )
 
     with pytest.raises(StoreError, match="FOREIGN KEY"):
         rename("Third", 99)

@@ -1,4 +1,6 @@
-"""Origins: packed and back, each against the one before, small, through replacing, deleting and keeping temporary chats."""
+"""Origins: packed and back, each against the one before, small, through replacing, deleting and keeping
+temporary chats.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,34 @@ from desktop.store.provenance.record import Origin, common_length, pack, unpack
 from engine.core import Rendered
 
 IDS = st.lists(st.integers(0, 40), max_size=30).map(tuple)
-FACTS = {"settings": {"SamplerSettings": {"temperature": 0.7, "order": ["a", "b"]}}, "engine": "1", "started": 12.5, "x": "ü\ud800"}
+FACTS = {
+    "settings": {"SamplerSettings": {"temperature": 0.7, "order": ["a", "b"]}},
+    "engine": "1",
+    "started": 12.5,
+    "x": "ü\ud800",
+}
 
 
 def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) -> Origin:
     words = tuple((id, bytes([id, 200]), id % 5 == 0) for id in dict.fromkeys(ids + negative))
     passes = (((0, max(1, len(ids) - 1)), (len(ids), 1)), *((((0, 0),),) if negative else ()))
-    return Origin({**FACTS, **facts}, Rendered(ids, len(ids) % 3, bool(len(ids) % 2), negative, passes, words))
+    return Origin(
+        {**FACTS, **facts}, Rendered(ids, len(ids) % 3, bool(len(ids) % 2), negative, passes, words)
+    )
 
 
 @settings(deadline=None)
 @given(IDS, IDS, IDS)
-def test_packed_and_back_is_the_same(ids: tuple[int, ...], before: tuple[int, ...], negative: tuple[int, ...]) -> None:
+def test_packed_and_back_is_the_same(
+    ids: tuple[int, ...], before: tuple[int, ...], negative: tuple[int, ...]
+) -> None:
     origin, base = made(ids, negative), made(before, started=3)
     assert unpack(pack(origin)) == origin
     assert unpack(pack(origin, base), base) == origin
     assert unpack(pack(Origin(FACTS), base), base) == Origin(FACTS)
-    same = next((at for at, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b), min(len(ids), len(before)))
+    same = next(
+        (at for at, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b), min(len(ids), len(before))
+    )
     assert common_length(ids, before) == same
 
 
@@ -55,7 +68,9 @@ def chain(store: ConversationStore, origins: OriginStore, count: int) -> dict[in
     return found
 
 
-def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(store: ConversationStore, database: Database) -> None:
+def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(
+    store: ConversationStore, database: Database
+) -> None:
     origins = OriginStore(database)
     found = chain(store, origins, 60)
     assert {message: origins.load(message) for message in found} == found
@@ -103,6 +118,8 @@ def test_hashes_of_files_shards_and_folders(tmp_path) -> None:
     known.put(key, whole)
     assert FileHashes(tmp_path / "hashes.json").get(key) == whole
     os.utime(tmp_path / "one.gguf", ns=(1, 1))
-    assert FileHashes(tmp_path / "hashes.json").get(identity(tmp_path / "one.gguf")) == "", "the file is another one"
+    assert FileHashes(tmp_path / "hashes.json").get(identity(tmp_path / "one.gguf")) == "", (
+        "the file is another one"
+    )
     (tmp_path / "hashes.json").write_text("[]")
     assert FileHashes(tmp_path / "hashes.json").get(key) == ""

@@ -9,9 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.store.search.folding import LONGEST_TOKEN, _tokens, first_place, fold, index_text, places, query_terms, query_words
+from desktop.store.search.folding import (
+    LONGEST_TOKEN,
+    _tokens,
+    first_place,
+    fold,
+    index_text,
+    places,
+    query_terms,
+    query_words,
+)
 
-SCRIPTS = st.text(st.sampled_from('abcXYZ ßéÉøĳﬁ\u0301\u0327日本語がガｶﾞ한국กำไทย👍🏽\u200d\ufe0f_-.\n"*अनुच्छेदЁжԵְ'), max_size=30)
+SCRIPTS = st.text(
+    st.sampled_from('abcXYZ ßéÉøĳﬁ\u0301\u0327日本語がガｶﾞ한국กำไทย👍🏽\u200d\ufe0f_-.\n"*अनुच्छेदЁжԵְ'),
+    max_size=30,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +91,9 @@ def test_terms_of_a_query() -> None:
 
 
 @given(SCRIPTS, SCRIPTS)
-def test_a_message_has_the_terms_of_every_word_that_begins_where_a_word_begins(before: str, word: str) -> None:
+def test_a_message_has_the_terms_of_every_word_that_begins_where_a_word_begins(
+    before: str, word: str
+) -> None:
     tokens = f" {index_text(before + ' ' + word + ' and more')} "
     for part in query_words(word):
         for term, begins in query_terms(part):

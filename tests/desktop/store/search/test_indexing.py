@@ -1,4 +1,6 @@
-"""An old file's messages come into the index in steps; meanwhile everything is found and every change is followed."""
+"""An old file's messages come into the index in steps; meanwhile everything is found and every change is
+followed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def old_file(path: Path, messages: int) -> None:
         for number in range(messages):
             state = "stopped" if number % 50 else "running"
             database.execute(
-                "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (1, 'user', ?, ?, 1)",
+                "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (1, 'user', "
+                "?, ?, 1)",
                 (f"number{number} " + "lorem ipsum dolor " * 20, state),
             )
     database.close()
@@ -56,8 +59,14 @@ def test_an_old_file_is_indexed_in_short_steps(tmp_path: Path) -> None:
         lefts.append(progress.left)
     assert len(lefts) > 5
     assert max(steps) < sum(steps) / 3  # none is a large part of the whole
-    assert database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'message_search%'").fetchall() == []
-    assert [hit.message_id for hit in store.search("number7", 1000)] == [*range(800, 700, -1), *range(80, 70, -1), 8]
+    assert (
+        database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'message_search%'").fetchall() == []
+    )
+    assert [hit.message_id for hit in store.search("number7", 1000)] == [
+        *range(800, 700, -1),
+        *range(80, 70, -1),
+        8,
+    ]
     assert index_step(database).done
     database.execute("INSERT INTO message_words (message_words) VALUES ('integrity-check')")
     database.close()
@@ -104,7 +113,9 @@ def test_the_index_is_small(tmp_path: Path) -> None:
         for _ in range(3000):
             text = " ".join(draw.choices(words, cum_weights=range(1, 5001), k=80))
             database.execute(
-                "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (?, 'user', ?, 'complete', 1)", (number, text)
+                "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (?, 'user', "
+                "?, 'complete', 1)",
+                (number, text),
             )
     texts = database.execute("SELECT sum(length(text)) FROM messages").fetchone()[0]
     size = database.execute("SELECT sum(length(block)) FROM message_words_data").fetchone()[0]
@@ -113,7 +124,9 @@ def test_the_index_is_small(tmp_path: Path) -> None:
 
 
 class Changes(RuleBasedStateMachine):
-    """Any order of writing, ending, resuming, deleting and indexing: the index has the words of exactly the texts that are there."""
+    """Any order of writing, ending, resuming, deleting and indexing: the index has the words of exactly
+    the texts that are there.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +140,9 @@ class Changes(RuleBasedStateMachine):
     def before_the_index(self, count: int) -> None:
         self.database.execute("UPDATE search_state SET low = ?", (count + 1,))
         for number in range(count):
-            self.store.add_message(self.talk, None, "user", f"a{number} é中", "running" if number == 2 else "complete")
+            self.store.add_message(
+                self.talk, None, "user", f"a{number} é中", "running" if number == 2 else "complete"
+            )
 
     def pick(self, number: int) -> int | None:
         ids = [row[0] for row in self.database.execute("SELECT id FROM messages ORDER BY id").fetchall()]
@@ -158,10 +173,16 @@ class Changes(RuleBasedStateMachine):
     @invariant()
     def the_index_is_right(self) -> None:
         (low,) = self.database.execute("SELECT low FROM search_state").fetchone()
-        rows = self.database.execute("SELECT id, text FROM messages WHERE state <> 'running' AND id >= ?", (low,)).fetchall()
+        rows = self.database.execute(
+            "SELECT id, text FROM messages WHERE state <> 'running' AND id >= ?", (low,)
+        ).fetchall()
         wanted = {(number, token) for number, text in rows for token in index_text(text).split()}
-        self.database.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab (main, message_words, instance)")
-        assert {(row[1], row[0]) for row in self.database.execute("SELECT term, doc FROM temp.words").fetchall()} == wanted
+        self.database.execute(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab (main, message_words, instance)"
+        )
+        assert {
+            (row[1], row[0]) for row in self.database.execute("SELECT term, doc FROM temp.words").fetchall()
+        } == wanted
 
     @invariant()
     def everything_is_found(self) -> None:

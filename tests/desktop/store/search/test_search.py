@@ -18,7 +18,12 @@ def found(store: ConversationStore, query: str, limit: int = 50) -> list[str]:
 @pytest.fixture
 def talk(store: ConversationStore) -> int:
     number = store.create("Talk").id
-    for text in ("The quick brown fox", "北京是中国的首都", "def read_file(path): return 100%", 'Ärger mit Ölen, don\'t "quote" me'):
+    for text in (
+        "The quick brown fox",
+        "北京是中国的首都",
+        "def read_file(path): return 100%",
+        'Ärger mit Ölen, don\'t "quote" me',
+    ):
         store.add_message(number, None, "user", text)
     return number
 
@@ -99,7 +104,9 @@ def test_the_snippet_shows_the_word(store: ConversationStore) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(query=st.text(max_size=40), text=st.text(min_size=1, max_size=60).filter(lambda text: "\0" not in text))
+@given(
+    query=st.text(max_size=40), text=st.text(min_size=1, max_size=60).filter(lambda text: "\0" not in text)
+)
 def test_any_query_is_valid_and_every_part_is_found(store: ConversationStore, query: str, text: str) -> None:
     store.search(query)
     number = store.create().id
@@ -115,9 +122,15 @@ def filled(store: ConversationStore, database: Database, count: int) -> int:
     number = store.create("Filled").id
     with database.transaction():
         for place in range(count):
-            text = f"entry{place} common words of every message " + ("rarely seen " if place % 1000 == 3 else "") + "filler " * 20
+            text = (
+                f"entry{place} common words of every message "
+                + ("rarely seen " if place % 1000 == 3 else "")
+                + "filler " * 20
+            )
             database.execute(
-                "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (?, 'user', ?, 'complete', 1)", (number, text)
+                "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (?, 'user', "
+                "?, 'complete', 1)",
+                (number, text),
             )
     return number
 
@@ -148,7 +161,9 @@ def test_the_places_of_the_words(store: ConversationStore) -> None:
         ('say "hello" AND go', '"hello" AND'),
     ],
 )
-def test_every_script_is_found_through_the_index(store: ConversationStore, database: Database, text: str, query: str) -> None:
+def test_every_script_is_found_through_the_index(
+    store: ConversationStore, database: Database, text: str, query: str
+) -> None:
     wanted = store.add_message(store.create().id, None, "user", text).id
     filled(store, database, 1500)
     assert [hit.message_id for hit in store.search(query)] == [wanted]
@@ -166,10 +181,14 @@ def test_typing_a_word_finds_it_from_the_first_letter(store: ConversationStore, 
 
 def test_pages_of_hits_and_the_rest_are_everything(store: ConversationStore, database: Database) -> None:
     number = filled(store, database, 3000)
-    everything = [row[0] for row in database.execute("SELECT id FROM messages WHERE text LIKE '%rarely%'").fetchall()]
+    everything = [
+        row[0] for row in database.execute("SELECT id FROM messages WHERE text LIKE '%rarely%'").fetchall()
+    ]
     hits = store.search("seen rarely", 2)
     assert [hit.message_id for hit in hits] == everything[:0:-1]
-    assert [hit.message_id for hit in store.search("seen rarely", 2, before=hits[-1].message_id)] == everything[:1]
+    assert [
+        hit.message_id for hit in store.search("seen rarely", 2, before=hits[-1].message_id)
+    ] == everything[:1]
     rest = [hit.message_id for step in store.search_rest("arely", (everything[0],)) for hit in step]
     assert sorted(rest) == everything[1:]
     assert len({hit.message_id for hit in store.search("common", 200)}) == 200
@@ -177,7 +196,9 @@ def test_pages_of_hits_and_the_rest_are_everything(store: ConversationStore, dat
     assert store.search("common") == () == store.search("rarely seen")
 
 
-def test_words_that_are_everywhere_but_never_side_by_side(store: ConversationStore, database: Database) -> None:
+def test_words_that_are_everywhere_but_never_side_by_side(
+    store: ConversationStore, database: Database
+) -> None:
     filled(store, database, 4000)
     wanted = database.execute("SELECT id FROM messages ORDER BY id LIMIT 1 OFFSET 5").fetchone()[0]
     database.execute("UPDATE messages SET text = 'words_common ' || text WHERE id = ?", (wanted,))
@@ -186,13 +207,16 @@ def test_words_that_are_everywhere_but_never_side_by_side(store: ConversationSto
     assert {hit.message_id for hit in quick} <= {wanted}
 
 
-def test_what_is_below_a_deleted_message_is_not_found_in_an_old_file(store: ConversationStore, database: Database) -> None:
+def test_what_is_below_a_deleted_message_is_not_found_in_an_old_file(
+    store: ConversationStore, database: Database
+) -> None:
     number = store.create().id
     above = store.add_message(number, None, "user", "above")
     store.add_message(number, above.id, "assistant", "a hidden answer")
     store.delete_message(above.id)
     assert store.search("hidden") == ()
-    database.execute("UPDATE conversations SET holes = 0")  # as an old file is before its messages are indexed
+    # as an old file is before its messages are indexed
+    database.execute("UPDATE conversations SET holes = 0")
     database.execute("UPDATE search_state SET low = 3")
     assert store.search("hidden") == ()
     while not index_step(database).done:
@@ -204,7 +228,9 @@ def test_what_is_below_a_deleted_message_is_not_found_in_an_old_file(store: Conv
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(st.characters(exclude_categories=()), max_size=30))
-def test_no_query_is_an_error_with_the_index(store: ConversationStore, database: Database, query: str) -> None:
+def test_no_query_is_an_error_with_the_index(
+    store: ConversationStore, database: Database, query: str
+) -> None:
     if not store.list():
         filled(store, database, 1500)
     assert len(store.search(query, 5)) <= 5

@@ -25,10 +25,15 @@ def test_kept_values_come_back(tmp_path: Path) -> None:
     assert again.kept("/m/none.gguf", CacheSettings) == {}
     again.keep("/m/a.gguf", CacheSettings, {})
     again.keep("/m/a.gguf", SamplerSettings, {})
-    assert json.loads(path.read_text("utf-8"))["models"] == {"/m/b.gguf": {"LoadSettings": {"chat_template": "{{ x }}"}}}
+    assert json.loads(path.read_text("utf-8"))["models"] == {
+        "/m/b.gguf": {"LoadSettings": {"chat_template": "{{ x }}"}}
+    }
 
 
-@pytest.mark.parametrize("models", [3, [], {"/m": 3}, {"/m": {"CacheSettings": []}}, {"/m": {"CacheSettings": {"dtype": "q99", "no": 1}}}])
+@pytest.mark.parametrize(
+    "models",
+    [3, [], {"/m": 3}, {"/m": {"CacheSettings": []}}, {"/m": {"CacheSettings": {"dtype": "q99", "no": 1}}}],
+)
 def test_broken_values_are_left_out(tmp_path: Path, models: object) -> None:
     path = tmp_path / "preferences.json"
     path.write_text(json.dumps({"models": models}), "utf-8")

@@ -18,7 +18,12 @@ def test_defaults_without_a_file(tmp_path: Path) -> None:
     preferences = Preferences(tmp_path / "preferences.json")
     for _, cls in PANES:
         assert preferences.settings(cls) == cls()
-    assert (preferences.last_model, preferences.recent_models, preferences.model_folders, preferences.last_conversation) == ("", (), (), 0)
+    assert (
+        preferences.last_model,
+        preferences.recent_models,
+        preferences.model_folders,
+        preferences.last_conversation,
+    ) == ("", (), (), 0)
     assert preferences.notices == ()
     assert not preferences.path.exists()
 

@@ -1,4 +1,6 @@
-"""Presets: the program's own, files written and read, files of other programs, and files that are no preset."""
+"""Presets: the program's own, files written and read, files of other programs, and files that are no
+preset.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_every_file_of_the_program_is_a_preset_and_says_all_it_means() -> None:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     order = tuple(reversed([name for name, _ in SAMPLER_STEP_NAMES]))
-    values = SamplerSettings(temperature=1.3, dry_breakers=("\\n", "ü", '"'), order=order, mirostat=True, seed=9)
+    values = SamplerSettings(
+        temperature=1.3, dry_breakers=("\\n", "ü", '"'), order=order, mirostat=True, seed=9
+    )
     path = tmp_path / "mine.json"
     write_preset(path, preset_of("Mine ü", values))
     data = json.loads(path.read_text("utf-8"))
@@ -72,7 +76,8 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("{", "no preset"), ("[1]", "no preset"), ("", "no preset"), ("3", "no preset"), ("[" * 100_000, "no preset"),
+        ("{", "no preset"), ("[1]", "no preset"), ("", "no preset"), ("3", "no preset"),
+        ("[" * 100_000, "no preset"),
         ('{"a": 1}', "none of its names"), ('{"name": "x", "do_sample": true}', "none of its names"),
         (json.dumps({"format": FORMAT, "version": 2, "settings": {}}), "newer version"),
         (json.dumps({"format": FORMAT, "version": 1, "settings": [1]}), "damaged"),
@@ -93,7 +98,12 @@ def test_bytes_that_are_no_text_and_a_file_that_is_not_there(tmp_path: Path) -> 
 
 
 def test_own_files_keep_good_values_and_name_the_others(tmp_path: Path) -> None:
-    data = {"format": FORMAT, "version": 1, "name": " ", "settings": {"temperature": 0.9, "top_p": 7, "warmth": 3}}
+    data = {
+        "format": FORMAT,
+        "version": 1,
+        "name": " ",
+        "settings": {"temperature": 0.9, "top_p": 7, "warmth": 3},
+    }
     preset, unknown = read_preset(file(tmp_path, data))
     assert (preset.name, preset.settings, unknown) == ("given", {"temperature": 0.9}, ("top_p", "warmth"))
 
@@ -103,19 +113,22 @@ def test_own_files_keep_good_values_and_name_the_others(tmp_path: Path) -> None:
 
 def test_text_generation_webui(tmp_path: Path) -> None:
     found, unknown = read(tmp_path, {
-        "temperature": 1.2, "dynamic_temperature": True, "dynatemp_low": 0.6, "dynatemp_high": 1.8, "dynatemp_exponent": 1.1,
-        "smoothing_factor": 0.2, "smoothing_curve": 1.5, "top_p": 0.9, "min_p": 0.1, "top_k": 0, "typical_p": 0.95, "tfs": 0.97,
-        "top_a": 0.1, "repetition_penalty": 1.15, "repetition_penalty_range": 0, "presence_penalty": 0.1, "frequency_penalty": 0.2,
-        "do_sample": True,
-        "xtc_threshold": 0.2, "xtc_probability": 0.4, "epsilon_cutoff": 0, "eta_cutoff": 3, "mirostat_mode": 2, "mirostat_tau": 4,
-        "mirostat_eta": 0.2, "dry_multiplier": 0.8, "dry_base": 1.5, "dry_allowed_length": 3,
-        "dry_sequence_breakers": '"\\n", ":", "\\"", "*"', "top_n_sigma": 1.5, "temperature_last": True, "seed": -1,
+        "temperature": 1.2, "dynamic_temperature": True, "dynatemp_low": 0.6, "dynatemp_high": 1.8,
+        "dynatemp_exponent": 1.1, "smoothing_factor": 0.2, "smoothing_curve": 1.5, "top_p": 0.9, "min_p": 0.1,
+        "top_k": 0, "typical_p": 0.95, "tfs": 0.97, "top_a": 0.1, "repetition_penalty": 1.15,
+        "repetition_penalty_range": 0, "presence_penalty": 0.1, "frequency_penalty": 0.2, "do_sample": True,
+        "xtc_threshold": 0.2, "xtc_probability": 0.4, "epsilon_cutoff": 0, "eta_cutoff": 3,
+        "mirostat_mode": 2, "mirostat_tau": 4, "mirostat_eta": 0.2, "dry_multiplier": 0.8, "dry_base": 1.5,
+        "dry_allowed_length": 3, "dry_sequence_breakers": '"\\n", ":", "\\"", "*"', "top_n_sigma": 1.5,
+        "temperature_last": True, "seed": -1,
     })  # fmt: skip
     assert found == SamplerSettings(
-        temperature=1.2, min_temperature=0.6, max_temperature=1.8, temperature_exponent=1.1, smoothing_factor=0.2, top_p=0.9, min_p=0.1,
-        top_k=0, typical=0.95, tail_free=0.97, top_a=0.1, repetition_penalty=1.15, repetition_range=-1, presence_penalty=0.1,
-        frequency_penalty=0.2, xtc_threshold=0.2, xtc_probability=0.4, mirostat=True, mirostat_tau=4.0, mirostat_eta=0.2,
-        dry_multiplier=0.8, dry_base=1.5, dry_allowed_length=3, dry_breakers=("\n", ":", '"', "*"), top_n_sigma=1.5, seed=None,
+        temperature=1.2, min_temperature=0.6, max_temperature=1.8, temperature_exponent=1.1,
+        smoothing_factor=0.2, top_p=0.9, min_p=0.1, top_k=0, typical=0.95, tail_free=0.97, top_a=0.1,
+        repetition_penalty=1.15, repetition_range=-1, presence_penalty=0.1, frequency_penalty=0.2,
+        xtc_threshold=0.2, xtc_probability=0.4, mirostat=True, mirostat_tau=4.0, mirostat_eta=0.2,
+        dry_multiplier=0.8, dry_base=1.5, dry_allowed_length=3, dry_breakers=("\n", ":", '"', "*"),
+        top_n_sigma=1.5, seed=None,
         order=(*(name for name, _ in SAMPLER_STEP_NAMES if name != "temperature"), "temperature"),
     )  # fmt: skip
     assert unknown == ("smoothing_curve", "eta_cutoff")
@@ -123,26 +136,34 @@ def test_text_generation_webui(tmp_path: Path) -> None:
 
 def test_silly_tavern(tmp_path: Path) -> None:
     found, unknown = read(tmp_path, {
-        "temp": 0.8, "top_p": 1, "top_k": -1, "tfs": 1, "typical_p": 1, "rep_pen": 1.1, "rep_pen_range": 1024, "rep_pen_decay": 256,
-        "freq_pen": 0.3, "presence_pen": 0.2, "dynatemp": False, "min_temp": 0, "max_temp": 2, "nsigma": 1, "skew": 0.5,
-        "dry_penalty_last_n": 512, "dry_sequence_breakers": "[\"\\n\", \"*\"]", "mirostat_mode": 0, "banned_tokens": "", "genamt": 350,
-        "logit_bias": [], "skip_special_tokens": True, "sampler_priority": ["temperature", "dry", "top_k", "xtc"],
+        "temp": 0.8, "top_p": 1, "top_k": -1, "tfs": 1, "typical_p": 1, "rep_pen": 1.1, "rep_pen_range": 1024,
+        "rep_pen_decay": 256, "freq_pen": 0.3, "presence_pen": 0.2, "dynatemp": False, "min_temp": 0,
+        "max_temp": 2, "nsigma": 1, "skew": 0.5, "dry_penalty_last_n": 512,
+        "dry_sequence_breakers": "[\"\\n\", \"*\"]", "mirostat_mode": 0, "banned_tokens": "", "genamt": 350,
+        "logit_bias": [], "skip_special_tokens": True,
+        "sampler_priority": ["temperature", "dry", "top_k", "xtc"],
     })  # fmt: skip
     assert found == SamplerSettings(
-        temperature=0.8, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.1, repetition_range=1024, repetition_decay=256,
-        frequency_penalty=0.3, presence_penalty=0.2, top_n_sigma=1.0, skew=0.5, dry_range=512, dry_breakers=("\n", "*"), seed=7,
-        order=("temperature", "dry", "top_k", "xtc"),
+        temperature=0.8, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.1, repetition_range=1024,
+        repetition_decay=256, frequency_penalty=0.3, presence_penalty=0.2, top_n_sigma=1.0, skew=0.5,
+        dry_range=512, dry_breakers=("\n", "*"), seed=7, order=("temperature", "dry", "top_k", "xtc"),
     )  # fmt: skip
     assert unknown == ("genamt", "skip_special_tokens")
 
 
 def test_llama_cpp(tmp_path: Path) -> None:
     found, unknown = read(tmp_path, {
-        "temperature": 0.8, "dynatemp_range": 0.5, "typ_p": 0.9, "repeat_penalty": 1.2, "repeat_last_n": 64, "dry_penalty_last_n": -1,
-        "dry_multiplier": 0.5, "samplers": "penalties;dry;top_k;typ_p;top_p;min_p;temperature", "mirostat": 1, "n_predict": 128,
+        "temperature": 0.8, "dynatemp_range": 0.5, "typ_p": 0.9, "repeat_penalty": 1.2, "repeat_last_n": 64,
+        "dry_penalty_last_n": -1, "dry_multiplier": 0.5,
+        "samplers": "penalties;dry;top_k;typ_p;top_p;min_p;temperature", "mirostat": 1, "n_predict": 128,
     })  # fmt: skip
     assert (found.min_temperature, found.max_temperature) == (pytest.approx(0.3), pytest.approx(1.3))
-    assert (found.typical, found.repetition_penalty, found.repetition_range, found.dry_range) == (0.9, 1.2, 64, 0)
+    assert (found.typical, found.repetition_penalty, found.repetition_range, found.dry_range) == (
+        0.9,
+        1.2,
+        64,
+        0,
+    )
     assert found.order == ("repetition", "dry", "top_k", "typical", "top_p", "min_p", "temperature")
     assert found.mirostat
     assert unknown == ("n_predict",)
@@ -157,7 +178,9 @@ def test_kobold_numbers_are_an_order(tmp_path: Path) -> None:
 
 
 def test_greedy_files_and_values_that_cannot_be(tmp_path: Path) -> None:
-    found, unknown = read(tmp_path, {"temperature": 5, "do_sample": False, "top_p": "high", "top_k": 1e30, "min_p": 3})
+    found, unknown = read(
+        tmp_path, {"temperature": 5, "do_sample": False, "top_p": "high", "top_k": 1e30, "min_p": 3}
+    )
     assert found.temperature == 0.0
     assert (found.top_p, found.top_k, found.min_p) == (1.0, 0, 0.0)
     assert unknown == ("top_p", "top_k", "min_p")
@@ -174,15 +197,18 @@ JSON = st.recursive(
     max_leaves=6,
 )
 KNOWN = st.sampled_from([
-    "temperature", "temp", "top_k", "typical_p", "dry_sequence_breakers", "sampler_order", "samplers", "sampler_priority", "mirostat",
-    "mirostat_mode", "dynatemp_range", "dynatemp", "do_sample", "temperature_last", "name", "order", "seed", "rep_pen_range",
-    "dry_penalty_last_n", "format", "version", "settings",
+    "temperature", "temp", "top_k", "typical_p", "dry_sequence_breakers", "sampler_order", "samplers",
+    "sampler_priority", "mirostat", "mirostat_mode", "dynatemp_range", "dynatemp", "do_sample",
+    "temperature_last", "name", "order", "seed", "rep_pen_range", "dry_penalty_last_n", "format", "version",
+    "settings",
 ])  # fmt: skip
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(KNOWN, JSON, max_size=6))
-def test_any_json_is_a_preset_or_refused(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]) -> None:
+def test_any_json_is_a_preset_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(data), encoding="utf-8")
     try:
@@ -225,4 +251,6 @@ def test_the_users_presets_are_kept_sorted_and_checked(tmp_path: Path) -> None:
 def test_presets_that_a_hand_damaged_are_passed_over(tmp_path: Path, value: Any) -> None:
     path = tmp_path / "preferences.json"
     path.write_text(json.dumps({"presets": value}))
-    assert [preset.name for preset in all_presets(Preferences(path)) if not preset.built_in] == (["b"] if isinstance(value, dict) else [])
+    assert [preset.name for preset in all_presets(Preferences(path)) if not preset.built_in] == (
+        ["b"] if isinstance(value, dict) else []
+    )

@@ -1,4 +1,6 @@
-"""The log's window, reports on errors, notifications, the menu's entry: through the window, as a user would."""
+"""The log's window, reports on errors, notifications, the menu's entry: through the window, as a user
+would.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,15 @@ def test_an_error_has_a_report_without_what_was_said(diagnostics, hand, monkeypa
     text = QGuiApplication.clipboard().text()
     assert text == report.text.toPlainText()
     model = "Model: echo, echo, gguf"
-    for part in ("Something went wrong", "Inglenook: ", "PySide6-Essentials: ", "System: ", model, "  File ~/x.py", "in ~/chats"):
+    for part in (
+        "Something went wrong",
+        "Inglenook: ",
+        "PySide6-Essentials: ",
+        "System: ",
+        model,
+        "  File ~/x.py",
+        "in ~/chats",
+    ):
         assert part in text, part
     assert SECRET not in text
     assert str(hand.folder) not in text
@@ -223,7 +233,8 @@ def test_each_system_has_its_notifier_and_no_icon_is_left_behind(qapp) -> None:
     assert type(bus).__name__ == "BusNotifier"
     assert isinstance(tray, TrayNotifier)
     failed: list[bool] = []
-    tray.show("a title", "a text", lambda token: None, lambda: failed.append(True))  # the offscreen platform has no tray
+    # the offscreen platform has no tray
+    tray.show("a title", "a text", lambda token: None, lambda: failed.append(True))
     assert failed == [True]
     tray.close()
     assert tray.children() == [tray._timer]

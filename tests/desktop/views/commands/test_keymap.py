@@ -1,4 +1,6 @@
-"""Keys of commands: given, taken over, reset, saved, in force at once and at the next start, whatever the file says."""
+"""Keys of commands: given, taken over, reset, saved, in force at once and at the next start, whatever the
+file says.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
 from tests.desktop.hand import Hand
 
 Key = Qt.Key
-CTRL, SHIFT, ALT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.AltModifier
+CTRL, SHIFT, ALT = (
+    Qt.KeyboardModifier.ControlModifier,
+    Qt.KeyboardModifier.ShiftModifier,
+    Qt.KeyboardModifier.AltModifier,
+)
 TABLE = (
     Command("one", "File", "One", ("Ctrl+N", "Ctrl+Shift+O")),
     Command("", "File"),
@@ -47,7 +53,11 @@ def test_keys_are_given_taken_over_and_kept(preferences) -> None:
     assert keymap.is_changed("one")
     assert changes == [True]
     for found in (again(preferences)[0], keymap):
-        assert (found.keys("one"), found.keys("two"), found.keys("three")) == (("Ctrl+Shift+O",), ("Ctrl+O",), ("Ctrl+N", "Ctrl+J"))
+        assert (found.keys("one"), found.keys("two"), found.keys("three")) == (
+            ("Ctrl+Shift+O",),
+            ("Ctrl+O",),
+            ("Ctrl+N", "Ctrl+J"),
+        )
     keymap.reset("one")
     assert keymap.keys("three") == ("Ctrl+J",)
     keymap.set_keys("two", [])
@@ -83,7 +93,9 @@ def test_a_key_of_the_user_goes_before_one_that_a_command_comes_with(tmp_path) -
     assert (keymap.keys("two"), keymap.keys("three"), read.notices) == ((), ("Ctrl+O",), ())
 
 
-@pytest.mark.parametrize("keys", ["A", "Shift+7", "Return", "Space", "Backspace", "Left", "Ctrl+Right", "Ctrl+Backspace"])
+@pytest.mark.parametrize(
+    "keys", ["A", "Shift+7", "Return", "Space", "Backspace", "Left", "Ctrl+Right", "Ctrl+Backspace"]
+)
 def test_keys_that_writing_needs_are_warned_of(qapp, keys) -> None:
     assert native(keys) in typing_trouble(keys)
 

@@ -159,7 +159,11 @@ def test_a_model_is_loaded(hand, palette, monkeypatch) -> None:
     path = hand.folder / "other.gguf"
     path.touch()
     broken = ModelEntry(str(hand.folder / "broken.gguf"), "Broken model", trouble="The file is cut off.")
-    monkeypatch.setattr(type(hand.desktop.services.catalogue), "entries", (ModelEntry(str(path), "Other model", "135 M"), broken))
+    monkeypatch.setattr(
+        type(hand.desktop.services.catalogue),
+        "entries",
+        (ModelEntry(str(path), "Other model", "135 M"), broken),
+    )
     write(palette, "!")
     hand.desktop.services.catalogue.changed.emit(())
     assert titles(palette) == ["Other model", "Broken model"]

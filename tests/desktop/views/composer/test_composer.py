@@ -8,7 +8,11 @@ from PySide6.QtWidgets import QApplication
 from desktop.views.composer.composer import Composer
 
 ENTER, KEYPAD = Qt.Key.Key_Return, Qt.Key.Key_Enter
-NONE, SHIFT, CTRL = Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.ControlModifier
+NONE, SHIFT, CTRL = (
+    Qt.KeyboardModifier.NoModifier,
+    Qt.KeyboardModifier.ShiftModifier,
+    Qt.KeyboardModifier.ControlModifier,
+)
 PAD = Qt.KeyboardModifier.KeypadModifier
 
 

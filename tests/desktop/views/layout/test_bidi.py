@@ -1,4 +1,6 @@
-"""An interface that runs from right to left: labels stand at their own side, figures keep their order, tables can be chosen in."""
+"""An interface that runs from right to left: labels stand at their own side, figures keep their order,
+tables can be chosen in.
+"""
 
 import pytest
 from PySide6.QtCore import Qt
@@ -32,11 +34,17 @@ def ink(label: QLabel) -> tuple[int, int]:
     """The first and the last column of a label in which something is drawn."""
     picture = label.grab().toImage()
     ground = picture.pixelColor(label.width() // 2, 0)
-    seen = [x for x in range(picture.width()) if any(picture.pixelColor(x, y) != ground for y in range(picture.height()))]
+    seen = [
+        x
+        for x in range(picture.width())
+        if any(picture.pixelColor(x, y) != ground for y in range(picture.height()))
+    ]
     return seen[0], seen[-1]
 
 
-@pytest.mark.parametrize("own", [None, ALIGN.AlignTop, ALIGN.AlignTop | ALIGN.AlignLeading, ALIGN.AlignVCenter])
+@pytest.mark.parametrize(
+    "own", [None, ALIGN.AlignTop, ALIGN.AlignTop | ALIGN.AlignLeading, ALIGN.AlignVCenter]
+)
 def test_a_label_stands_at_the_side_at_which_its_row_begins(qtbot, mirrored: None, own: ALIGN | None) -> None:
     window = QWidget()
     qtbot.addWidget(window)
@@ -73,5 +81,9 @@ def test_a_model_can_be_chosen_in_a_mirrored_table(qtbot, mirrored: None) -> Non
 def test_names_and_speeds_of_models_are_read_whole(qtbot) -> None:
     table = LibraryTable(LibraryModel())
     qtbot.addWidget(table)
-    for column, words in ((0, "Qwen3-8B-Instruct-Q4_K_M  (loaded)"), (1, "Just fits, 123.4 GB"), (2, "≈ 5,600 tokens/s")):
+    for column, words in (
+        (0, "Qwen3-8B-Instruct-Q4_K_M  (loaded)"),
+        (1, "Just fits, 123.4 GB"),
+        (2, "≈ 5,600 tokens/s"),
+    ):
         assert table.fontMetrics().horizontalAdvance(words) + 18 <= table.columnWidth(column)

@@ -24,7 +24,9 @@ def window(qtbot: QtBot) -> QWidget:
     return made
 
 
-def test_keys_buttons_and_drags_count_and_a_hovering_mouse_does_not(window: QWidget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_buttons_and_drags_count_and_a_hovering_mouse_does_not(
+    window: QWidget, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [100.0]
     monkeypatch.setattr(input_watch.time, "monotonic", lambda: now[0])
     watch = InputWatch(window)

@@ -1,4 +1,6 @@
-"""The whole window without a mouse: panes, Tab, menus, the Edit menu, and a name for every control of every page."""
+"""The whole window without a mouse: panes, Tab, menus, the Edit menu, and a name for every control of
+every page.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,27 @@ from tests.desktop.fakes import EchoApi
 from tests.desktop.hand import Hand, no_fetch, settled
 
 Key = Qt.Key
-CTRL, SHIFT, ALT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.AltModifier
+CTRL, SHIFT, ALT = (
+    Qt.KeyboardModifier.ControlModifier,
+    Qt.KeyboardModifier.ShiftModifier,
+    Qt.KeyboardModifier.AltModifier,
+)
 INTERACTIVE = (
-    QAbstractButton, QAbstractItemView, QAbstractSlider, QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit, QPlainTextEdit,
-    QTextEdit,
+    QAbstractButton, QAbstractItemView, QAbstractSlider, QAbstractSpinBox, QComboBox, QKeySequenceEdit,
+    QLineEdit, QPlainTextEdit, QTextEdit,
 )  # fmt: skip
 
 
 def make_hand(qtbot, folder) -> Hand:
     echo = EchoApi()
-    api = EngineApi(echo.open_chat, echo.describe, no_fetch, echo.draft_problem, lambda _folders, _stop: iter(()), lambda _threads: 2e10)
+    api = EngineApi(
+        echo.open_chat,
+        echo.describe,
+        no_fetch,
+        echo.draft_problem,
+        lambda _folders, _stop: iter(()),
+        lambda _threads: 2e10,
+    )
     made = Hand(qtbot, folder, api=api)
     made.load()
     made.say("About lighthouses")
@@ -69,7 +82,13 @@ def quiet(request):
 
 def pane_of(hand: Hand) -> QWidget:
     window = hand.window
-    panes = (window.sidebar, window.picker.parentWidget(), window.chat.transcript, window.chat.composer, window.inspector)
+    panes = (
+        window.sidebar,
+        window.picker.parentWidget(),
+        window.chat.transcript,
+        window.chat.composer,
+        window.inspector,
+    )
     focus = QApplication.focusWidget()
     return next(pane for pane in panes if pane is focus or pane.isAncestorOf(focus))
 
@@ -81,7 +100,13 @@ def test_f6_goes_round_the_panes_and_comes_back_to_where_one_was(hand) -> None:
     for _ in range(5):
         hand.press(Key.Key_F6)
         seen.append(pane_of(hand))
-    assert seen == [window.sidebar, window.picker.parentWidget(), window.chat.transcript, window.chat.composer, window.inspector]
+    assert seen == [
+        window.sidebar,
+        window.picker.parentWidget(),
+        window.chat.transcript,
+        window.chat.composer,
+        window.inspector,
+    ]
     window.sidebar.query.setFocus()
     hand.press(Key.Key_F6, SHIFT)
     assert pane_of(hand) is window.inspector
@@ -107,7 +132,9 @@ def test_tab_reaches_every_control_and_is_caught_nowhere(hand, back) -> None:
     reached: set[QWidget] = set()
     for _ in range(2 * len(wanted) + 10):
         before = QApplication.focusWidget()
-        hand.press(Key.Key_Backtab if back else Key.Key_Tab, SHIFT if back else Qt.KeyboardModifier.NoModifier)
+        hand.press(
+            Key.Key_Backtab if back else Key.Key_Tab, SHIFT if back else Qt.KeyboardModifier.NoModifier
+        )
         now = QApplication.focusWidget()
         assert now is not None
         assert now is not before, f"{before} keeps the keyboard"
@@ -130,13 +157,19 @@ def part_of_another(widget: QWidget) -> bool:
     if isinstance(widget, (QScrollBar, QHeaderView)) or widget.objectName().startswith("qt_"):
         return True
     above = widget.parentWidget()
-    while above is not None and not isinstance(above, (QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit, QTableView)):
+    while above is not None and not isinstance(
+        above, (QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit, QTableView)
+    ):
         above = above.parentWidget()
     return above is not None
 
 
 def nameless(root: QWidget) -> list[str]:
-    found = [widget for widget in root.findChildren(QWidget) if isinstance(widget, INTERACTIVE) and not part_of_another(widget)]
+    found = [
+        widget
+        for widget in root.findChildren(QWidget)
+        if isinstance(widget, INTERACTIVE) and not part_of_another(widget)
+    ]
     assert found
     chain = []
     for widget in found:
@@ -178,7 +211,11 @@ def test_the_edit_menu_acts_where_the_keyboard_is(hand) -> None:
     assert actions["select_all"].isEnabled()
     menu.aboutToHide.emit()
     hand.qtbot.waitUntil(actions["cut"].isEnabled)
-    spin = next(box for box in window.inspector.findChildren(QAbstractSpinBox) if box.accessibleName() == "Temperature")
+    spin = next(
+        box
+        for box in window.inspector.findChildren(QAbstractSpinBox)
+        if box.accessibleName() == "Temperature"
+    )
     spin.setFocus()
     spin.selectAll()
     actions["copy"].trigger()
@@ -203,7 +240,11 @@ def test_menus_tell_what_cannot_be_done_and_why(hand) -> None:
     for menu in hand.window.menuBar().findChildren(QMenu):
         if menu.title():
             menu.aboutToShow.emit()
-            letters = [text[text.index("&") + 1].lower() for text in (action.text() for action in menu.actions()) if "&" in text]
+            letters = [
+                text[text.index("&") + 1].lower()
+                for text in (action.text() for action in menu.actions())
+                if "&" in text
+            ]
             assert len(letters) == len(set(letters)) > 0
             menu.aboutToHide.emit()
 
@@ -213,10 +254,21 @@ def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
     item = hand.items()[-1]
     row = transcript.rows_of(item.id)[0]
     hand.qtbot.waitUntil(transcript.settled)
-    point = next(widget.geometry().center() for shown, widget in transcript.stage.footers() if shown.item.id == row.item.id)
+    point = next(
+        widget.geometry().center()
+        for shown, widget in transcript.stage.footers()
+        if shown.item.id == row.item.id
+    )
     menu = transcript.make_menu(point)
     texts = [action.text() for action in menu.actions() if action.text()]
-    assert texts[:6] == ["Copy", "Select all", "Copy message", "Edit message", "Regenerate the reply", "Continue the reply"]
+    assert texts[:6] == [
+        "Copy",
+        "Select all",
+        "Copy message",
+        "Edit message",
+        "Regenerate the reply",
+        "Continue the reply",
+    ]
     assert texts[6:] == ["What produced this reply", "Fork from here", "Delete message"]
     next(action for action in menu.actions() if action.text() == "Copy message").trigger()
     assert QGuiApplication.clipboard().text() == item.text
@@ -285,7 +337,11 @@ def walk_pages(hand: Hand) -> None:
             continue
         action.trigger()
         for page in set(QApplication.topLevelWidgets()) - before:
-            if not isinstance(page, QMenu) and page.isVisible() and type(page).__module__.startswith("desktop"):
+            if (
+                not isinstance(page, QMenu)
+                and page.isVisible()
+                and type(page).__module__.startswith("desktop")
+            ):
                 assert nameless(page) == [], name
         for page in QApplication.topLevelWidgets():
             if page is not window and page.isVisible():

@@ -1,4 +1,6 @@
-"""From a search on the hub to a loaded model: the window, the engine, and a hub on this machine over real HTTP."""
+"""From a search on the hub to a loaded model: the window, the engine, and a hub on this machine over real
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ def hand(qtbot, qapp, hub: Hub, tmp_path: Path) -> Iterator[Hand]:  # noqa: F811
     found.close()
 
 
-def test_search_choose_download_pause_resume_and_load(hand: Hand, hub: Hub, qtbot, tmp_path: Path) -> None:  # noqa: F811
+def test_from_a_search_to_a_loaded_model(hand: Hand, hub: Hub, qtbot, tmp_path: Path) -> None:  # noqa: F811
     content = write_gguf(tmp_path / "tiny-Q4_1.gguf", TINY).read_bytes() + bytes(1 << 19)
     other = write_gguf(tmp_path / "tiny-Q8_0.gguf", TINY, "Q8_0").read_bytes()
     facts = {"tags": ["gguf", "license:mit"], "pipeline_tag": "text-generation", "downloads": 4321}
-    hub.repos["maker/tiny-GGUF"] = Repo({"tiny-Q4_1.gguf": content, "tiny-Q8_0.gguf": other, "README.md": b"# Tiny"}, facts=facts)
+    hub.repos["maker/tiny-GGUF"] = Repo(
+        {"tiny-Q4_1.gguf": content, "tiny-Q8_0.gguf": other, "README.md": b"# Tiny"}, facts=facts
+    )
     hub.repos["maker/other-GGUF"] = Repo({"other.gguf": other}, facts={**facts, "downloads": 1})
     hand.window.library.open(hand.window)
     window = hand.window.library.window
@@ -54,7 +58,9 @@ def test_search_choose_download_pause_resume_and_load(hand: Hand, hub: Hub, qtbo
     hub.stalling(400_000)
     page.get.click()
     key = ("maker/tiny-GGUF", "Q4_1")
-    qtbot.waitUntil(lambda: bool(page.downloads._rows) and page.downloads.row(key).bar.value() > 0, timeout=20_000)
+    qtbot.waitUntil(
+        lambda: bool(page.downloads._rows) and page.downloads.row(key).bar.value() > 0, timeout=20_000
+    )
     download = page.downloads.row(key)
     assert 0 < download.bar.value() < 1000
     download.pause.click()

@@ -1,4 +1,6 @@
-"""The library's window over a fake engine: found, judged, loaded, cancelled, removed, kept; the hub's page beside it."""
+"""The library's window over a fake engine: found, judged, loaded, cancelled, removed, kept; the hub's page
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAccessible, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QApplication, QComboBox, QLineEdit, QPlainTextEdit
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractSpinBox,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QPlainTextEdit,
+)
 
 from desktop.app import EngineApi
 from desktop.items.models.library import COLUMNS, LibraryModel
@@ -33,7 +42,9 @@ Key = Qt.Key
 
 
 class Shelf(EchoApi):
-    """Models "m0", "m1", ... in a folder; those named "broken..." are refused; odd ones have makers who advise."""
+    """Models "m0", "m1", ... in a folder; those named "broken..." are refused; odd ones have makers who
+    advise.
+    """
 
     def __init__(self, folder: Path, count: int) -> None:
         super().__init__()
@@ -44,12 +55,16 @@ class Shelf(EchoApi):
         if path.stem.startswith("broken"):
             raise BadCheckpoint("The file ends after 1 GB, but its headers call for 4 GB; download it again.")
         advised = (("temperature", 0.6), ("top_k", 20)) if path.stem[-1] in "13579" else ()
-        return dataclasses.replace(super().describe(path), defaults=advised, quantisation="Q4_K_M", licence="mit")
+        return dataclasses.replace(
+            super().describe(path), defaults=advised, quantisation="Q4_K_M", licence="mit"
+        )
 
     def find(self, folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
         for name in self.names:
             (self.folder / f"{name}.gguf").touch()
-            yield FoundModel(self.folder / f"{name}.gguf", name, "Ollama" if name.endswith("2") else "LM Studio")
+            yield FoundModel(
+                self.folder / f"{name}.gguf", name, "Ollama" if name.endswith("2") else "LM Studio"
+            )
 
     def measure(self, threads: int) -> float:
         self.measured += 1
@@ -62,12 +77,24 @@ class Deck:
     def __init__(self, qtbot, folder: Path, count: int = 3) -> None:
         self.shelf, self.hub = Shelf(folder, count), FakeHub()
         shelf = self.shelf
-        api = EngineApi(shelf.open_chat, shelf.describe, no_fetch, shelf.draft_problem, shelf.find, shelf.measure, self.hub)
+        api = EngineApi(
+            shelf.open_chat,
+            shelf.describe,
+            no_fetch,
+            shelf.draft_problem,
+            shelf.find,
+            shelf.measure,
+            self.hub,
+        )
         self.hand, self.folder, self.qtbot = Hand(qtbot, folder, self.shelf, api=api), folder, qtbot
         self.open()
 
     def open(self) -> None:
-        QTest.keyClick(self.hand.window, Key.Key_M, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
+        QTest.keyClick(
+            self.hand.window,
+            Key.Key_M,
+            Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier,
+        )
         self.qtbot.waitUntil(lambda: not self.window.local._searching)
 
     @property
@@ -149,7 +176,10 @@ def test_a_broken_model_says_why_and_cannot_be_loaded(deck: Deck) -> None:
     deck.until_shown("broken1", "m0")
     deck.select("broken1")
     details = deck.window.local.details
-    assert details.trouble.text() == "The file ends after 1 GB, but its headers call for 4 GB; download it again."
+    assert (
+        details.trouble.text()
+        == "The file ends after 1 GB, but its headers call for 4 GB; download it again."
+    )
     assert not details.load.isVisible()
     assert not details.kept.isVisible()
     QTest.keyClick(deck.window.local.table, Key.Key_Return)
@@ -186,7 +216,9 @@ def test_load_with_progress_and_unload(deck: Deck) -> None:
     deck.shelf.load_steps, deck.shelf.load_delay_s = 4, 0.03
     deck.select("m1")
     local.details.load.click()
-    deck.qtbot.waitUntil(lambda: local.bar.isVisible() and local.doing.text() == "Loading weights" and local.bar.value() > 0)
+    deck.qtbot.waitUntil(
+        lambda: local.bar.isVisible() and local.doing.text() == "Loading weights" and local.bar.value() > 0
+    )
     deck.hand.wait_for("idle")
     assert not local.bar.isVisible()
     assert deck.shown() == ["m0", "m1  (loaded)", "m2"]
@@ -221,7 +253,11 @@ def test_the_menu_of_a_model(deck: Deck) -> None:
     entry = deck.window.models.entry(deck.path("m1"))
     assert entry is not None
     menu = deck.window.local.make_menu(entry)
-    assert [action.text() for action in menu.actions() if action.text()] == ["Load", "Show in folder", "Remove from list"]
+    assert [action.text() for action in menu.actions() if action.text()] == [
+        "Load",
+        "Show in folder",
+        "Remove from list",
+    ]
     menu.actions()[0].trigger()
     deck.hand.wait_for("idle")
     assert deck.shelf.opened == [Path(deck.path("m1"))]
@@ -256,13 +292,19 @@ def test_kept_settings(deck: Deck) -> None:
     kept = deck.window.local.details.kept
     deck.select("m1")
     assert kept.isVisible()
-    assert kept.advice.text() == "Its makers advise: temperature 0.6, top K 20. This is used when the model is loaded."
+    assert (
+        kept.advice.text()
+        == "Its makers advise: temperature 0.6, top K 20. This is used when the model is loaded."
+    )
     assert not kept.use_advice.isVisible()
     deck.session.set_settings(Behaviour(makers_advice=False))
     assert kept.advice.text().endswith("This is not used: it is switched off under Behaviour.")
     kept.use_advice.click()
     assert not kept.use_advice.isVisible()
-    assert deck.session.preferences.kept(deck.path("m1"), SamplerSettings) == {"temperature": 0.6, "top_k": 20}
+    assert deck.session.preferences.kept(deck.path("m1"), SamplerSettings) == {
+        "temperature": 0.6,
+        "top_k": 20,
+    }
     kept.rows["dtype"].editor.edited.emit("q8")
     assert kept.rows["dtype"].reset.isVisible()
     deck.window.local.details.load.click()
@@ -282,7 +324,10 @@ def test_a_template_from_a_file(deck: Deck, tmp_path: Path) -> None:
     deck.select("m0")
     (tmp_path / "t.jinja").write_text("{{ messages[0].content }}\n", "utf-8")
     kept.take_template(tmp_path / "t.jinja")
-    assert deck.session.settings_for(deck.path("m0"), LoadSettings).chat_template == "{{ messages[0].content }}\n"
+    assert (
+        deck.session.settings_for(deck.path("m0"), LoadSettings).chat_template
+        == "{{ messages[0].content }}\n"
+    )
     assert kept.rows["chat_template"].editor.value().startswith("{{ messages")
     (tmp_path / "bad.jinja").write_bytes(b"\xff\xfe\x00")
     kept.take_template(tmp_path / "bad.jinja")
@@ -295,7 +340,10 @@ def test_a_template_from_a_file(deck: Deck, tmp_path: Path) -> None:
 
 
 def test_advice_text() -> None:
-    assert advice_text((("temperature", 0.6), ("top_p", 0.95), ("top_k", 20))) == "temperature 0.6, top P 0.95, top K 20"
+    assert (
+        advice_text((("temperature", 0.6), ("top_p", 0.95), ("top_k", 20)))
+        == "temperature 0.6, top P 0.95, top K 20"
+    )
 
 
 # -- the hub's page
@@ -389,7 +437,9 @@ def test_everything_has_a_name_and_can_be_reached(deck: Deck) -> None:
                     named = interface.text(QAccessible.Text.Name) or control.parent().accessibleName()
                     assert named, control
                     if control.isEnabled() and not isinstance(control.parent(), QLineEdit):
-                        assert control.focusPolicy() & Qt.FocusPolicy.TabFocus or isinstance(control.parent(), QAbstractSpinBox), control
+                        assert control.focusPolicy() & Qt.FocusPolicy.TabFocus or isinstance(
+                            control.parent(), QAbstractSpinBox
+                        ), control
 
 
 def test_tab_leaves_the_table(deck: Deck) -> None:

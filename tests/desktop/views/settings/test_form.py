@@ -8,7 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QTextCursor, QWheelEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QCheckBox, QComboBox, QLabel, QLineEdit, QPlainTextEdit, QSlider
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QApplication,
+    QCheckBox,
+    QComboBox,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QSlider,
+)
 
 from desktop.settings import PANES
 from desktop.views.settings.editors import escape, make_editor, unescape
@@ -45,7 +54,9 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
         elif kind is int:
             parts[field.name] = st.integers(int(low or 0), int(high or 100))
         elif kind is float:
-            parts[field.name] = st.integers(round((low or 0) * 100), round((high or 1) * 100)).map(lambda n: n / 100)
+            parts[field.name] = st.integers(round((low or 0) * 100), round((high or 1) * 100)).map(
+                lambda n: n / 100
+            )
         elif kind == int | None:
             parts[field.name] = st.none() | st.integers(int(low or 0), int(high or 100))
         elif kind == tuple[int, ...]:
@@ -108,7 +119,10 @@ def sampling(qtbot):
 
 
 def test_slider_and_box_are_bound_both_ways(sampling) -> None:
-    slider, box = find(sampling, QSlider, "Temperature, slider"), find(sampling, QAbstractSpinBox, "Temperature")
+    slider, box = (
+        find(sampling, QSlider, "Temperature, slider"),
+        find(sampling, QAbstractSpinBox, "Temperature"),
+    )
     assert (slider.maximum(), slider.value(), box.text()) == (40, 14, "0.70")
     slider.setValue(20)
     assert box.text() == "off"
@@ -276,7 +290,11 @@ def test_reset_shows_only_away_from_the_default_and_says_where_the_value_comes_f
 
 def test_wheel_over_an_unfocused_control_changes_nothing(sampling) -> None:
     before = sampling.values()
-    for control in (*sampling.findChildren(QSlider), *sampling.findChildren(QAbstractSpinBox), *sampling.findChildren(QComboBox)):
+    for control in (
+        *sampling.findChildren(QSlider),
+        *sampling.findChildren(QAbstractSpinBox),
+        *sampling.findChildren(QComboBox),
+    ):
         control.clearFocus()
         here = QPointF(control.rect().center())
         event = QWheelEvent(
@@ -316,7 +334,11 @@ def test_headings_are_there_only_with_their_rows(qtbot) -> None:
     form.set_advanced(False)
 
     def headings() -> list[str]:
-        return [label.text() for label in form.findChildren(QLabel) if label.property("tone") == "subheading" and not label.isHidden()]
+        return [
+            label.text()
+            for label in form.findChildren(QLabel)
+            if label.property("tone") == "subheading" and not label.isHidden()
+        ]
 
     assert headings() == ["Variety", "Truncation", "Repetition"]
     form.set_advanced(True)
@@ -344,7 +366,9 @@ def test_a_field_that_another_widget_shows_has_no_row(qtbot) -> None:
     qtbot.addWidget(form)
     extra = QLabel("drafts")
     form.add_extra(extra, below=False, replaces=("method", "draft_model"))
-    form.show_values(SpeculationSettings(method="ngram"), {**sources(SpeculationSettings), "method": "conversation"})
+    form.show_values(
+        SpeculationSettings(method="ngram"), {**sources(SpeculationSettings), "method": "conversation"}
+    )
     assert seen(form).isdisjoint({"method", "draft_model"})
     assert form.values().method == "ngram"
     form.set_query(["draft", "model"])
@@ -354,11 +378,23 @@ def test_a_field_that_another_widget_shows_has_no_row(qtbot) -> None:
 
 
 def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampling) -> None:
-    told = {**sources(SamplerSettings), "top_p": "conversation", "top_k": "saved default", "min_p": "preset Creative"}
+    told = {
+        **sources(SamplerSettings),
+        "top_p": "conversation",
+        "top_k": "saved default",
+        "min_p": "preset Creative",
+    }
     sampling.show_values(SamplerSettings(top_p=0.5, top_k=3, min_p=0.2), told)
     words = {name: sampling.row(name).toolTip() for name in told}
-    shown = {name: [label.text() for label in sampling.row(name).findChildren(QLabel) if label.isVisible()] for name in told}
-    assert (shown["top_p"], shown["top_k"], shown["temperature"]) == (["Top P", "this chat"], ["Top K", "saved"], ["Temperature"])
+    shown = {
+        name: [label.text() for label in sampling.row(name).findChildren(QLabel) if label.isVisible()]
+        for name in told
+    }
+    assert (shown["top_p"], shown["top_k"], shown["temperature"]) == (
+        ["Top P", "this chat"],
+        ["Top K", "saved"],
+        ["Temperature"],
+    )
     assert "Set in this conversation" in words["top_p"]
     assert "Your saved default" in words["top_k"]
     assert "From the preset Creative" in sampling.editor("min_p").accessibleDescription()

@@ -53,7 +53,9 @@ def moved(source: int, target: int) -> tuple[str, ...]:
 def test_a_partial_order_is_completed_as_the_engine_does(given_names: list[str]) -> None:
     from engine.sampling import ordered_steps
 
-    assert complete_order(tuple(given_names), NAMES) == tuple(kind.name for kind in ordered_steps(given_names))
+    assert complete_order(tuple(given_names), NAMES) == tuple(
+        kind.name for kind in ordered_steps(given_names)
+    )
 
 
 def test_a_partial_value_stays_as_it_is_until_the_user_moves_a_row(order) -> None:
@@ -64,7 +66,9 @@ def test_a_partial_value_stays_as_it_is_until_the_user_moves_a_row(order) -> Non
 
 
 def test_all_rows_are_seen_at_once(order) -> None:
-    assert order.list.viewport().height() >= order.list.visualItemRect(order.list.item(len(NAMES) - 1)).bottom()
+    assert (
+        order.list.viewport().height() >= order.list.visualItemRect(order.list.item(len(NAMES) - 1)).bottom()
+    )
 
 
 @pytest.mark.parametrize(("source", "target"), [(5, 1), (1, 6), (0, 16), (16, 0)])
@@ -133,7 +137,11 @@ def off(editor: OrderEditor) -> set[str]:
 def test_steps_without_effect_are_off(order) -> None:
     working = {"Temperature", "Top K", "Top P", "Min P"}
     assert off(order) == set(dict(SAMPLER_STEP_NAMES).values()) - working
-    order.show_context(SamplerSettings(top_k=0, xtc_probability=0.5, presence_penalty=1.0, min_temperature=0.5, max_temperature=1.5))
+    order.show_context(
+        SamplerSettings(
+            top_k=0, xtc_probability=0.5, presence_penalty=1.0, min_temperature=0.5, max_temperature=1.5
+        )
+    )
     working = {"Temperature", "Top P", "Min P", "XTC", "Presence and frequency", "Dynamic temperature"}
     assert off(order) == set(dict(SAMPLER_STEP_NAMES).values()) - working
 

@@ -1,4 +1,6 @@
-"""The settings panes in the window, used as a person would: presets, checks while typing, memory, search, what is remembered."""
+"""The settings panes in the window, used as a person would: presets, checks while typing, memory, search,
+what is remembered.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.settings import PANES, Appearance, Behaviour
-from engine.settings import CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    LoadSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 from engine.units import size_text
 from tests.desktop.hand import Hand
 
@@ -94,10 +103,20 @@ def test_every_control_has_a_name_and_can_be_reached_by_keys(hand) -> None:
     kinds = (QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QPlainTextEdit, QSlider)
     seen = [widget for kind in kinds for widget in inspector(hand).findChildren(kind) if widget.isVisible()]
     assert len(seen) > 150
-    inner = [widget for widget in seen if widget.objectName().startswith("qt_") or widget.parent().inherits("QLineEdit")]
-    nameless = [widget for widget in seen if widget not in inner and not (widget.accessibleName() or getattr(widget, "text", str)())]
+    inner = [
+        widget
+        for widget in seen
+        if widget.objectName().startswith("qt_") or widget.parent().inherits("QLineEdit")
+    ]
+    nameless = [
+        widget
+        for widget in seen
+        if widget not in inner and not (widget.accessibleName() or getattr(widget, "text", str)())
+    ]
     assert nameless == []
-    unreachable = [w for w in seen if w not in inner and w.isEnabled() and not w.focusPolicy() & Qt.FocusPolicy.TabFocus]
+    unreachable = [
+        w for w in seen if w not in inner and w.isEnabled() and not w.focusPolicy() & Qt.FocusPolicy.TabFocus
+    ]
     assert [w.accessibleName() for w in unreachable] == []
 
 
@@ -109,8 +128,14 @@ def test_tab_goes_through_the_panes_as_they_are_seen(hand, qtbot) -> None:
     unfold(hand, "Sampling", "Stop conditions", "Constraints", "Output")
     pane = inspector(hand)
     qtbot.wait(1)
-    wanted = [widget for widget in pane._scroll.findChildren(QWidget) if widget.isVisible() and widget.isEnabled()]
-    by_tab = {widget for widget in wanted if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None}
+    wanted = [
+        widget for widget in pane._scroll.findChildren(QWidget) if widget.isVisible() and widget.isEnabled()
+    ]
+    by_tab = {
+        widget
+        for widget in wanted
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None
+    }
     pane.query.setFocus()
     order: list[QWidget] = []
     while not order or order[-1] is not pane.save:
@@ -120,7 +145,8 @@ def test_tab_goes_through_the_panes_as_they_are_seen(hand, qtbot) -> None:
     assert len(order) > 60
     inside = [widget for widget in order if pane._scroll.isAncestorOf(widget)]
     heights = [widget.mapTo(pane._scroll.widget(), widget.rect().center()).y() for widget in inside]
-    steps_up = [(before, after) for before, after in itertools.pairwise(heights) if after < before - 12]  # on a line from left to right
+    # on a line from left to right
+    steps_up = [(before, after) for before, after in itertools.pairwise(heights) if after < before - 12]
     assert steps_up == []
     assert set(inside) == by_tab
 
@@ -136,7 +162,12 @@ def test_no_label_is_cut_in_a_narrow_window(hand, qtbot, theme: str, scale: int)
 
     def cut() -> list[str]:
         rows = [form.row(name) for form in inspector(hand).forms.values() for name in form.shown.to_json()]
-        labels = [label for row in rows for label in (row.label, row.note) if label is not None and label.isVisible()]
+        labels = [
+            label
+            for row in rows
+            for label in (row.label, row.note)
+            if label is not None and label.isVisible()
+        ]
         return [label.text() for label in labels if label.height() < label.heightForWidth(label.width())]
 
     try:
@@ -179,7 +210,11 @@ def test_search_finds_settings_in_folded_groups_and_hidden_ones(hand) -> None:
     query = inspector(hand).query
     query.setFocus()
     QTest.keyClicks(query, "xtc thresh")
-    rows = [name for name in SamplerSettings().to_json() if inspector(hand).forms[SamplerSettings].row(name).isVisible()]
+    rows = [
+        name
+        for name in SamplerSettings().to_json()
+        if inspector(hand).forms[SamplerSettings].row(name).isVisible()
+    ]
     assert rows == ["xtc_threshold"]
     assert [group.title for group in inspector(hand).groups if group.isVisible()] == ["Sampling"]
     assert not inspector(hand).prompt.isVisible()
@@ -229,7 +264,9 @@ def test_a_preset_is_chosen_changed_and_reset(hand) -> None:
 
 
 def preset_action(hand: Hand, name: str) -> None:
-    actions = {action.text(): action for action in hand.window.settings_controller.preset_bar.more.menu().actions()}
+    actions = {
+        action.text(): action for action in hand.window.settings_controller.preset_bar.more.menu().actions()
+    }
     found = next(action for text, action in actions.items() if text.startswith(name))
     assert found.isEnabled(), name
     found.trigger()
@@ -298,13 +335,17 @@ def test_import_and_export_by_menu(hand, tmp_path: Path) -> None:
 
 def test_a_format_counts_when_its_pattern_is_right(hand, qtbot) -> None:
     unfold(hand, "Constraints")
-    combo, box = control(hand, QComboBox, "Format"), inspector(hand).forms[ConstraintSettings].editor("pattern").box
+    combo, box = (
+        control(hand, QComboBox, "Format"),
+        inspector(hand).forms[ConstraintSettings].editor("pattern").box,
+    )
     assert not box.isEnabled()
     choose(combo, "JSON")
     assert in_force(hand, ConstraintSettings).format == "json"
     choose(combo, "JSON schema")
     assert box.isEnabled()
-    assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")  # as long as there is no schema
+    # as long as there is no schema
+    assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     assert "insert an example" in note(hand, ConstraintSettings, "pattern")
     type_text(box, '{"type": "objekt"}')
     qtbot.waitUntil(lambda: "schema" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
@@ -357,7 +398,10 @@ def test_an_unfinished_pattern_waits_in_its_chat(hand, qtbot) -> None:
     hand.say("first")
     first = hand.session.conversation
     unfold(hand, "Constraints")
-    combo, box = control(hand, QComboBox, "Format"), inspector(hand).forms[ConstraintSettings].editor("pattern").box
+    combo, box = (
+        control(hand, QComboBox, "Format"),
+        inspector(hand).forms[ConstraintSettings].editor("pattern").box,
+    )
     choose(combo, "Regular expression")
     type_text(box, "(half")
     qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
@@ -427,7 +471,14 @@ def test_the_form_reaches_the_request(hand, qtbot) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (11520, "11.5 kB"), (94_371_840, "94.4 MB"), (1.5e12, "1.5 TB")],
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (11520, "11.5 kB"),
+        (94_371_840, "94.4 MB"),
+        (1.5e12, "1.5 TB"),
+    ],
 )
 def test_sizes_for_people(count: float, text: str) -> None:
     assert size_text(count) == text

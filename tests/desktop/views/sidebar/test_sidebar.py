@@ -47,7 +47,9 @@ def sidebar(qtbot, model):
     widget.resize(260, 600)
     widget.show()
     widget.list.folder_toggled.connect(
-        lambda number, opened: rows.set_open_folders(rows.open_folders | {number} if opened else rows.open_folders - {number})
+        lambda number, opened: rows.set_open_folders(
+            rows.open_folders | {number} if opened else rows.open_folders - {number}
+        )
     )
     return widget
 
@@ -62,7 +64,9 @@ def click(qtbot, sidebar, number: int, kind: str = CHAT, modifier=Qt.KeyboardMod
 
 
 def test_rows_are_equally_high_and_headings_are_passed_over(sidebar, qtbot) -> None:
-    heights = {sidebar.list.visualRect(sidebar.rows.index(row)).height() for row in range(sidebar.rows.rowCount())}
+    heights = {
+        sidebar.list.visualRect(sidebar.rows.index(row)).height() for row in range(sidebar.rows.rowCount())
+    }
     assert len(heights) == 1
     sidebar.list.setCurrentIndex(index_of(sidebar, 8, FOLDER))
     qtbot.keyClick(sidebar.list, Key.Key_Down)
@@ -113,7 +117,9 @@ def test_several_are_chosen_without_opening_and_deleted_together(sidebar, qtbot)
         actions["Pin 2 chats"].trigger()
     assert pinned.args == [[1, 3], True]
     with qtbot.waitSignal(sidebar.list.move_requested) as moved:
-        next(action for action in actions["Move to folder"].menu().actions() if action.text() == "Home").trigger()
+        next(
+            action for action in actions["Move to folder"].menu().actions() if action.text() == "Home"
+        ).trigger()
     assert moved.args == [[1, 3], 8]
     qtbot.keyClick(sidebar.list, Key.Key_A, CTRL)
     assert sidebar.list.chosen() == [5, 1, 2, 3, 4]
@@ -142,7 +148,11 @@ def drag(sidebar, numbers, target, share=0.5, kind=CHAT):
     """Drop rows onto another one; returns whether it was taken."""
     data = sidebar.rows.mimeData([index_of(sidebar, number, kind) for number in numbers])
     rect = sidebar.list.visualRect(target)
-    place = QPointF(80, rect.top() + rect.height() * share) if target.isValid() else QPointF(80, sidebar.list.viewport().height() - 2)
+    place = (
+        QPointF(80, rect.top() + rect.height() * share)
+        if target.isValid()
+        else QPointF(80, sidebar.list.viewport().height() - 2)
+    )
     args = (Qt.DropAction.MoveAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     over = QDragMoveEvent(place.toPoint(), *args)
     sidebar.list.dragMoveEvent(over)
@@ -217,7 +227,11 @@ def test_escape_empties_the_search_then_leaves(sidebar, qtbot) -> None:
 
 
 def box_of(sidebar, name: str) -> QLineEdit:
-    return next(box for box in sidebar.list.findChildren(QLineEdit) if box.accessibleName() == name and not box.isHidden())
+    return next(
+        box
+        for box in sidebar.list.findChildren(QLineEdit)
+        if box.accessibleName() == name and not box.isHidden()
+    )
 
 
 def test_rename_in_place(sidebar, qtbot) -> None:

@@ -18,11 +18,16 @@ Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 
 @pytest.fixture
 def show(qtbot: QtBot) -> Iterator[Show]:
-    """`show(items, width, height, trace)`: a settled view of these messages and its model, whose replies all have the tokens `trace`."""
+    """`show(items, width, height, trace)`: a settled view of these messages and its model, whose replies
+    all have the tokens `trace`.
+    """
     made: list[TranscriptView] = []
 
     def make(
-        items: Sequence[MessageItem] = (), width: int = 700, height: int = 500, trace: TokenTrace | None = None
+        items: Sequence[MessageItem] = (),
+        width: int = 700,
+        height: int = 500,
+        trace: TokenTrace | None = None,
     ) -> tuple[TranscriptView, MessagesModel]:
         model = MessagesModel()
         model.trace = lambda message_id: trace

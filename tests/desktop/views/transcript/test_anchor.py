@@ -1,4 +1,6 @@
-"""What the reader looks at stays where it is to the pixel, whatever arrives: blocks that close, formulas and pictures that come late."""
+"""What the reader looks at stays where it is to the pixel, whatever arrives: blocks that close, formulas
+and pictures that come late.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,23 @@ from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 
-WORDS = ["the", "model", "reads", "a", "prompt", "and", "then", "writes", "one", "token", "after", "another", "while", "caches", "keep"]
+WORDS = [
+    "the",
+    "model",
+    "reads",
+    "a",
+    "prompt",
+    "and",
+    "then",
+    "writes",
+    "one",
+    "token",
+    "after",
+    "another",
+    "while",
+    "caches",
+    "keep",
+]
 TEXT_KINDS = (RowKind.TEXT, RowKind.CODE, RowKind.BUBBLE, RowKind.TABLE)
 
 
@@ -40,14 +58,13 @@ def words_of(widget: DocumentRow, line: int) -> str:
     return block.text()[-12:]
 
 
-
-
 def piece(draw: random.Random, picture: Path, number: int) -> str:
     words = " ".join(draw.choices(WORDS, k=draw.randint(20, 90)))
     return draw.choice(
         (
             f"{words} end{number}\n\n",
-            f"{words} $\\frac{{a_{number}}}{{b}}$ {words} $\\sum_{{i=1}}^{{{number}}} x_i$ {words} end{number}\n\n",
+            f"{words} $\\frac{{a_{number}}}{{b}}$ {words} $\\sum_{{i=1}}^{{{number}}} x_i$ {words} "
+            f"end{number}\n\n",
             f"$$\n\\begin{{pmatrix}}{number}\\\\2\\\\3\\end{{pmatrix}}\n$$\n\nend{number}\n\n",
             f"```python\n{words}\nx = {number}  # end{number}\n```\n\n",
             f"| a | b |\n|---|---|\n| {words} | $x^{{{number}}}$ |\n\nend{number}\n\n",
@@ -58,14 +75,18 @@ def piece(draw: random.Random, picture: Path, number: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_first_line_on_the_screen_stays_while_a_reply_comes(show: Show, qtbot: QtBot, tmp_path: Path, seed: int) -> None:
+def test_the_first_line_on_the_screen_stays_while_a_reply_comes(
+    show: Show, qtbot: QtBot, tmp_path: Path, seed: int
+) -> None:
     draw = random.Random(seed)
     picture = tmp_path / "picture.png"
     image = QImage(300, 180, QImage.Format.Format_RGB32)
     image.fill(QColor("teal"))
     assert image.save(str(picture))
     begun = "".join(piece(draw, picture, number) for number in range(14))
-    view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "", running=True)], 620, 420)
+    view, model = show(
+        [MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "", running=True)], 620, 420
+    )
     model.append_text(2, begun)
     view.flush()
     for number in range(20, 32):
@@ -87,7 +108,9 @@ def test_the_first_line_on_the_screen_stays_while_a_reply_comes(show: Show, qtbo
 def test_reading_inside_a_long_paragraph_whose_formulas_come_late(show: Show, qtbot: QtBot) -> None:
     """Its row is taller than the screen, and formulas above the screen change the paragraph's height."""
     view, model = show([MessageItem(1, "user", "Go")], 420, 200)
-    text = "\n".join(f"- item {i} with $\\frac{{a_{{{i}}}}}{{b + \\frac{{1}}{{c}}}}$ in it, end{i}" for i in range(40))
+    text = "\n".join(
+        f"- item {i} with $\\frac{{a_{{{i}}}}}{{b + \\frac{{1}}{{c}}}}$ in it, end{i}" for i in range(40)
+    )
     view._pictures._workshop.add = lambda key: None  # they wait until somebody draws them
     model.append(MessageItem(2, "assistant", text + "\n\n" + "tail\n\n" * 30))
     qtbot.waitUntil(lambda: not view._waits)
@@ -106,13 +129,23 @@ def test_reading_inside_a_long_paragraph_whose_formulas_come_late(show: Show, qt
 
 
 def test_a_thought_that_is_read_stays_open_when_it_is_over(show: Show, qtbot: QtBot) -> None:
-    view, model = show([MessageItem(1, "assistant", "<think>\n" + "".join(f"thought {i}\n\n" for i in range(60)), running=True)], 500, 300)
+    view, model = show(
+        [
+            MessageItem(
+                1, "assistant", "<think>\n" + "".join(f"thought {i}\n\n" for i in range(60)), running=True
+            )
+        ],
+        500,
+        300,
+    )
     view.verticalScrollBar().setValue(view.verticalScrollBar().maximum() // 2)
     before = line_on_screen(view)
     model.append_text(1, "</think>\n\n" + "answer\n\n" * 20)
     qtbot.waitUntil(view.settled)
     assert line_on_screen(view, before[1] - 3) == before
-    model.append(MessageItem(2, "assistant", "<think>\n" + "".join(f"other {i}\n\n" for i in range(60)), running=True))
+    model.append(
+        MessageItem(2, "assistant", "<think>\n" + "".join(f"other {i}\n\n" for i in range(60)), running=True)
+    )
     view.scroll_to_end()
     view.flush()
     model.append_text(2, "</think>\n\n" + "answer\n\n" * 3)

@@ -1,4 +1,7 @@
-"""No text stops the window: whatever it is, the work of one frame is bounded. What is counted is work, not time."""
+"""No text stops the window: whatever it is, the work of one frame is bounded.
+
+What is counted is work, not time.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,12 @@ def test_every_row_of_a_text_is_small(name: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["assistant", "user"])
-@pytest.mark.parametrize("name", ["one word", "short lines", "headings", "code of many lines", "a table of many rows"])
-def test_a_text_of_fifty_megabytes_is_taken_in_small_steps(monkeypatch: pytest.MonkeyPatch, name: str, role: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["one word", "short lines", "headings", "code of many lines", "a table of many rows"]
+)
+def test_a_text_of_fifty_megabytes_is_taken_in_small_steps(
+    monkeypatch: pytest.MonkeyPatch, name: str, role: str
+) -> None:
     page = 80_000  # a smaller one is quicker to test
     monkeypatch.setattr(intake, "PAGE", page)
     monkeypatch.setattr(rows, "PAGE", page)
@@ -76,7 +83,9 @@ def test_a_text_of_fifty_megabytes_is_taken_in_small_steps(monkeypatch: pytest.M
     assert len(longer) > 1.5 * len(shown)
 
 
-def test_a_frame_makes_no_more_rows_than_its_effort_allows(show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_makes_no_more_rows_than_its_effort_allows(
+    show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows that have to wait are made in the frames that follow, what is on the screen first."""
     frames: list[list[int]] = []
     arrange, fit = Stage.arrange, Stage._fit
@@ -110,7 +119,12 @@ def test_code_in_several_rows_is_one_block_to_the_reader(show: Show, qtbot: QtBo
     code = "".join(f"line {number}\n" for number in range(3 * CODE_LINES))
     view, _ = show([MessageItem(1, "assistant", f"```python\n{code}```\n\nwords")])
     parts = [row for row in view._conversation.layout.rows if row.kind is RowKind.CODE]
-    assert [(row.first, row.last) for row in parts] == [(True, False), (False, False), (False, False), (False, True)]
+    assert [(row.first, row.last) for row in parts] == [
+        (True, False),
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
     assert view._conversation.code(parts[0]) == code.removesuffix("\n")
     assert "".join(f"{row.text}\n" for row in parts if row.text) == code
     assert {row.block.language for row in parts if row.block is not None} == {"python"}
@@ -135,12 +149,18 @@ def test_the_button_below_a_long_message_shows_more(show: Show, qtbot: QtBot) ->
 
 def test_links_find_addresses_that_come_later(show: Show, qtbot: QtBot) -> None:
     view, model = show([MessageItem(1, "assistant", "", running=True)])
-    text = "See [the page][1] and [this].\n\n| a |\n|---|\n| [1] |\n\n" + "word\n\n" * 3 + "[1]: https://a.example\n[this]: https://b.example\n"
+    text = (
+        "See [the page][1] and [this].\n\n| a |\n|---|\n| [1] |\n\n"
+        + "word\n\n" * 3
+        + "[1]: https://a.example\n[this]: https://b.example\n"
+    )
     for start in range(0, len(text), 7):
         model.append_text(1, text[start : start + 7])
         view.flush()
     model.replace(1, MessageItem(1, "assistant", text))
     view.flush()
-    found = [widget.document.toHtml() for widget in view.stage.widgets() if isinstance(widget, TextRow | TableRow)]
+    found = [
+        widget.document.toHtml() for widget in view.stage.widgets() if isinstance(widget, TextRow | TableRow)
+    ]
     assert [html.count("https://a.example") for html in found if "href" in html] == [1, 1]
     assert sum("https://b.example" in html for html in found) == 1

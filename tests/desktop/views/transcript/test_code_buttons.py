@@ -24,7 +24,9 @@ def code_row(view: TranscriptView) -> CodeRow:
     return found
 
 
-def test_wrapping_a_block_makes_it_higher_and_lasts_while_it_grows_and_scrolls_away(show: Show, qtbot: QtBot) -> None:
+def test_wrapping_a_block_makes_it_higher_and_lasts_while_it_grows_and_scrolls_away(
+    show: Show, qtbot: QtBot
+) -> None:
     filler = [MessageItem(i, "user", "word\n" * 30) for i in range(2, 12)]
     view, model = show([MessageItem(1, "assistant", f"```python\n{CODE}", running=True)])
     row = code_row(view)
@@ -73,7 +75,9 @@ def test_saving_writes_the_code_that_is_shown(show: Show, qtbot: QtBot, tmp_path
     assert target.read_text(encoding="utf-8") == CODE + "\n"
 
 
-def test_a_place_that_cannot_be_written_is_told_in_a_sentence(show: Show, qtbot: QtBot, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told_in_a_sentence(
+    show: Show, qtbot: QtBot, tmp_path: Path
+) -> None:
     view, _ = show([MessageItem(1, "assistant", "```\nx\n```\n")])
     QTest.mouseClick(code_row(view).save, Qt.MouseButton.LeftButton)
     dialog = view.findChild(QFileDialog, "saveCode")
@@ -89,8 +93,10 @@ def test_a_place_that_cannot_be_written_is_told_in_a_sentence(show: Show, qtbot:
 
 @pytest.mark.parametrize(
     ("language", "name"),
-    [("python", "code.py"), ("py", "code.py"), ("cpp", "code.cpp"), ("c", "code.c"), ("rust", "code.rs"), ("dockerfile", "Dockerfile"),
-     ("makefile", "Makefile"), ("js", "code.js"), ("javascript", "code.js"), ("bash", "code.bash"), ("json", "code.json"),
+    [("python", "code.py"), ("py", "code.py"), ("cpp", "code.cpp"), ("c", "code.c"), ("rust", "code.rs"),
+    ("dockerfile", "Dockerfile"),
+     ("makefile", "Makefile"), ("js", "code.js"), ("javascript", "code.js"), ("bash", "code.bash"),
+     ("json", "code.json"),
      ("", "code.txt"), ("no such", "code.txt"), ("html", "code.html"), ("../../evil", "code.txt")],
 )  # fmt: skip
 def test_the_proposed_name_fits_the_language(language: str, name: str) -> None:
@@ -107,8 +113,4 @@ def test_every_button_has_a_name(show: Show) -> None:
     view, _ = show([MessageItem(1, "assistant", "```\nx\n```\n")])
     row = code_row(view)
     names = [button.accessibleName() for button in (row.wrap, row.save, row.button)]
-    assert names == [
-        "Wrap long lines",
-        "Save code as a file",
-        "Copy code",
-    ]
+    assert names == ["Wrap long lines", "Save code as a file", "Copy code"]

@@ -1,4 +1,6 @@
-"""The examples of CommonMark and of GitHub's extensions, shown as rows and documents, against the tree of markdown-it."""
+"""The examples of CommonMark and of GitHub's extensions, shown as rows and documents, against the tree of
+markdown-it.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ EXAMPLES = json.loads((Path(__file__).parents[3] / "golden" / "markdown_examples
 
 @dataclass
 class Leaf:
-    """A paragraph, heading, line, piece of code or cell: in how many lists it stands, the marker of the item that it begins, in how many
-    lists each quote around it stands, and its words in their styles."""
+    """A paragraph, heading, line, piece of code or cell: in how many lists it stands, the marker of the item
+    that it begins, in how many lists each quote around it stands, and its words in their styles.
+    """
 
     kind: str
     lists: int = 0
@@ -49,7 +52,9 @@ _STYLES = {"em": "italic", "strong": "bold", "s": "struck"}
 
 def tree(source: str, github: bool = False) -> list[tuple[object, ...]]:
     """What markdown-it makes of it: CommonMark, with GitHub's extensions too; HTML is text."""
-    parser = MarkdownIt("gfm-like2" if github else "commonmark", {"html": False, "tasklists": False, "alerts": False})
+    parser = MarkdownIt(
+        "gfm-like2" if github else "commonmark", {"html": False, "tasklists": False, "alerts": False}
+    )
     leaves: list[Leaf] = []
     around: list[str] = []
     numbers: list[int] = []
@@ -109,7 +114,9 @@ def _words(leaf: Leaf, children: list[Token]) -> None:
         elif token.type == "code_inline":
             leaf.add(token.content, frozenset([*styles, "code"]))
         else:
-            leaf.add({"softbreak": " ", "hardbreak": "\u2028"}.get(token.type, token.content), frozenset(styles))
+            leaf.add(
+                {"softbreak": " ", "hardbreak": "\u2028"}.get(token.type, token.content), frozenset(styles)
+            )
 
 
 def shown(source: str, look: Look) -> list[tuple[object, ...]]:
@@ -187,7 +194,21 @@ def look(qapp: QApplication) -> Look:
 _CHOSEN = {
     "LaTeX's brackets are formulas": (12, 14, 18),
     "HTML that formats words does so, and a tag is one piece of text": (
-        21, 31, 164, 166, 168, 344, 475, 476, 477, 524, 536, 630, 631, 642, 643,
+        21,
+        31,
+        164,
+        166,
+        168,
+        344,
+        475,
+        476,
+        477,
+        524,
+        536,
+        630,
+        631,
+        642,
+        643,
     ),
     "an address is a link without marks, as on GitHub": (608, 611, 612),
     "a fence may stand at any depth, as models write it in lists": (132, 133, 134, 136, 137, 237),

@@ -32,7 +32,9 @@ def pair(show: Show) -> tuple[TranscriptView, MessagesModel]:
     return show([MessageItem(1, "user", "First\nsecond"), MessageItem(2, "assistant", "Answer **bold**")])
 
 
-def test_control_enter_saves_and_enter_breaks_the_line(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+def test_control_enter_saves_and_enter_breaks_the_line(
+    pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot
+) -> None:
     view, _ = pair
     view.begin_edit(1)
     box = editor(view).box
@@ -46,7 +48,9 @@ def test_control_enter_saves_and_enter_breaks_the_line(pair: tuple[TranscriptVie
     assert editors(view) == 0
 
 
-def test_escape_and_cancel_leave_the_message(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+def test_escape_and_cancel_leave_the_message(
+    pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot
+) -> None:
     view, _ = pair
     with qtbot.assertNotEmitted(view.edited):
         view.begin_edit(2)
@@ -122,7 +126,9 @@ def test_what_was_typed_outlives_scrolling_and_a_growing_reply(show: Show, qtbot
     assert editor(view).box.toPlainText() == "typed"
 
 
-def test_the_edit_ends_when_its_message_goes(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+def test_the_edit_ends_when_its_message_goes(
+    pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot
+) -> None:
     view, model = pair
     view.begin_edit(2)
     model.remove([2])
@@ -136,7 +142,9 @@ def test_the_edit_ends_when_its_message_goes(pair: tuple[TranscriptView, Message
     assert editor(view).box.toPlainText() == "other variant"
 
 
-def test_the_keyboard_goes_into_the_box_and_back(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+def test_the_keyboard_goes_into_the_box_and_back(
+    pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot
+) -> None:
     view, _ = pair
     view.activateWindow()
     QTest.qWaitForWindowActive(view)

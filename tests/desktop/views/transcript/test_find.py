@@ -1,4 +1,6 @@
-"""Finding words in the open chat by the keyboard: counted, marked, visited in order and round the ends, while the chat grows too."""
+"""Finding words in the open chat by the keyboard: counted, marked, visited in order and round the ends,
+while the chat grows too.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,21 @@ from tests.desktop.views.transcript.conftest import Show
 
 CHAT = [
     MessageItem(1, "user", "Where is the Needle?"),
-    MessageItem(2, "assistant", "# A **nee**dle\n\nThe `needle` is [a needle](https://example.org/needle).\n\n" + "hay\n\n" * 80),
-    MessageItem(3, "assistant", "<think>\nneedle hidden\n</think>\n\n```python\nneedle = 'NEEDLE'\n```\n\n| needle |\n|---|\n| hay |\n"),
+    MessageItem(
+        2,
+        "assistant",
+        "# A **nee**dle\n\nThe `needle` is [a needle](https://example.org/needle).\n\n" + "hay\n\n" * 80,
+    ),
+    MessageItem(
+        3,
+        "assistant",
+        "<think>\nneedle hidden\n</think>\n\n```python\nneedle = 'NEEDLE'\n```\n\n| needle |\n|---|\n| hay "
+        "|\n",
+    ),
 ]
-"""Eight places: the question, the head, two in the sentence, one in the folded thought, two in the code, one in the table."""
+"""Eight places: the question, the head, two in the sentence, one in the folded thought, two in the code,
+one in the table.
+"""
 
 
 def open_bar(view: TranscriptView, words: str) -> FindBar:
@@ -138,10 +151,14 @@ def test_selected_words_are_looked_for(show: Show, qtbot: QtBot) -> None:
 def test_every_control_of_the_bar_has_a_name(show: Show, qtbot: QtBot) -> None:
     view, _ = show(CHAT)
     bar = open_bar(view, "")
-    assert all(control.accessibleName() for control in (bar, bar.box, bar.count, bar.previous, bar.next, bar.shut))
+    assert all(
+        control.accessibleName() for control in (bar, bar.box, bar.count, bar.previous, bar.next, bar.shut)
+    )
 
 
-def test_a_place_in_a_file_is_shown_below_its_chip_while_the_search_is_there(show: Show, qtbot: QtBot) -> None:
+def test_a_place_in_a_file_is_shown_below_its_chip_while_the_search_is_there(
+    show: Show, qtbot: QtBot
+) -> None:
     text = "first\n" + "x" * 200 + " the Needle of " + "y" * 200 + "\nneedle again"
     asked = join([Attachment("notes.txt", text)], "What is it?")
     view, _ = show([MessageItem(1, "user", asked), MessageItem(2, "assistant", "hay")], 600, 400)

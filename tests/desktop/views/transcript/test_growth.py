@@ -1,4 +1,6 @@
-"""Words written at a text's end: the document is the one that Markdown makes of the whole, and the screen shows all of it."""
+"""Words written at a text's end: the document is the one that Markdown makes of the whole, and the screen
+shows all of it.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from desktop.views.transcript.style import Look, TranscriptColours, make_look
 from tests.desktop.views.transcript.conftest import Show
 
 PROSE = (
-    "Rivers are vital sources of fresh water, and they carve valleys - slowly - over 10,000 years. See www.example.com or "
-    "mail me@example.org; AT&amp;T isn't \u201cold\u201d. A **bold claim** has *two* sides_of_it, `code here` [a link](https://x.org/a b) "
-    "too! Caf\u00e9s in K\u00f6ln open at 9. \u5ddd\u306f\u6d41\u308c\u308b\u3001\u305a\u3063\u3068\u3002 "
-    "\u05e0\u05d4\u05e8 \u05d2\u05d3\u05d5\u05dc ends here. It costs $5 and 6$ more\u2026 www is a word, http is one ~~not~~ really."
+    "Rivers are vital sources of fresh water, and they carve valleys - slowly - over 10,000 years. See "
+    "www.example.com or mail me@example.org; AT&amp;T isn't \u201cold\u201d. A **bold claim** has *two* "
+    "sides_of_it, `code here` [a link](https://x.org/a b) too! Caf\u00e9s in K\u00f6ln open at 9. "
+    "\u5ddd\u306f\u6d41\u308c\u308b\u3001\u305a\u3063\u3068\u3002 \u05e0\u05d4\u05e8 "
+    "\u05d2\u05d3\u05d5\u05dc ends here. It costs $5 and 6$ more\u2026 www is a word, http is one ~~not~~ "
+    "really."
 )
 TEXTS = [
     (Kind.PROSE, PROSE),
@@ -30,13 +34,27 @@ TEXTS = [
     (Kind.PROSE, "# A heading with words #\n"),
     (Kind.PROSE, "A claim.[^1] And more words, with \\(a\\) sign[^b] in between"),
     (Kind.PROSE, "[name]: address that is none, for more words follow"),
-    (Kind.LIST, "- one word\n- **two**: more words\n  - 2. nested, with text\n- [ ] a task\n- [x] done, it is"),
+    (
+        Kind.LIST,
+        "- one word\n- **two**: more words\n  - 2. nested, with text\n- [ ] a task\n- [x] done, it is",
+    ),
     (Kind.LIST, "1. first, then\n2. [x] second one\n10. the tenth item goes on"),
     (Kind.QUOTE, "> A quote that goes on, line by line\n> and has *another* line"),
     (Kind.PROSE, "\u05e9\u05dc\u05d5\u05dd \u05dc\u05db\u05d5\u05dc\u05dd and English inside, 12 words"),
     (Kind.PROSE, "12 34 \u05e9\u05dc\u05d5\u05dd after digits"),
 ]
-LETTERS = [*"ab 1.-*_`[]()!~|#>:&;@/\\\"'", " ", "word", " two words", "\n", "**", "www.", "http://", "\u05d0\u05d1", "\u4e2d"]
+LETTERS = [
+    *"ab 1.-*_`[]()!~|#>:&;@/\\\"'",
+    " ",
+    "word",
+    " two words",
+    "\n",
+    "**",
+    "www.",
+    "http://",
+    "\u05d0\u05d1",
+    "\u4e2d",
+]
 
 
 @pytest.fixture
@@ -52,13 +70,17 @@ def lines(document: SafeDocument) -> list[tuple[str, float]]:
         top = document.documentLayout().blockBoundingRect(block).top()
         for number in range(block.layout().lineCount()):
             line = block.layout().lineAt(number)
-            found.append((block.text()[line.textStart() : line.textStart() + line.textLength()], top + line.y()))
+            found.append(
+                (block.text()[line.textStart() : line.textStart() + line.textLength()], top + line.y())
+            )
         block = block.next()
     return found
 
 
 def write_out(source: str, kind: Kind, look: Look, sizes: random.Random, most: int) -> tuple[int, int]:
-    """Let a text grow by pieces and compare each state with the whole; returns how often it was grown, and how often written anew."""
+    """Let a text grow by pieces and compare each state with the whole; returns how often it was grown, and
+    how often written anew.
+    """
     document, before, grown, anew = SafeDocument(), "", 0, 0
     old: list[tuple[str, float]] = []
     place = 0
@@ -110,15 +132,20 @@ def test_what_may_change_what_is_before_it_is_no_growth() -> None:
     assert growth("Some words ", "Some words more ") == " more"
     assert growth("Some words", "Some words ") == ""
     for before, after in (
-        ("2", "2. item"), ("-", "- item"), ("a **b", "a **b**"), ("see www", "see www.x.org"), ("R&am", "R&amp;D"), ("me@x", "me@x.org"),
-        ("a **b**", "a **b** c"), ("one", "one\ntwo"), ("one ", "one  two"), ("abc", "abd"), ("abc", "abc"), ("", "abc"),
+        ("2", "2. item"), ("-", "- item"), ("a **b", "a **b**"), ("see www", "see www.x.org"),
+        ("R&am", "R&amp;D"), ("me@x", "me@x.org"), ("a **b**", "a **b** c"), ("one", "one\ntwo"),
+        ("one ", "one  two"), ("abc", "abd"), ("abc", "abc"), ("", "abc"),
     ):  # fmt: skip
         assert growth(before, after) is None, (before, after)
 
 
 def test_the_screen_shows_all_of_a_growing_text(show: Show, qtbot: QtBot) -> None:
-    """What was left on the screen and what was painted anew are together what one painting of the whole gives."""
-    view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "", running=True)], 420, 400)
+    """What was left on the screen and what was painted anew are together what one painting of the whole
+    gives.
+    """
+    view, model = show(
+        [MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "", running=True)], 420, 400
+    )
     chance, place = random.Random(3), 0
     source = PROSE + "\n\n- one, two\n- three **four** five six\n\n> quoted words that go on\n\n" + PROSE
     partly = 0

@@ -22,7 +22,12 @@ def found(qtbot: QtBot, language: str, code: str) -> list[list[tuple[str, str]]]
     result = []
     for line, text in zip(spans, lines, strict=False):
         units = text.encode("utf-16-le")
-        result.append([(units[2 * start : 2 * (start + length)].decode("utf-16-le"), style) for start, length, style in line])
+        result.append(
+            [
+                (units[2 * start : 2 * (start + length)].decode("utf-16-le"), style)
+                for start, length, style in line
+            ]
+        )
     return result
 
 

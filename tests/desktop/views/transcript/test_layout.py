@@ -16,7 +16,9 @@ def rows(heights: list[int]) -> list[Row]:
     return [Row(RowKind.TEXT, ITEM, height=height) for height in heights]
 
 
-CHANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6), st.lists(st.integers(1, 90), max_size=6)), max_size=12)
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 6), st.lists(st.integers(1, 90), max_size=6)), max_size=12
+)
 
 
 @settings(max_examples=200, deadline=None)

@@ -14,7 +14,14 @@ from desktop.blocks import Kind
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
 from desktop.views.transcript.rendering.inline_objects import fragments
-from desktop.views.transcript.rendering.markdown import BOXED, DONE, NO_BREAK, QUOTES, SafeDocument, set_markdown
+from desktop.views.transcript.rendering.markdown import (
+    BOXED,
+    DONE,
+    NO_BREAK,
+    QUOTES,
+    SafeDocument,
+    set_markdown,
+)
 from desktop.views.transcript.style import Look, TranscriptColours, make_look
 
 
@@ -44,7 +51,9 @@ def test_pictures_become_links_and_no_file_is_read(look: Look, tmp_path: Path) -
     path = tmp_path / "secret.png"
     assert picture.save(str(path))
     document = SafeDocument()
-    set_markdown(document, f"Look: ![a cat]({path.as_uri()}) and ![]({path}) and ![x](https://example.org/x.png)", look)
+    set_markdown(
+        document, f"Look: ![a cat]({path.as_uri()}) and ![]({path}) and ![x](https://example.org/x.png)", look
+    )
     assert document.toPlainText() == "Look: a cat and picture and x"
     assert [text for text, _ in links(document)] == ["a cat", "picture", "x"]
     for name in (path.as_uri(), str(path), "https://example.org/x.png"):
@@ -87,7 +96,8 @@ def test_undo_is_off_and_links_have_the_look(look: Look) -> None:
 
 @pytest.mark.parametrize(
     ("address", "opens"),
-    [("https://example.org", True), ("HTTP://example.org", True), ("mailto:a@b.c", True), ("file:///etc/passwd", False), ("/bin/sh", False),
+    [("https://example.org", True), ("HTTP://example.org", True), ("mailto:a@b.c", True),
+    ("file:///etc/passwd", False), ("/bin/sh", False),
      ("javascript:alert(1)", False), ("smb://host/share", False), ("", False)],
 )  # fmt: skip
 def test_only_web_and_mail_links_are_opened(address: str, opens: bool) -> None:
@@ -97,7 +107,9 @@ def test_only_web_and_mail_links_are_opened(address: str, opens: bool) -> None:
 @pytest.mark.parametrize(("first", "count"), [(1, 3), (1, 12), (995, 10)])
 def test_the_numbers_of_a_list_have_room(look: Look, first: int, count: int) -> None:
     document = SafeDocument()
-    set_markdown(document, "\n".join(f"{number}. item" for number in range(first, first + count)), look, Kind.LIST)
+    set_markdown(
+        document, "\n".join(f"{number}. item" for number in range(first, first + count)), look, Kind.LIST
+    )
     widest = QFontMetricsF(look.text_font).horizontalAdvance(f"{first + count - 1}. ")
     assert document.indentWidth() >= widest
     plain = SafeDocument()
@@ -123,7 +135,9 @@ def test_done_items_are_ticked_and_not_crossed(look: Look) -> None:
 
 def test_a_table_that_is_read_from_the_right_begins_there(look: Look) -> None:
     document = SafeDocument()
-    set_markdown(document, "| الاسم | العمر | x \\| y |\n|:--|---|--:|\n| أحمد | ٣٠ | a |\n| b |\n", look, Kind.TABLE)
+    set_markdown(
+        document, "| الاسم | العمر | x \\| y |\n|:--|---|--:|\n| أحمد | ٣٠ | a |\n| b |\n", look, Kind.TABLE
+    )
     assert document.toPlainText().split() == ["x", "|", "y", "العمر", "الاسم", "a", "٣٠", "أحمد", "b"]
     set_markdown(document, "| one | שם |\n|---|---|\n| a | b |\n", look, Kind.TABLE)
     assert document.toPlainText().split() == ["one", "שם", "a", "b"]
@@ -131,7 +145,12 @@ def test_a_table_that_is_read_from_the_right_begins_there(look: Look) -> None:
 
 def test_short_words_in_a_table_are_not_broken_at_their_hyphens(look: Look) -> None:
     document = SafeDocument()
-    set_markdown(document, "| Licence | `a-b` |\n|---|---|\n| Apache-2.0 | a-word-that-is-far-too-long-for-one-line |\n", look, Kind.TABLE)
+    set_markdown(
+        document,
+        "| Licence | `a-b` |\n|---|---|\n| Apache-2.0 | a-word-that-is-far-too-long-for-one-line |\n",
+        look,
+        Kind.TABLE,
+    )
     assert f"Apache{NO_BREAK}2.0" in document.toPlainText()
     assert "a-word-that-is-far" in document.toPlainText()
 
@@ -157,7 +176,10 @@ def test_a_hard_break_in_an_item_is_no_new_item(look: Look, line_break: str, mar
 def test_lists_at_one_level_have_one_bullet(look: Look) -> None:
     document = SafeDocument()
     set_markdown(document, "- a\n  - b\n    - c\n\n\n* d\n  * e\n+ f\n", look, Kind.LIST)
-    styles = {block.text(): block.textList().format().style() for block in (document.findBlockByNumber(number) for number in range(6))}
+    styles = {
+        block.text(): block.textList().format().style()
+        for block in (document.findBlockByNumber(number) for number in range(6))
+    }
     assert styles["a"] == styles["d"] == styles["f"]
     assert styles["b"] == styles["e"]
     assert len({styles["a"], styles["b"], styles["c"]}) == 3
@@ -165,11 +187,19 @@ def test_lists_at_one_level_have_one_bullet(look: Look) -> None:
 
 def test_known_html_has_its_look(look: Look) -> None:
     document = SafeDocument()
-    set_markdown(document, "<sub>a</sub><sup>b</sup><u>c</u><mark>d</mark><kbd>e</kbd><b>f</b><i>g</i><del>h</del>", look)
+    set_markdown(
+        document,
+        "<sub>a</sub><sup>b</sup><u>c</u><mark>d</mark><kbd>e</kbd><b>f</b><i>g</i><del>h</del>",
+        look,
+    )
     shapes = [shape for _, _, shape in fragments(document.begin())]
     assert document.toPlainText() == "abcdefgh"
     align = type(shapes[0]).VerticalAlignment
-    assert [shape.verticalAlignment() for shape in shapes[:3]] == [align.AlignSubScript, align.AlignSuperScript, align.AlignNormal]
+    assert [shape.verticalAlignment() for shape in shapes[:3]] == [
+        align.AlignSubScript,
+        align.AlignSuperScript,
+        align.AlignNormal,
+    ]
     assert shapes[2].fontUnderline()
     assert shapes[3].background().color() == look.colours.notice
     assert shapes[4].fontFixedPitch()

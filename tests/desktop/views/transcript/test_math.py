@@ -1,4 +1,6 @@
-"""Formulas: drawn with their baseline on the line, shown as source until then and for ever when they cannot be drawn."""
+"""Formulas: drawn with their baseline on the line, shown as source until then and for ever when they
+cannot be drawn.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,35 @@ from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 
 FORMULAS = [
-    "x", r"E=mc^2", r"\frac{-b\pm\sqrt{b^2-4ac}}{2a}", r"\int_0^\infty e^{-x^2}\,dx", r"\begin{pmatrix}a&b\\c&d\end{pmatrix}",
-    r"f(x)=\begin{cases}1&x>0\\0&\text{otherwise}\end{cases}", r"\sum_{i=1}^{n} i^2", r"\mathbb{R}^n\to\mathcal{L}",
+    "x", r"E=mc^2", r"\frac{-b\pm\sqrt{b^2-4ac}}{2a}", r"\int_0^\infty e^{-x^2}\,dx",
+    r"\begin{pmatrix}a&b\\c&d\end{pmatrix}",
+    r"f(x)=\begin{cases}1&x>0\\0&\text{otherwise}\end{cases}", r"\sum_{i=1}^{n} i^2",
+    r"\mathbb{R}^n\to\mathcal{L}",
     r"\begin{align*}a&=b\\c&=d\end{align*}",
-    r"\hat{\theta}=\arg\max_\theta \log p(x\mid\theta)", r"\left(\frac12\right)^n", r"\operatorname*{arg\,min}_x f(x)",
+    r"\hat{\theta}=\arg\max_\theta \log p(x\mid\theta)", r"\left(\frac12\right)^n",
+    r"\operatorname*{arg\,min}_x f(x)",
     r"\text{if $x>0$ then}", r"a \\ b",
-    r"a&=b\\c&=d", r"\boxed{42}", r"x=1 \tag{3}", r"\begin{equation}x\label{e}\end{equation}", r"\binom{n}{k}",
+    r"a&=b\\c&=d", r"\boxed{42}", r"x=1 \tag{3}", r"\begin{equation}x\label{e}\end{equation}",
+    r"\binom{n}{k}",
     r"\begin{gather}a\\b\end{gather}",
     "α+β≤γ",
-    r"\lVert x\rVert", r"\xrightarrow{f}", r"\overset{!}{=}", r"50\%", r"\begin{bmatrix}1&\cdots\\\vdots&\ddots\end{bmatrix}", r"90^\circ",
+    r"\lVert x\rVert", r"\xrightarrow{f}", r"\overset{!}{=}", r"50\%",
+    r"\begin{bmatrix}1&\cdots\\\vdots&\ddots\end{bmatrix}", r"90^\circ",
     r"\nabla\cdot\mathbf{E}",
-    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}", r"\begin{vmatrix}a&b\\c&d\end{vmatrix}_{i}^{2}", r"\begin{bmatrix}x\end{bmatrix}^\top y",
-    r"P\left(A\middle|B\right)", r"\left\{x \,\middle\vert\, x>0\right\}", r"\frac{\cancel{x}}{\cancel{x}y}", r"\bcancel{a}+\xcancel{b}",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}", r"\begin{vmatrix}a&b\\c&d\end{vmatrix}_{i}^{2}",
+    r"\begin{bmatrix}x\end{bmatrix}^\top y",
+    r"P\left(A\middle|B\right)", r"\left\{x \,\middle\vert\, x>0\right\}", r"\frac{\cancel{x}}{\cancel{x}y}",
+    r"\bcancel{a}+\xcancel{b}",
     r"\ce{2H2 + O2 -> 2H2O}", r"\ce{SO4^2-}", r"\ce{^{227}_{90}Th+}", r"\ce{A ->[\Delta][\text{heat}] B v}",
     r"\SI{9.81}{\metre\per\second\squared}", r"\qty{5}{\degreeCelsius}", r"\SI{3e8}{m/s}", r"\num{1.5(2)e-3}",
     r"\ang{30}", r"\unit{kg.m^2}",
     r"\text{50\%}", r"\text{a\_b \& c \#1 \$2}",
 ]  # fmt: skip
-BROKEN = ["", "^", "}{", r"\frac{1}{", r"\undefined x", r"\ce{H2O", r"\SI{1", r"\newcommand{\R}{x}\R", "日本", r"\\", r"\begin{pmatrix}a",
+BROKEN = ["", "^", "}{", r"\frac{1}{", r"\undefined x", r"\ce{H2O", r"\SI{1", r"\newcommand{\R}{x}\R", "日本",
+    r"\\", r"\begin{pmatrix}a",
           "{" * 500, "x" * 5000,
-          r"\left(" * 300, r"\includegraphics{/etc/passwd}", r"\href{http://example.org}{x}", "\x00", "x_1_2", r"\right)"]  # fmt: skip
+          r"\left(" * 300, r"\includegraphics{/etc/passwd}", r"\href{http://example.org}{x}", "\x00", "x_1_2",
+          r"\right)"]  # fmt: skip
 
 
 @pytest.mark.parametrize("latex", FORMULAS)
@@ -53,7 +64,9 @@ def test_what_models_write_is_drawn(qapp: QApplication, latex: str, display: boo
 
 
 def inked(image: QImage) -> int:
-    return sum(image.pixelColor(x, y).alpha() > 128 for x in range(image.width()) for y in range(image.height()))
+    return sum(
+        image.pixelColor(x, y).alpha() > 128 for x in range(image.width()) for y in range(image.height())
+    )
 
 
 def coloured(image: QImage) -> set[tuple[int, int, int]]:
@@ -71,7 +84,11 @@ def test_ink_stands_on_the_baseline(qapp: QApplication) -> None:
         picture = render_math(latex, 40, "#000000", False, 1.0)
         assert isinstance(picture, Picture)
         base = picture.height - picture.descent
-        rows = [y for y in range(picture.height) if any(picture.image.pixelColor(x, y).alpha() > 60 for x in range(picture.width))]
+        rows = [
+            y
+            for y in range(picture.height)
+            if any(picture.image.pixelColor(x, y).alpha() > 60 for x in range(picture.width))
+        ]
         assert (max(rows) > base + 2) is below, latex
         assert abs(max(rows) - base) <= 2 or below
 
@@ -125,8 +142,12 @@ def test_what_cannot_be_drawn_stays_as_source(show: Show, qtbot: QtBot) -> None:
     assert row(view, MathRow).document.toPlainText() == "$$ \\nothing $$"
 
 
-def test_a_wide_formula_scrolls_sideways_and_a_narrow_one_stands_in_the_middle(show: Show, qtbot: QtBot) -> None:
-    view, _ = show([MessageItem(1, "assistant", "$$" + "+".join(f"a_{{{i}}}" for i in range(60)) + "$$")], 500, 400)
+def test_a_wide_formula_scrolls_sideways_and_a_narrow_one_stands_in_the_middle(
+    show: Show, qtbot: QtBot
+) -> None:
+    view, _ = show(
+        [MessageItem(1, "assistant", "$$" + "+".join(f"a_{{{i}}}" for i in range(60)) + "$$")], 500, 400
+    )
     wide = row(view, MathRow)
     assert wide.bar.isVisible()
     assert view.horizontalScrollBar().maximum() == 0
@@ -153,7 +174,9 @@ def test_formulas_stream_in_and_the_view_stays_at_its_end(show: Show, qtbot: QtB
 
 
 def test_drawing_formulas_above_does_not_move_what_is_read(show: Show, qtbot: QtBot) -> None:
-    maths = "\n\n".join(f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40))
+    maths = "\n\n".join(
+        f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40)
+    )
     view, _ = show([MessageItem(1, "assistant", maths + "\n\nHere.\n\n" + maths)], 500, 400)
     here = next(r for r in view._conversation.layout.rows if r.text.strip() == "Here.")
     view.scrolling.hold(here)

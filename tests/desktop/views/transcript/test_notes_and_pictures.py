@@ -1,4 +1,6 @@
-"""Footnotes, pictures of this machine, right-to-left text: shown, followed, and nothing asked of a network."""
+"""Footnotes, pictures of this machine, right-to-left text: shown, followed, and nothing asked of a
+network.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def saved(path: Path, width: int = 400, height: int = 200) -> Path:
 
 
 def text_rows(view: TranscriptView) -> list[TextRow]:
-    found = sorted((row for row in view.stage.live if isinstance(view.stage.widget(row), TextRow)), key=lambda row: row.index)
+    found = sorted(
+        (row for row in view.stage.live if isinstance(view.stage.widget(row), TextRow)),
+        key=lambda row: row.index,
+    )
     return [widget for row in found if isinstance(widget := view.stage.widget(row), TextRow)]
 
 
@@ -38,7 +43,9 @@ def has_image(row: DocumentRow) -> bool:
 
 
 @pytest.mark.parametrize("form", ["path", "address", "angled"])
-def test_a_picture_of_this_machine_is_shown_in_the_width_of_the_column(show: Show, qtbot: QtBot, tmp_path: Path, form: str) -> None:
+def test_a_picture_of_this_machine_is_shown_in_the_width_of_the_column(
+    show: Show, qtbot: QtBot, tmp_path: Path, form: str
+) -> None:
     path = saved(tmp_path / "a picture.png" if form != "path" else tmp_path / "p.png", 2000, 400)
     address = {"path": str(path), "address": path.as_uri(), "angled": f"<{path}>"}[form]
     view, _ = show([MessageItem(1, "assistant", f"![a blue field]({address})")], 500, 400)
@@ -76,9 +83,12 @@ def test_what_is_no_picture_of_this_machine_stays_a_link(show: Show, qtbot: QtBo
 
 @pytest.mark.parametrize(
     ("address", "path"),
-    [("/a/b.png", "/a/b.png"), ("file:///a/b%20c.PNG", "/a/b c.PNG"), ("file://localhost/a.jpg", "/a.jpg"), ("file://server/a.png", ""),
-     ("//server/a.png", ""), ("\\\\server\\a.png", ""), ("/\\server/a.png", ""), ("a.png", ""), ("../a.png", ""), ("https://x/a.png", ""),
-     ("/a/b.svg", ""), ("/dev/zero", ""), ("/etc/passwd", ""), ("", ""), ("data:image/png;base64,AAAA", ""), ("/a\0.png", ""),
+    [("/a/b.png", "/a/b.png"), ("file:///a/b%20c.PNG", "/a/b c.PNG"), ("file://localhost/a.jpg", "/a.jpg"),
+    ("file://server/a.png", ""),
+     ("//server/a.png", ""), ("\\\\server\\a.png", ""), ("/\\server/a.png", ""), ("a.png", ""),
+     ("../a.png", ""), ("https://x/a.png", ""),
+     ("/a/b.svg", ""), ("/dev/zero", ""), ("/etc/passwd", ""), ("", ""), ("data:image/png;base64,AAAA", ""),
+     ("/a\0.png", ""),
      ("file:////server/a.png", "")],
 )  # fmt: skip
 def test_only_absolute_paths_of_this_machine_are_local(address: str, path: str) -> None:
@@ -94,7 +104,10 @@ def test_only_ordinary_files_of_bounded_size_are_read(tmp_path: Path) -> None:
         file.truncate(LARGEST + 1)
     assert read_picture(str(large), 100, 1.0) is None
     disguised = tmp_path / "x.png"
-    disguised.write_text("<svg xmlns='http://www.w3.org/2000/svg'><image href='https://example.org/x'/></svg>", encoding="utf-8")
+    disguised.write_text(
+        "<svg xmlns='http://www.w3.org/2000/svg'><image href='https://example.org/x'/></svg>",
+        encoding="utf-8",
+    )
     assert read_picture(str(disguised), 100, 1.0) is None
     picture = read_picture(str(saved(tmp_path / "good.jpg")), 100, 2.0)
     assert picture is not None
@@ -109,7 +122,10 @@ def test_a_footnote_number_leads_to_its_text_and_tells_it_before(show: Show, qtb
     row = text_rows(view)[0]
     assert row.document.toPlainText() == "A claimn here."
     spot = next(
-        QPoint(x, y) for x in range(0, row.width(), 2) for y in range(0, row.height(), 2) if row.link_at(QPoint(x, y)) == "footnote:n"
+        QPoint(x, y)
+        for x in range(0, row.width(), 2)
+        for y in range(0, row.height(), 2)
+        if row.link_at(QPoint(x, y)) == "footnote:n"
     )
     place = row.mapTo(view.viewport(), spot)
     QTest.mouseMove(view.viewport(), place)
@@ -146,7 +162,11 @@ def test_right_to_left_text_begins_at_the_right(show: Show, qtbot: QtBot) -> Non
 
 def test_code_among_right_to_left_text_runs_from_the_left(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "```\n# تعليق\nx = 1\n```")], 500, 400)
-    [code] = [w for w in view.stage.widgets() if isinstance(w, DocumentRow) and w.document.toPlainText().startswith("#")]
+    [code] = [
+        w
+        for w in view.stage.widgets()
+        if isinstance(w, DocumentRow) and w.document.toPlainText().startswith("#")
+    ]
     assert code.document.begin().layout().lineAt(0).naturalTextRect().left() < 5
 
 
@@ -162,6 +182,8 @@ def test_task_lists_have_boxes(show: Show, qtbot: QtBot) -> None:
     widget = text_rows(view)[0]
     assert widget.look is not None
     picture, tick = widget.grab().toImage(), widget.look.colours.link.rgb()
-    inked = {y for y in range(picture.height()) for x in range(picture.width()) if picture.pixel(x, y) == tick}
+    inked = {
+        y for y in range(picture.height()) for x in range(picture.width()) if picture.pixel(x, y) == tick
+    }
     assert inked, "the done item has a tick"
     assert picture.height() / 4 < min(inked) <= max(inked) < picture.height() * 3 / 4, "and no other has"

@@ -29,7 +29,9 @@ def test_a_picture_that_fails_costs_only_itself(qtbot: QtBot, monkeypatch: pytes
     assert shop.get(good) is not None
 
 
-def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As it has to wait itself, while another view's formula is worked out."""
     begun, wanted, in_time = threading.Event(), threading.Event(), []
 

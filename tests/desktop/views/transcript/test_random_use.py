@@ -1,4 +1,6 @@
-"""Random use of model and view: the rows stay the messages' rows, at the places the layout says, and nothing raises."""
+"""Random use of model and view: the rows stay the messages' rows, at the places the layout says, and
+nothing raises.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ class Use:
         choose = self.random.choice
         self.last_id += 1
         return MessageItem(
-            self.last_id, choose(("user", "assistant", "assistant")), self.text(30), running=choose((True, False, False)),
-            variant_count=choose((1, 2)), footer=choose(("", "footer")), notice=choose(("", "", "notice")),
+            self.last_id, choose(("user", "assistant", "assistant")), self.text(30),
+            running=choose((True, False, False)), variant_count=choose((1, 2)), footer=choose(("", "footer")),
+            notice=choose(("", "", "notice")),
         )  # fmt: skip
 
     def text(self, most: int) -> str:

@@ -1,4 +1,6 @@
-"""Rows of a message: grown in pieces they are what they are at once, and objects stay while what they show stays."""
+"""Rows of a message: grown in pieces they are what they are at once, and objects stay while what they show
+stays.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from desktop.views.transcript.thinking import duration, seconds_of
 from engine.core import TokenInfo
 
 LINES = [
-    "word", "", "# Head", "```py", "code", "```", "- item", "| a | b |", "|---|---|", "> quote", "---", "<think>", "</think>", "x" * 900,
+    "word", "", "# Head", "```py", "code", "```", "- item", "| a | b |", "|---|---|", "> quote", "---",
+    "<think>", "</think>", "x" * 900,
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(LINES), max_size=16).map("\n".join)
 
@@ -23,7 +26,16 @@ TEXTS = st.lists(st.sampled_from(LINES), max_size=16).map("\n".join)
 def shown(rows: list[Row]) -> list[tuple[object, ...]]:
     """What rows show, but for the time of a thought, which only a reply that grew has."""
     return [
-        (row.kind, row.text if row.kind is not RowKind.THOUGHT else "", row.source, row.gap, row.open, row.start, row.block) for row in rows
+        (
+            row.kind,
+            row.text if row.kind is not RowKind.THOUGHT else "",
+            row.source,
+            row.gap,
+            row.open,
+            row.start,
+            row.block,
+        )
+        for row in rows
     ]
 
 
@@ -76,7 +88,12 @@ def test_a_finished_paragraph_keeps_its_row_while_the_next_one_grows() -> None:
 def test_a_thought_is_open_while_it_grows_and_folded_when_it_ends_unless_the_reader_opened_it() -> None:
     item = MessageItem(1, "assistant", "<think>\nhm", running=True)
     message = MessageRows(item)
-    assert [row.kind for row in message.rows] == [RowKind.HEADER, RowKind.THOUGHT, RowKind.TEXT, RowKind.FOOTER]
+    assert [row.kind for row in message.rows] == [
+        RowKind.HEADER,
+        RowKind.THOUGHT,
+        RowKind.TEXT,
+        RowKind.FOOTER,
+    ]
     assert (message.rows[1].text, message.rows[1].open) == ("Thinking…", True)
     message.append(replace(item, text="<think>\nhm\n</think>\nYes"), "\n</think>\nYes")
     message.sync()
@@ -150,7 +167,9 @@ def test_a_tag_that_a_reply_only_writes_about_is_no_thought() -> None:
         "```\n</think>\n```\nis the tag",
         "as <analysis>\nx\n</analysis>\n",
     ):
-        assert RowKind.THOUGHT not in [row.kind for row in MessageRows(MessageItem(1, "assistant", text)).rows]
+        assert RowKind.THOUGHT not in [
+            row.kind for row in MessageRows(MessageItem(1, "assistant", text)).rows
+        ]
 
 
 def test_an_empty_thought_has_no_head() -> None:
@@ -174,16 +193,31 @@ def test_two_thoughts_have_a_time_each() -> None:
 
 
 def test_the_words_of_a_duration() -> None:
-    words = {0.2: "less than a second", 0.6: "1 second", 12.4: "12 seconds", 60: "1 min", 119.6: "2 min", 3725: "62 min 5 s"}
+    words = {
+        0.2: "less than a second",
+        0.6: "1 second",
+        12.4: "12 seconds",
+        60: "1 min",
+        119.6: "2 min",
+        3725: "62 min 5 s",
+    }
     assert {seconds: duration(seconds) for seconds in words} == words
 
 
-@pytest.mark.parametrize(("ids", "seconds", "known"), [((1, 2, 3, 4), (1.0, 2.0, 9.5, 10.0), 8.5), ((-1, 2, 3, 4), (0, 2, 9, 10), None),
-                                                       ((1, 2, 3, 4), (50.0, 51.0, 2.0, 3.0), None)])  # fmt: skip
-def test_the_time_of_a_thought_is_read_from_its_tokens(ids: tuple[int, ...], seconds: tuple[float, ...], known: float | None) -> None:
+@pytest.mark.parametrize(("ids", "seconds", "known"), [((1, 2, 3, 4), (1.0, 2.0, 9.5, 10.0), 8.5),
+    ((-1, 2, 3, 4), (0, 2, 9, 10), None),
+                                                       ((1, 2, 3, 4), (50.0, 51.0, 2.0, 3.0),
+                                                       None)])  # fmt: skip
+def test_the_time_of_a_thought_is_read_from_its_tokens(
+    ids: tuple[int, ...], seconds: tuple[float, ...], known: float | None
+) -> None:
     pieces = ("<think>", "\nhm\n", "</think>", "\nYes")
     trace = TokenTrace()
     for id, piece, second in zip(ids, pieces, seconds, strict=True):
         trace.append(TokenInfo(id, piece, 1.0, 1.0, seconds=second))
-    [head] = [row for row in MessageRows(MessageItem(1, "assistant", "".join(pieces))).rows if row.kind is RowKind.THOUGHT]
+    [head] = [
+        row
+        for row in MessageRows(MessageItem(1, "assistant", "".join(pieces))).rows
+        if row.kind is RowKind.THOUGHT
+    ]
     assert seconds_of(head, trace) == known

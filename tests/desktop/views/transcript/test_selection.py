@@ -46,7 +46,11 @@ def copied(view: TranscriptView, qtbot: QtBot) -> str:
 
 def test_inside_one_row_the_text_is_copied_as_shown(view: TranscriptView, qtbot: QtBot) -> None:
     text = row(view, "First")
-    drag(view, text.pos() + QPoint(0, text.height() - 8), text.pos() + QPoint(text.width() - 2, text.height() - 8))
+    drag(
+        view,
+        text.pos() + QPoint(0, text.height() - 8),
+        text.pos() + QPoint(text.width() - 2, text.height() - 8),
+    )
     assert copied(view, qtbot) == "First paragraph here."
     code = row(view, "x = ")
     top = code.pos() + code.origin().toPoint()
@@ -81,7 +85,9 @@ def test_two_clicks_take_a_word_and_three_the_block(view: TranscriptView, qtbot:
 def test_shift_click_extends(view: TranscriptView, qtbot: QtBot) -> None:
     first, last = row(view, "First"), row(view, "Last")
     QTest.mouseClick(view.viewport(), LEFT, pos=first.pos() + QPoint(30, first.height() - 8))
-    QTest.mouseClick(view.viewport(), LEFT, Qt.KeyboardModifier.ShiftModifier, last.pos() + QPoint(30, last.height() - 8))
+    QTest.mouseClick(
+        view.viewport(), LEFT, Qt.KeyboardModifier.ShiftModifier, last.pos() + QPoint(30, last.height() - 8)
+    )
     assert copied(view, qtbot) == ANSWER
 
 
@@ -92,7 +98,9 @@ def test_a_click_selects_nothing_and_leaves_the_clipboard(view: TranscriptView, 
 
 
 def test_a_selection_outlives_scrolling_and_growth_but_not_its_message(show: Show, qtbot: QtBot) -> None:
-    items = [MessageItem(i, "assistant", f"Message {i} with words.\n\n" + "More text.\n\n" * 20) for i in range(12)]
+    items = [
+        MessageItem(i, "assistant", f"Message {i} with words.\n\n" + "More text.\n\n" * 20) for i in range(12)
+    ]
     view, model = show(items, 600, 500)
     view.verticalScrollBar().setValue(0)
     text = row(view, "Message 0")

@@ -1,4 +1,6 @@
-"""Replies as tokens: boxes over the right words, growing, colours, the same place with and without them, the time of a frame."""
+"""Replies as tokens: boxes over the right words, growing, colours, the same place with and without them,
+the time of a frame.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,24 @@ from tests.work import calls_in
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 
-WORDS = ["Hello", " wide", " 🎉", " world", ".\n", "\n", "\n\nNext", " 漢字", "", "", "é", " a\r\nb", "\tend", " of", " it", "\n"]
+WORDS = [
+    "Hello",
+    " wide",
+    " 🎉",
+    " world",
+    ".\n",
+    "\n",
+    "\n\nNext",
+    " 漢字",
+    "",
+    "",
+    "é",
+    " a\r\nb",
+    "\tend",
+    " of",
+    " it",
+    "\n",
+]
 
 
 def traced(words: list[str], **facts: bool) -> TokenTrace:
@@ -37,7 +56,9 @@ def reply(words: list[str], id: int = 2, running: bool = False) -> MessageItem:
     return MessageItem(id, "assistant", "".join(words), running=running)
 
 
-def shown_tokens(show: Show, words: list[str], **size: int) -> tuple[TranscriptView, MessagesModel, TokenTrace]:
+def shown_tokens(
+    show: Show, words: list[str], **size: int
+) -> tuple[TranscriptView, MessagesModel, TokenTrace]:
     view, model = show([MessageItem(1, "user", "question"), reply(words)], **size)
     trace = traced(words)
     model.trace = lambda message: trace if message == 2 else None
@@ -145,7 +166,9 @@ def test_the_colour_on_the_screen_follows_the_probability(show: Show, scheme: st
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("mode", [PROBABILITY, ENTROPY])
-def test_text_on_every_tint_can_be_read_and_stronger_is_further_from_the_ground(scheme: str, mode: str) -> None:
+def test_text_on_every_tint_can_be_read_and_stronger_is_further_from_the_ground(
+    scheme: str, mode: str
+) -> None:
     names = tokens(scheme)
     shades = [tint(mode, scheme == "dark", QColor(names["window"]), step / 47) for step in range(48)]
     assert all(contrast(shade.name(), names["text"]) >= 4.5 for shade in shades)
@@ -159,7 +182,9 @@ def test_text_on_every_tint_can_be_read_and_stronger_is_further_from_the_ground(
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.62, 1.0])
 def test_the_place_is_kept_when_tokens_come_and_go(show: Show, share: float) -> None:
     words = [f" word{number}" + (".\n\n" if number % 30 == 29 else "") for number in range(1500)]
-    view, model = show([MessageItem(1, "user", "q"), reply(words), MessageItem(3, "user", "q"), reply(words, 4)])
+    view, model = show(
+        [MessageItem(1, "user", "q"), reply(words), MessageItem(3, "user", "q"), reply(words, 4)]
+    )
     trace = traced(words)
     model.trace = lambda message: trace if message in (2, 4) else None
     bar = view.verticalScrollBar()
@@ -201,7 +226,9 @@ def test_a_token_costs_the_same_in_a_long_reply_as_in_a_short_one(show: Show) ->
 
 
 def _most_calls_of_a_token(show: Show, length: int) -> int:
-    """Of the hundred after the first `length`, but for the few with which a paragraph begins or a picture is painted anew."""
+    """Of the hundred after the first `length`, but for the few with which a paragraph begins or a picture
+    is painted anew.
+    """
     words = [f" word{number}" + (".\n" if number % 60 == 59 else "") for number in range(length + 100)]
     view, model = show([reply(words[:length], running=True)], width=820, height=800)
     trace = traced(words[:length], drafted=True)
@@ -243,7 +270,12 @@ def test_the_keyboard_goes_from_token_to_token_over_rows(show: Show) -> None:
     row = token_rows(view)[0]
     row.setFocus(Qt.FocusReason.TabFocusReason)
     assert row.cursor_token == 0
-    for key, token in ((Qt.Key.Key_Right, 1), (Qt.Key.Key_Right, 2), (Qt.Key.Key_Left, 1), (Qt.Key.Key_End, row.tokens()[-1])):
+    for key, token in (
+        (Qt.Key.Key_Right, 1),
+        (Qt.Key.Key_Right, 2),
+        (Qt.Key.Key_Left, 1),
+        (Qt.Key.Key_End, row.tokens()[-1]),
+    ):
         QTest.keyClick(row, key)
         assert row.cursor_token == token
     QTest.keyClick(row, Qt.Key.Key_Right)
@@ -254,7 +286,9 @@ def test_the_keyboard_goes_from_token_to_token_over_rows(show: Show) -> None:
     QTest.keyClick(second, Qt.Key.Key_Down)
     below = second.token_area(second.cursor_token)
     assert below.top() > second.token_area(second.tokens()[0]).top()
-    assert 0 <= view.viewport().mapFromGlobal(second.mapToGlobal(below.center())).y() <= view.viewport().height()
+    assert (
+        0 <= view.viewport().mapFromGlobal(second.mapToGlobal(below.center())).y() <= view.viewport().height()
+    )
     QTest.keyClick(second, Qt.Key.Key_Return)
     assert view.inspection.popup.isVisible()
     assert trace.token(second.cursor_token).text.strip() in view.inspection.popup.title.text()

@@ -65,8 +65,14 @@ def picture(view: TranscriptView) -> QImage:
 
 
 def long_chat(messages: int = 40, lines: int = 12) -> list[MessageItem]:
-    text = "\n\n".join(f"Paragraph {i} with a few words that fill the line and some more of them, so that it wraps." for i in range(lines))
-    return [MessageItem(i, "user" if i % 2 == 0 else "assistant", "A question?" if i % 2 == 0 else text) for i in range(messages)]
+    text = "\n\n".join(
+        f"Paragraph {i} with a few words that fill the line and some more of them, so that it wraps."
+        for i in range(lines)
+    )
+    return [
+        MessageItem(i, "user" if i % 2 == 0 else "assistant", "A question?" if i % 2 == 0 else text)
+        for i in range(messages)
+    ]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -152,7 +158,10 @@ def test_the_view_follows_the_end_only_while_it_is_there(show: Show, qtbot: QtBo
 
 def test_scrolling_up_by_pixels_moves_the_text_by_these_pixels(show: Show, qtbot: QtBot) -> None:
     """Rows above the screen have estimated heights; finding the true ones must not move what is on it."""
-    items = [replace(item, text=item.text + "\n\n" + RICH) if item.role == "assistant" else item for item in long_chat(30, 3)]
+    items = [
+        replace(item, text=item.text + "\n\n" + RICH) if item.role == "assistant" else item
+        for item in long_chat(30, 3)
+    ]
     view, _ = show(items, 600, 500)
     bar = view.verticalScrollBar()
     for step in (37, 120, 211, 64) * 12:
@@ -245,7 +254,16 @@ def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
         assert button.toolTip()
         QTest.mouseClick(button, Qt.MouseButton.LeftButton)
         assert asked[-1:] == ([(name, 7)] if name != "copy" else asked[-1:])
-    assert [name for name, _ in asked] == ["previous", "next", "edit", "regenerate", "continue", "fork", "origin", "delete"]
+    assert [name for name, _ in asked] == [
+        "previous",
+        "next",
+        "edit",
+        "regenerate",
+        "continue",
+        "fork",
+        "origin",
+        "delete",
+    ]
     assert QApplication.clipboard().text() == "Hi **you**"
 
 
@@ -253,9 +271,15 @@ def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
     ("item", "names"),
     [
         (MessageItem(1, "user", "x"), {"copy", "edit", "fork", "delete"}),
-        (MessageItem(1, "assistant", "x"), {"copy", "edit", "regenerate", "continue", "fork", "origin", "delete"}),
+        (
+            MessageItem(1, "assistant", "x"),
+            {"copy", "edit", "regenerate", "continue", "fork", "origin", "delete"},
+        ),
         (MessageItem(1, "assistant", "x", running=True), {"copy"}),
-        (MessageItem(1, "user", "x", variant_count=2), {"previous", "next", "copy", "edit", "fork", "delete"}),
+        (
+            MessageItem(1, "user", "x", variant_count=2),
+            {"previous", "next", "copy", "edit", "fork", "delete"},
+        ),
     ],
 )
 def test_only_fitting_actions_are_offered(show: Show, item: MessageItem, names: set[str]) -> None:
@@ -279,7 +303,11 @@ def test_the_keyboard_reaches_buttons_and_never_scrolls_by_losing_one(show: Show
     view, model = show(long_chat(6))
     view.activateWindow()
     qtbot.waitUntil(view.isActiveWindow)
-    [button] = [widget.buttons["edit"] for row, widget in view.stage.footers() if row.item.id == 5 and isinstance(widget, FooterRow)]
+    [button] = [
+        widget.buttons["edit"]
+        for row, widget in view.stage.footers()
+        if row.item.id == 5 and isinstance(widget, FooterRow)
+    ]
     button.setFocus(Qt.FocusReason.TabFocusReason)
     qtbot.waitUntil(button.hasFocus)
     bar = view.verticalScrollBar()
@@ -288,7 +316,11 @@ def test_the_keyboard_reaches_buttons_and_never_scrolls_by_losing_one(show: Show
     assert view.hasFocus()
     view.scroll_to_end()
     view.flush()
-    [button] = [widget.buttons["edit"] for row, widget in view.stage.footers() if row.item.id == 5 and isinstance(widget, FooterRow)]
+    [button] = [
+        widget.buttons["edit"]
+        for row, widget in view.stage.footers()
+        if row.item.id == 5 and isinstance(widget, FooterRow)
+    ]
     button.setFocus(Qt.FocusReason.TabFocusReason)
     model.replace(5, replace(model.item(5), running=True))
     view.flush()
@@ -299,7 +331,11 @@ def test_thoughts_fold_by_their_button(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "<think>\nsecret\n</think>\nAnswer")])
 
     def texts() -> list[str]:
-        return [row.text.strip() for row in sorted(view.stage.live, key=lambda row: row.index) if row.kind is RowKind.TEXT]
+        return [
+            row.text.strip()
+            for row in sorted(view.stage.live, key=lambda row: row.index)
+            if row.kind is RowKind.TEXT
+        ]
 
     assert texts() == ["Answer"]
     for expected in (["secret", "Answer"], ["Answer"]):
@@ -324,7 +360,10 @@ def test_wide_code_and_tables_scroll_sideways_inside_the_column(show: Show, qtbo
 
 
 def test_no_text_is_cut_off_at_360_pixels(show: Show, qtbot: QtBot) -> None:
-    items = [MessageItem(1, "user", "word " * 60), MessageItem(2, "assistant", RICH, notice="A notice that is long. " * 6)]
+    items = [
+        MessageItem(1, "user", "word " * 60),
+        MessageItem(2, "assistant", RICH, notice="A notice that is long. " * 6),
+    ]
     view, _ = show(items, 360, 2400)
     for widget in view.stage.widgets():
         assert widget.x() >= 0
@@ -379,9 +418,13 @@ def test_rows_have_names_for_screen_readers(show: Show) -> None:
     assert {"You: Why?", "Assistant: Because.", "Notice: Cut."} <= names
 
 
-def test_a_link_is_opened_only_after_a_question(show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_is_opened_only_after_a_question(
+    show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("desktop.views.transcript.links.QDesktopServices.openUrl", lambda url: opened.append(url.toString()))
+    monkeypatch.setattr(
+        "desktop.views.transcript.links.QDesktopServices.openUrl", lambda url: opened.append(url.toString())
+    )
     view, _ = show([MessageItem(1, "assistant", "[here](https://example.org/a)")])
     [text] = [widget for widget in view.stage.widgets() if isinstance(widget, TextRow)]
     place = text.pos() + QPoint(8, text.height() - 10)
@@ -433,7 +476,9 @@ def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot:
 
 def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qtbot: QtBot) -> None:
     lines = ["| Number | Words | Value |", "|---:|:--:|---|"]
-    lines += [f"| {n} | some `code {n}` and **bold**{' and more' * (n % 7)} | {n / 3:.2f} |" for n in range(40)]
+    lines += [
+        f"| {n} | some `code {n}` and **bold**{' and more' * (n % 7)} | {n / 3:.2f} |" for n in range(40)
+    ]
     text = "\n".join(lines)
     view, model = show([MessageItem(1, "assistant", "", running=True)], 700, 900)
     first = None
@@ -455,8 +500,12 @@ def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qt
     assert grown.document.toHtml() == whole.document.toHtml()
 
 
-def test_a_text_is_painted_in_the_pass_of_what_changes_with_it(show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transcript is arranged before anything is painted: otherwise each frame with new figures would be two."""
+def test_a_text_is_painted_in_the_pass_of_what_changes_with_it(
+    show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transcript is arranged before anything is painted: otherwise each frame with new figures would
+    be two.
+    """
     view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "One", running=True)])
     told: list[str] = []
 

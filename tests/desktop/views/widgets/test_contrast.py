@@ -1,4 +1,6 @@
-"""Every pair of text and ground, in the style sheet and in what code draws, is readable in both schemes and when more is asked for."""
+"""Every pair of text and ground, in the style sheet and in what code draws, is readable in both schemes
+and when more is asked for.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from desktop.views.widgets import item_painting
 from desktop.views.widgets.theme import SCHEMES, Theme, contrast, palette, strengthened, style_sheet, tokens
 
 TEXT, PART = 4.5, 3.0
-_DRAWN = ("::handle", "::groove", "::@filled", "::separator", "::chunk", "::indicator", "QProgressBar", "QSplitter", ":disabled")
+_DRAWN = (
+    "::handle",
+    "::groove",
+    "::@filled",
+    "::separator",
+    "::chunk",
+    "::indicator",
+    "QProgressBar",
+    "QSplitter",
+    ":disabled",
+)
 """Not grounds of text, or exempt (WCAG 2.2, 1.4.3, "inactive")."""
 LOOKS = [(scheme, strong) for scheme in SCHEMES for strong in (False, True)]
 
@@ -56,7 +68,12 @@ def test_text_of_the_style_sheet_on_its_own_grounds(scheme: str, strong: bool) -
             continue
         plain = re.sub(r":[a-z]+$", "", selector)
         accented = 'tone="primary"' in selector or "#send" in selector
-        pairs = [(token(given.get("color")) or own.get(plain) or ("accent_text" if accented else "text"), token(given.get("background")))]
+        pairs = [
+            (
+                token(given.get("color")) or own.get(plain) or ("accent_text" if accented else "text"),
+                token(given.get("background")),
+            )
+        ]
         pairs.append((token(given.get("selection-color")), token(given.get("selection-background-color"))))
         pairs.append((token(given.get("placeholder-text-color")), token(given.get("background"))))
         for text, ground in pairs:
@@ -77,7 +94,9 @@ def test_borders_that_show_the_focus_and_the_ends_of_boxes(scheme: str, strong: 
             seen += 1
         if selector.startswith("QScrollBar::handle"):
             for place in ("window", "side", "surface"):
-                assert contrast(colours[token(given.get("background")) or "edge"], colours[place]) >= PART, f"{selector} on {place}"
+                assert contrast(colours[token(given.get("background")) or "edge"], colours[place]) >= PART, (
+                    f"{selector} on {place}"
+                )
     assert seen > 10
 
 
@@ -124,14 +143,18 @@ def test_parts_of_bars_and_plots(scheme: str, strong: bool) -> None:
         for part in ("accent", "edge", "danger"):
             assert contrast(colours[part], colours[ground]) >= PART, f"{part} on {ground}"
     for part in ("accent", "danger"):
-        assert contrast(over(colours["surface"], colours[part], PALE), colours["surface"]) >= PART, f"pale {part}"
+        assert contrast(over(colours["surface"], colours[part], PALE), colours["surface"]) >= PART, (
+            f"pale {part}"
+        )
 
 
 def test_stronger_schemes_are_stronger() -> None:
     for scheme in SCHEMES:
         plain, strong = tokens(scheme), strengthened(tokens(scheme))
         for name in ("line", "edge", "muted", "disabled"):
-            assert contrast(strong[name], strong["window"]) > contrast(plain[name], plain["window"]) + 0.5, f"{scheme} {name}"
+            assert contrast(strong[name], strong["window"]) > contrast(plain[name], plain["window"]) + 0.5, (
+                f"{scheme} {name}"
+            )
 
 
 def test_the_system_s_wish_for_contrast_is_followed_at_once(qapp, monkeypatch) -> None:

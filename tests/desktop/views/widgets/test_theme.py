@@ -13,7 +13,22 @@ import resources
 from desktop.views.widgets.theme import SCHEMES, Theme, contrast, palette, style_sheet, tokens
 
 TEXT_ON = [
-    ("text", ("window", "side", "surface", "bubble", "code", "hover", "pressed", "selected", "info_soft", "warning_soft", "danger_soft")),
+    (
+        "text",
+        (
+            "window",
+            "side",
+            "surface",
+            "bubble",
+            "code",
+            "hover",
+            "pressed",
+            "selected",
+            "info_soft",
+            "warning_soft",
+            "danger_soft",
+        ),
+    ),
     ("muted", ("window", "side", "surface", "bubble", "code")),
     ("accent_text", ("accent", "accent_hover")),
     ("link", ("window", "surface", "bubble")),
@@ -25,7 +40,8 @@ TEXT_ON = [
 
 def test_contrast_of_black_and_white_is_21() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)  # the well-known grey that just fails
+    # the well-known grey that just fails
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -48,11 +64,14 @@ def test_outlines_and_focus_rings_have_a_contrast_of_3(scheme: str) -> None:
 def test_palette_pairs_are_readable(scheme: str) -> None:
     made = palette(tokens(scheme))
     pairs = [
-        ("WindowText", "Window"), ("Text", "Base"), ("Text", "AlternateBase"), ("ButtonText", "Button"), ("HighlightedText", "Highlight"),
-        ("PlaceholderText", "Base"), ("ToolTipText", "ToolTipBase"), ("Link", "Base"), ("Link", "Window"),
+        ("WindowText", "Window"), ("Text", "Base"), ("Text", "AlternateBase"), ("ButtonText", "Button"),
+        ("HighlightedText", "Highlight"), ("PlaceholderText", "Base"), ("ToolTipText", "ToolTipBase"),
+        ("Link", "Base"), ("Link", "Window"),
     ]  # fmt: skip
     for text, background in pairs:
-        ratio = contrast(made.color(QPalette.ColorRole[text]).name(), made.color(QPalette.ColorRole[background]).name())
+        ratio = contrast(
+            made.color(QPalette.ColorRole[text]).name(), made.color(QPalette.ColorRole[background]).name()
+        )
         assert ratio >= 4.5, f"{text} on {background}"
 
 
@@ -129,5 +148,7 @@ def test_the_first_list_that_is_opened_shows_its_last_entry(count: int, scale: i
     """In a process of its own: only the first one was cut."""
     script = FIRST_POPUP.format(count=count, scale=scale)
     root = Path(__file__).resolve().parents[4]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr

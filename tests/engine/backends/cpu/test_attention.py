@@ -1,4 +1,6 @@
-"""Windows, soft caps and sinks of the CPU's attention: against exact arithmetic over what lies in the store."""
+"""Windows, soft caps and sinks of the CPU's attention: against exact arithmetic over what lies in the
+store.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def exact_attention(q: Array, k: Array, v: Array, shape: AttentionShape, sinks: 
 
 
 class Layers:
-    """As many layers of attention as there are shapes, over tables of queries, keys and values; the outputs side by side."""
+    """As many layers of attention as there are shapes, over tables of queries, keys and values; the
+    outputs side by side.
+    """
 
     def __init__(self, shapes: list[AttentionShape], sinks: list[Array | None], dtype: str) -> None:
         first = shapes[0]
@@ -57,7 +61,10 @@ class Layers:
 
         def forward(ops: Any) -> Any:
             q, k, v = (ops.embed(w) for w in packed)
-            found = [ops.attention(i, q, k, v, shape, sink) for i, (shape, sink) in enumerate(zip(shapes, sinks, strict=True))]
+            found = [
+                ops.attention(i, q, k, v, shape, sink)
+                for i, (shape, sink) in enumerate(zip(shapes, sinks, strict=True))
+            ]
             # The product shows whether the padding of the rows is zero still.
             total = ops.linear(found[0], square)
             for i, y in enumerate(found[1:]):
@@ -93,14 +100,18 @@ def kept(layers: Layers, layer: int, shape: AttentionShape) -> list[Array]:
     assert isinstance(layers.cache, CpuCache)
     positions = np.arange(len(IDS))
     places = PAGES[positions // 256] * 256 + positions % 256
-    return [part.reshape(-1, shape.kv_heads, shape.head_dim)[places] for part in stored(layers.cache, layer, shape, int(PAGES[0]))]
+    return [
+        part.reshape(-1, shape.kv_heads, shape.head_dim)[places]
+        for part in stored(layers.cache, layer, shape, int(PAGES[0]))
+    ]
 
 
 CASES = [
     ("fp32", 4, 2, 32, 100, 0.0, False), ("fp32", 3, 1, 64, 256, 5.0, True), ("fp16", 5, 1, 24, 1, 0.0, True),
-    ("fp32", 8, 8, 16, 257, 0.0, True), ("fp32", 2, 1, 256, 0, 50.0, False), ("fp16", 7, 1, 80, 300, 0.0, False),
-    ("fp8", 8, 1, 96, 130, 2.0, True), ("q8", 16, 1, 64, 5, 0.0, True), ("q4", 4, 2, 64, 255, 3.0, True),
-    ("q8/q4", 6, 2, 20, 511, 0.0, False), ("q4/fp16", 5, 1, 128, 40, 20.0, False), ("fp32", 48, 1, 32, 600, 0.0, True),
+    ("fp32", 8, 8, 16, 257, 0.0, True), ("fp32", 2, 1, 256, 0, 50.0, False),
+    ("fp16", 7, 1, 80, 300, 0.0, False), ("fp8", 8, 1, 96, 130, 2.0, True), ("q8", 16, 1, 64, 5, 0.0, True),
+    ("q4", 4, 2, 64, 255, 3.0, True), ("q8/q4", 6, 2, 20, 511, 0.0, False),
+    ("q4/fp16", 5, 1, 128, 40, 20.0, False), ("fp32", 48, 1, 32, 600, 0.0, True),
     ("fp32", 3, 3, 64, 0, 0.0, True),
 ]  # fmt: skip
 
@@ -113,7 +124,9 @@ QUICK = ("fp32", "fp16")
     ("dtype", "heads", "groups", "dim", "window", "cap", "sinking"),
     [pytest.param(*case, marks=[] if case[0] in QUICK else [pytest.mark.slow]) for case in CASES],
 )
-def test_windows_caps_and_sinks(dtype: str, heads: int, groups: int, dim: int, window: int, cap: float, sinking: bool) -> None:
+def test_windows_caps_and_sinks(
+    dtype: str, heads: int, groups: int, dim: int, window: int, cap: float, sinking: bool
+) -> None:
     shape = AttentionShape(heads, groups, dim, dim**-0.5, window, cap)
     # From far below all scores to far above.
     sinks = np.linspace(-40, 20, heads).astype(np.float32) if sinking else None
@@ -131,7 +144,8 @@ def test_layers_with_windows_and_without() -> None:
     found = layers.run()
     q = layers.tables[0].values[IDS].reshape(-1, 4, 32)
     parts = [
-        exact_attention(q, *kept(layers, i, s), s, np.zeros(4) if i == 1 else None).reshape(len(IDS), -1) for i, s in enumerate(shapes)
+        exact_attention(q, *kept(layers, i, s), s, np.zeros(4) if i == 1 else None).reshape(len(IDS), -1)
+        for i, s in enumerate(shapes)
     ]
     expected = parts[0] + 100 * parts[1] + 1e4 * parts[2] + 1e6 * parts[3]
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
@@ -187,9 +201,14 @@ def test_more_pages_than_splits(window: int) -> None:
     try:
         for start in range(0, total - 8, 470):
             rows = min(470, total - 8 - start)
-            program.run(Step(ids[start : start + rows], np.arange(start, start + rows, dtype=np.int32), pages, 1))
+            program.run(
+                Step(ids[start : start + rows], np.arange(start, start + rows, dtype=np.int32), pages, 1)
+            )
         places = np.arange(total - 8, total, dtype=np.int32)
-        found = [program.run(Step(ids[p : p + 1], places[i : i + 1], pages, 1)).copy() for i, p in enumerate(places)]
+        found = [
+            program.run(Step(ids[p : p + 1], places[i : i + 1], pages, 1)).copy()
+            for i, p in enumerate(places)
+        ]
         together = program.run(Step(ids[-8:], places, pages, 8)).copy()
     finally:
         program.close()

@@ -33,7 +33,9 @@ times: Any = numba.njit(types.void(types.int64, types.int64, types.float32, type
 
 def test_weights_are_exact_to_the_last_bits_and_masked_ones_are_nothing() -> None:
     drawn = np.random.default_rng(4).random(248) * 85
-    row = np.concatenate([[0, -np.inf, -200, -1e30, -1e-6], -drawn, [-0.5 * np.log(2), -1000, -np.inf]]).astype(np.float32)
+    row = np.concatenate(
+        [[0, -np.inf, -200, -1e30, -1e-6], -drawn, [-0.5 * np.log(2), -1000, -np.inf]]
+    ).astype(np.float32)
     expected = np.exp(row.astype(np.float64))
     total = weights(row.ctypes.data, 4, 0.0)
     normal = expected > 1e-37
@@ -44,7 +46,9 @@ def test_weights_are_exact_to_the_last_bits_and_masked_ones_are_nothing() -> Non
     assert np.isnan(weights(np.full(256, np.nan, np.float32).ctypes.data, 4, 0.0))
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 256), (0, 1), (17, 18), (-(1 << 40), 100), (255, 256), (16, 240), (3, 130)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 256), (0, 1), (17, 18), (-(1 << 40), 100), (255, 256), (16, 240), (3, 130)]
+)
 def test_positions_outside_the_window_do_not_count(low: int, high: int) -> None:
     row = np.random.default_rng(high).standard_normal(256).astype(np.float32)
     expected = row.copy()
@@ -56,7 +60,10 @@ def test_positions_outside_the_window_do_not_count(low: int, high: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 15, 16, 20, 64, 80, 257])
 def test_no_number_past_the_count_is_written(count: int) -> None:
-    x, y = np.random.default_rng(count).standard_normal(count + 32).astype(np.float32), np.full(count + 32, 7, np.float32)
+    x, y = (
+        np.random.default_rng(count).standard_normal(count + 32).astype(np.float32),
+        np.full(count + 32, 7, np.float32),
+    )
     times(x.ctypes.data, count, 0.3, y.ctypes.data)
     np.testing.assert_array_equal(y[:count], x[:count] * np.float32(0.3))
     assert (y[count:] == 7).all()

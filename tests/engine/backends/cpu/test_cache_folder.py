@@ -25,9 +25,13 @@ print(json.dumps([events[-1].done, events[-1].total, "numba.typed.typeddict" in 
 
 
 def test_second_process_takes_kernels_from_disk(tmp_path: Path) -> None:
-    """Nothing is compiled twice: the second process writes no new file, and does not get Numba's compiler ready."""
+    """Nothing is compiled twice: the second process writes no new file, and does not get Numba's compiler
+    ready.
+    """
     environment = {**os.environ, "INGLENOOK_CACHE": str(tmp_path)}
-    done, total, compiler = json.loads(subprocess.check_output([sys.executable, "-c", _COMPILE], env=environment))
+    done, total, compiler = json.loads(
+        subprocess.check_output([sys.executable, "-c", _COMPILE], env=environment)
+    )
     assert done == total > 0
     assert compiler
     first = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
@@ -64,7 +68,9 @@ def test_one_lost_kernel_is_compiled_beside_kept_ones(tmp_path: Path) -> None:
     assert len(lost) == 4
     for path in lost:
         path.unlink()
-    done, total, compiler = json.loads(subprocess.check_output([sys.executable, "-c", _COMPILE], env=environment))
+    done, total, compiler = json.loads(
+        subprocess.check_output([sys.executable, "-c", _COMPILE], env=environment)
+    )
     assert done == total > 0
     assert compiler
     assert all(path.exists() for path in lost)

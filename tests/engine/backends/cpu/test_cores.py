@@ -32,8 +32,16 @@ def write(root: Path, files: dict[str, str]) -> Path:
         ("0::/a/b\n", {"a/cpu.max": "400000 100000", "a/b/cpu.max": "50000 100000"}, 0.5),
         ("0::/host/only\n", {"cpu.max": "300000 100000"}, 3.0),
         ("0::/../..\n", {"cpu.max": "300000 100000"}, 3.0),
-        ("4:cpu,cpuacct:/x\n0::/\n", {"cpu,cpuacct/x/cpu.cfs_quota_us": "400000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"}, 4.0),
-        ("4:cpu,cpuacct:/x\n", {"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "200000\n"}, 2.0),
+        (
+            "4:cpu,cpuacct:/x\n0::/\n",
+            {"cpu,cpuacct/x/cpu.cfs_quota_us": "400000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"},
+            4.0,
+        ),
+        (
+            "4:cpu,cpuacct:/x\n",
+            {"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "200000\n"},
+            2.0,
+        ),
         ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 1e9),
         ("4:memory:/x\n", {"memory/x/cpu.max": "1 100"}, 1e9),
         ("nonsense\n\n7\n", {"cpu.max": "ten of them"}, 1e9),
@@ -41,7 +49,9 @@ def write(root: Path, files: dict[str, str]) -> Path:
         ("", {}, 1e9),
     ],
 )
-def test_the_share_of_a_container(tmp_path: Path, groups: str, files: dict[str, str], expected: float) -> None:
+def test_the_share_of_a_container(
+    tmp_path: Path, groups: str, files: dict[str, str], expected: float
+) -> None:
     root = write(tmp_path / "groups", files)
     assert cores.cpu_share(write(tmp_path, {"self": groups}) / "self", root) == expected
 
@@ -51,7 +61,9 @@ def test_without_control_groups(tmp_path: Path) -> None:
 
 
 def test_two_threads_of_a_core_count_once(tmp_path: Path) -> None:
-    cpus = write(tmp_path, {f"cpu{n}/topology/thread_siblings_list": f"{n % 4},{n % 4 + 4}\n" for n in range(8)})
+    cpus = write(
+        tmp_path, {f"cpu{n}/topology/thread_siblings_list": f"{n % 4},{n % 4 + 4}\n" for n in range(8)}
+    )
     assert cores.physical_cores(list(range(8)), cpus) == 4
     assert cores.physical_cores([0, 4, 5], cpus) == 2
     assert cores.physical_cores([1, 2, 3], tmp_path / "unknown") == 3

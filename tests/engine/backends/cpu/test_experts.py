@@ -1,4 +1,6 @@
-"""Mixture of experts on the CPU: against the reference backend, and every row the same to the last bit whatever is beside it."""
+"""Mixture of experts on the CPU: against the reference backend, and every row the same to the last bit
+whatever is beside it.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,34 @@ def seen_by(experts: list[Matrix], x: Any, routes: Any, prompt_bits: int = 16) -
     if not isinstance(x, torch.Tensor):
         return x
     chosen = routes[0].reshape(-1).tolist()
-    rows = [seen(row[None].numpy(), experts[e].type, chosen.count(e), prompt_bits) for row, e in zip(x, chosen, strict=True)]
+    rows = [
+        seen(row[None].numpy(), experts[e].type, chosen.count(e), prompt_bits)
+        for row, e in zip(x, chosen, strict=True)
+    ]
     return torch.tensor(np.concatenate(rows).astype(np.float32))
 
 
 class Mixture:
-    """A router and experts with biases, added to the rows of a table; `rows_first` takes the rows that need logits first."""
+    """A router and experts with biases, added to the rows of a table; `rows_first` takes the rows that
+    need logits first.
+    """
 
     def __init__(
-        self, kind: str, routing: Routing, width: int = 64, inner: int = 96, rows_first: bool = False, bits: int = 16
+        self,
+        kind: str,
+        routing: Routing,
+        width: int = 64,
+        inner: int = 96,
+        rows_first: bool = False,
+        bits: int = 16,
     ) -> None:
         self.routing, self.rows_first, self.bits = routing, rows_first, bits
         count = routing.experts
         width, inner = (-(-size // unit_of(kind)) * unit_of(kind) for size in (width, inner))
         self.table, self.router = Matrix("F32", (97, width), 1), Matrix("F32", (count, width), 2)
-        self.gate, self.up = ([Matrix(kind, (inner, width), s + 10 * e) for e in range(count)] for s in (3, 4))
+        self.gate, self.up = (
+            [Matrix(kind, (inner, width), s + 10 * e) for e in range(count)] for s in (3, 4)
+        )
         self.down = [Matrix(kind, (width, inner), 5 + 10 * e) for e in range(count)]
         rng = np.random.default_rng(6)
         self.biases = [rng.standard_normal((count, n)).astype(np.float32) for n in (inner, width)]
@@ -55,7 +70,8 @@ class Mixture:
             x = ops.last_rows(x) if self.rows_first else x
             routes = ops.route(ops.linear(x, router), self.routing)
             spread = ops.spread(x, routes)
-            # Products of the same rows with other experts run side by side, and those with the same ones after another kernel.
+            # Products of the same rows with other experts run side by side, and those with the same ones
+            # after another kernel.
             a = ops.expert_linear(seen_by(self.gate, spread, routes, self.bits), gate, routes, self.biases[0])
             b = ops.expert_linear(seen_by(self.up, spread, routes, self.bits), up, routes)
             inner = ops.gated(a, b, "silu")
@@ -81,8 +97,8 @@ def step(ids: Array, logit_rows: int | None = None, start: int = 0) -> Step:
 
 
 CASES = [
-    ("F32", Routing(4, 2)), ("Q4_1", Routing(8, 8)), ("F16", Routing(5, 1)), ("Q4_1", Routing(128, 8)), ("F16", Routing(7, 3, False)),
-    ("Q4_1", Routing(33, 6, False)), ("F32", Routing(1, 1)),
+    ("F32", Routing(4, 2)), ("Q4_1", Routing(8, 8)), ("F16", Routing(5, 1)), ("Q4_1", Routing(128, 8)),
+    ("F16", Routing(7, 3, False)), ("Q4_1", Routing(33, 6, False)), ("F32", Routing(1, 1)),
     *(pytest.param(kind, Routing(9, 4), marks=pytest.mark.slow) for kind in OTHERS),
 ]  # fmt: skip
 
@@ -96,7 +112,8 @@ def test_against_the_reference(kind: str, routing: Routing) -> None:
             ids = rng.integers(0, 97, rows)
             found, expected = cpu.run(step(ids)), reference.run(step(ids))
             error = np.abs(found - expected) / np.abs(expected).max()
-            # An activation on the border of two of 16 bits' codes may fall to the other side: a step of 2^-15 of its block's largest.
+            # An activation on the border of two of 16 bits' codes may fall to the other side: a step of 2^-15
+            # of its block's largest.
             assert error.max() <= (2.0**-14 if kind in WHOLE else 2e-5), rows
             assert np.median(error) <= 5e-6, rows
 
@@ -111,7 +128,8 @@ def test_prompts_in_eight_bits(kind: str) -> None:
             # Not at the begin of a sequence, whose first rows go apart.
             later = step(ids[:rows], start=1)
             found, expected = cpu.run(later), reference.run(later)
-            # A number on the border of two codes may fall to the other side, which shows in all that an expert makes of it.
+            # A number on the border of two codes may fall to the other side, which shows in all that an
+            # expert makes of it.
             error = np.abs(found - expected) / np.abs(expected).max()
             assert np.median(error) <= 2e-6, rows
             assert error.max() <= (2e-5 if rows <= 8 else 2e-3), rows
@@ -128,7 +146,9 @@ def test_odd_widths_and_rows_that_need_logits(kind: str, width: int, inner: int)
             assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), (rows, wanted)
 
 
-@pytest.mark.parametrize("kind", ["Q4_1", "F16", *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)])
+@pytest.mark.parametrize(
+    "kind", ["Q4_1", "F16", *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)]
+)
 def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
     """With few experts rows meet in them, with twice the same token in all."""
     ids = np.array([5, 9, 5, 44, 61, 9, 80, 5])

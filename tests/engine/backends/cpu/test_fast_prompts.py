@@ -1,4 +1,6 @@
-"""Prompts with activations in 8 bits: products of every layout are exact for them, and short steps know nothing of it."""
+"""Prompts with activations in 8 bits: products of every layout are exact for them, and short steps know
+nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_records_of_bytes(blocks: int) -> None:
 
 @pytest.mark.parametrize("kind", CASES)
 def test_products(kind: str) -> None:
-    """Within float32's rounding of each output's own terms; up to eight rows they are those of 16 bits to the last bit."""
+    """Within float32's rounding of each output's own terms; up to eight rows they are those of 16 bits to
+    the last bit.
+    """
     unit = unit_of(kind)
     matrix = Matrix(kind, (37, unit * (3 if unit >= 256 else 9)), 5)
     x = activations(matrix.shape[1])
@@ -111,7 +115,9 @@ def test_products_of_grouped_codes(bits: int, unit: int) -> None:
         assert (np.abs(run(fast, MOST_ROWS) - exact) / bound).max() < 2e-6
 
 
-@pytest.mark.parametrize("kind", ["F32", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("F16", "IQ3_S"))])
+@pytest.mark.parametrize(
+    "kind", ["F32", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("F16", "IQ3_S"))]
+)
 def test_weights_that_are_no_whole_numbers_keep_their_products(kind: str) -> None:
     matrix: RawTensor = Matrix(kind, (37, 2 * unit_of(kind) if kind == "IQ3_S" else 96), 5)
     x = activations(matrix.shape[1])
@@ -124,8 +130,23 @@ def test_weights_that_are_no_whole_numbers_keep_their_products(kind: str) -> Non
 @pytest.mark.parametrize(("cpu", "features"), [("generic", ""), ("haswell", "+avx,+avx2,+fma,+f16c,+ssse3")])
 def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
     """A layout with minimums, one of signed bytes and one with a zero, by other instructions."""
-    environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "INGLENOOK_CACHE": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", "-p", "no:cacheprovider", __file__]
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": cpu,
+        "NUMBA_CPU_FEATURES": features,
+        "INGLENOOK_CACHE": str(tmp_path),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "slow or not slow",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+    ]
     command += ["-k", "test_products and (Q4_1 or Q8_0 or Q6_K or 4-64) or records or first_rows"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -1,5 +1,6 @@
-"""A step of one to eight rows gives every row, to the last bit, the logits it has in a step of its own: checking a draft
-changes no greedy choice."""
+"""A step of one to eight rows gives every row, to the last bit, the logits it has in a step of its own:
+checking a draft changes no greedy choice.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from tests.engine.backends.kernel_oracles import WEIGHT_CASES, Matrix, unit_of
 
 PAGES = np.array([3, 0, 2], np.int32)
 STARTS = (0, 5, 12, 249, 251, 511)
-"""Positions at which the compared rows begin: the first ones, odd ones (in q4, over the sixteenth, where a mean begins), and
-several ways over a border of pages."""
+"""Positions at which the compared rows begin: the first ones, odd ones (in q4, over the sixteenth, where a
+mean begins), and several ways over a border of pages.
+"""
 
 
 class Layer:
@@ -26,10 +28,14 @@ class Layer:
         self.shape = AttentionShape(heads, groups, dim, dim**-0.5)
         inner = 256 if unit_of(kind) == 256 else 160
         sizes = {
-            "table": (61, self.width), "q": (heads * dim, self.width), "k": (groups * dim, self.width), "v": (groups * dim, self.width),
-            "gate": (inner, self.width), "up": (inner, self.width), "down": (self.width, inner),
+            "table": (61, self.width), "q": (heads * dim, self.width), "k": (groups * dim, self.width),
+            "v": (groups * dim, self.width), "gate": (inner, self.width), "up": (inner, self.width),
+            "down": (self.width, inner),
         }  # fmt: skip
-        self.w = {name: backend.load_weight(Matrix(kind, size, seed)) for seed, (name, size) in enumerate(sizes.items())}
+        self.w = {
+            name: backend.load_weight(Matrix(kind, size, seed))
+            for seed, (name, size) in enumerate(sizes.items())
+        }
         self.w["o"] = backend.load_weight(Matrix("F32", (self.width, heads * dim), 9))
         angles = np.arange(1024)[:, None] * 100.0 ** (-np.arange(dim // 2) / (dim // 2))
         self.rotary = RotaryTable(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), False)
@@ -42,7 +48,11 @@ class Layer:
         q, k = ops.rope(q, self.rotary, self.shape.heads), ops.rope(k, self.rotary, self.shape.kv_heads)
         x = ops.linear(ops.attention(0, q, k, v, self.shape), self.w["o"], residual=x)
         h = ops.rms_norm(x, self.norm, 1e-5)
-        x = ops.linear(ops.gated(ops.linear(h, self.w["gate"]), ops.linear(h, self.w["up"]), "silu"), self.w["down"], residual=x)
+        x = ops.linear(
+            ops.gated(ops.linear(h, self.w["gate"]), ops.linear(h, self.w["up"]), "silu"),
+            self.w["down"],
+            residual=x,
+        )
         return ops.linear(ops.last_rows(x), self.w["table"])
 
 
@@ -60,12 +70,18 @@ def assert_rows_alike(kind: str, heads: int, groups: int, dim: int, dtype: str) 
         for start in STARTS:
             for first in range(0, start, 64):
                 program.run(step(ids[first : min(first + 64, start)], first))
-            alone = np.concatenate([program.run(step(ids[p : p + 1], p)).copy() for p in range(start, start + 8)])
+            alone = np.concatenate(
+                [program.run(step(ids[p : p + 1], p)).copy() for p in range(start, start + 8)]
+            )
             assert np.isfinite(alone).all()
             assert np.abs(alone).max() > 0
             for rows in range(2, 9):
                 together = program.run(step(ids[start : start + rows], start))
-                assert np.array_equal(together, alone[:rows]), (start, rows, float(np.abs(together - alone[:rows]).max()))
+                assert np.array_equal(together, alone[:rows]), (
+                    start,
+                    rows,
+                    float(np.abs(together - alone[:rows]).max()),
+                )
     finally:
         program.close()
 

@@ -1,4 +1,6 @@
-"""8-bit floats on the CPU: one byte a number, unpacked exactly with scales of every shape, products within rounding."""
+"""8-bit floats on the CPU: one byte a number, unpacked exactly with scales of every shape, products within
+rounding.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,29 @@ from tests.engine.backends.kernel_oracles import Matrix
 Array = np.ndarray[Any, Any]
 
 
-def drawn(rows: int, columns: int, scale: tuple[int, ...] | None, settings: dict[str, Any] | None = None, kind: str = "F8_E4M3") -> Any:
-    """A tensor as the folder's reader gives it, and what torch says it means: every byte but the two that are no number."""
+def drawn(
+    rows: int,
+    columns: int,
+    scale: tuple[int, ...] | None,
+    settings: dict[str, Any] | None = None,
+    kind: str = "F8_E4M3",
+) -> Any:
+    """A tensor as the folder's reader gives it, and what torch says it means: every byte but the two that
+    are no number.
+    """
     rng = np.random.default_rng(rows + columns)
     raw = rng.choice([b for b in range(256) if b & 0x7F != 0x7F], rows * columns).astype(np.uint8)
     values = torch.from_numpy(raw).view(torch.float8_e4m3fn).float().numpy().reshape(rows, columns)
     tensors = {"x.weight": FileTensor("x.weight", kind, (rows, columns), raw)}
     if scale is not None:
         scales = np.exp(rng.uniform(-9, -5, scale)).astype(np.float32)
-        tensors["x.weight_scale_inv"] = FileTensor("x.weight_scale_inv", "F32", scale, scales.reshape(-1).view(np.uint8))
-        wide = np.broadcast_to(scales.reshape(scale if len(scale) == 2 else (-1, 1)), (rows, columns) if scale[-1] == 1 else scale)
+        tensors["x.weight_scale_inv"] = FileTensor(
+            "x.weight_scale_inv", "F32", scale, scales.reshape(-1).view(np.uint8)
+        )
+        wide = np.broadcast_to(
+            scales.reshape(scale if len(scale) == 2 else (-1, 1)),
+            (rows, columns) if scale[-1] == 1 else scale,
+        )
         if len(scale) == 2 and scale[1] > 1:
             block = (settings or {}).get("weight_block_size", [128, 128])
             wide = np.repeat(np.repeat(scales, block[0], 0), block[1], 1)
@@ -67,12 +82,16 @@ def test_products_alone_and_together() -> None:
     table = Matrix("F32", (31, 256), 3)
     weights = backend.load_weight(table), backend.load_weight(tensor)
     cache = backend.new_cache(1, AttentionShape(1, 1, 16, 0.25), 1, "fp32")
-    program = backend.record(lambda ops: ops.linear(ops.last_rows(ops.embed(weights[0])), weights[1]), cache, 64)
+    program = backend.record(
+        lambda ops: ops.linear(ops.last_rows(ops.embed(weights[0])), weights[1]), cache, 64
+    )
     ids = np.random.default_rng(1).integers(0, 31, 40).astype(np.int32)
     exact = table.values[ids].astype(np.float64) @ values.T.astype(np.float64)
 
     def run(part: Array) -> Array:
-        out: Array = program.run(Step(part, np.arange(len(part), dtype=np.int32), np.array([0], np.int32), len(part))).copy()
+        out: Array = program.run(
+            Step(part, np.arange(len(part), dtype=np.int32), np.array([0], np.int32), len(part))
+        ).copy()
         return out
 
     try:

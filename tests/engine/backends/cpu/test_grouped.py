@@ -1,4 +1,6 @@
-"""Grouped codes on the CPU: every width and unit unpacked exactly, products, columns in another order and in several parts."""
+"""Grouped codes on the CPU: every width and unit unpacked exactly, products, columns in another order and
+in several parts.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,20 @@ Array = np.ndarray[Any, Any]
 class Drawn:
     """A `Source` of random numbers; `layout` as given."""
 
-    def __init__(self, rows: int, runs: list[Run], order: Array | None, seed: int, half: bool = True, size: float = 1e-2) -> None:
+    def __init__(
+        self,
+        rows: int,
+        runs: list[Run],
+        order: Array | None,
+        seed: int,
+        half: bool = True,
+        size: float = 1e-2,
+    ) -> None:
         rng = np.random.default_rng(seed)
         columns = sum(run.size for run in runs)
-        self._codes = np.concatenate([rng.integers(0, 1 << run.bits, (rows, run.size)) for run in runs], axis=1).astype(np.uint8)
+        self._codes = np.concatenate(
+            [rng.integers(0, 1 << run.bits, (rows, run.size)) for run in runs], axis=1
+        ).astype(np.uint8)
         widths = np.zeros(max(run.group for run in runs) + 1, np.int64)
         for run in runs:
             widths[run.group] = run.bits
@@ -43,20 +55,30 @@ class Drawn:
         self._scales = scales.astype(np.float16).astype(np.float32) if half else scales
         self.tensor = GroupedTensor("test.weight", Layout(columns, tuple(runs), order, half, 0, rows), self)
         group = np.repeat([run.group for run in runs], [run.size for run in runs])
-        kept = (self._codes.astype(np.int64) - self._zeros[:, group]).astype(np.float32) * self._scales[:, group]
+        kept = (self._codes.astype(np.int64) - self._zeros[:, group]).astype(np.float32) * self._scales[
+            :, group
+        ]
         self.values = kept if order is None else kept[:, np.argsort(order)]
 
     def product(self, x: Array) -> Array:
-        """x (T, K) float32 times the matrix in a long step, float64: with VNNI each part of integers takes 16 bits of its activations."""
+        """x (T, K) float32 times the matrix in a long step, float64: with VNNI each part of integers takes
+        16 bits of its activations.
+        """
         kept = self.tensor.order
         order = np.arange(x.shape[1]) if kept is None else np.asarray(kept)
-        pieces: list[Any] = list(self.tensor.pieces()) if self.tensor.type.startswith("PERMUTED") else [self.tensor]
+        pieces: list[Any] = (
+            list(self.tensor.pieces()) if self.tensor.type.startswith("PERMUTED") else [self.tensor]
+        )
         ends = np.cumsum([piece.shape[1] for piece in pieces])
         total = np.zeros((len(x), self.values.shape[0]))
         for piece, end in zip(pieces, ends, strict=True):
             columns = order[end - piece.shape[1] : end]
             part = x[:, columns]
-            given = sixteen_bits(part) if PAIRS and weight_layout_for(piece.type).whole else part.astype(np.float64)
+            given = (
+                sixteen_bits(part)
+                if PAIRS and weight_layout_for(piece.type).whole
+                else part.astype(np.float64)
+            )
             total += given @ self.values[:, columns].T.astype(np.float64)
         return total
 
@@ -77,17 +99,25 @@ def one_width(rows: int, columns: int, bits: int, unit: int, half: bool, seed: i
 
 def test_names_are_those_of_the_tensors() -> None:
     assert {f.types[0] for f in GROUPED_WEIGHT_LAYOUTS} == {
-        one_width(2, unit, bits, unit, half, 0).tensor.type for bits in WIDTHS for unit in UNITS for half in (True, False)
+        one_width(2, unit, bits, unit, half, 0).tensor.type
+        for bits in WIDTHS
+        for unit in UNITS
+        for half in (True, False)
     }
 
 
 QUICK = ((4, 128, True), (8, 64, False))
-CASES = [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in itertools.product(WIDTHS, UNITS, (True, False))]
+CASES = [
+    pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+    for case in itertools.product(WIDTHS, UNITS, (True, False))
+]
 
 
 @pytest.mark.parametrize(("bits", "unit", "half"), CASES)
 def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
-    """Exact numbers, zeros of 0 and one past the largest code among them; a row's product is the same beside any others."""
+    """Exact numbers, zeros of 0 and one past the largest code among them; a row's product is the same
+    beside any others.
+    """
     drawn = one_width(37, 3 * unit, bits, unit, half, bits)
     weight = CpuWeight(drawn.tensor)
     assert weight.weight_layout.types == (drawn.tensor.type,)
@@ -102,11 +132,21 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     alone: Array | None = None
     for rows in (1, 2, 4, 8):
         call = compiled(_dot(weight.weight_layout, rows), 6)
-        got, out = np.zeros((8, weight.tiles * LANES), np.float32), aligned(64 * 8).view(np.float32).reshape(8, LANES)
+        got, out = (
+            np.zeros((8, weight.tiles * LANES), np.float32),
+            aligned(64 * 8).view(np.float32).reshape(8, LANES),
+        )
         for tile in range(weight.tiles):
             source = weight.address + tile * weight.tile_bytes
             for first in range(0, 8, rows):
-                call(source, weight.blocks, records[first:].ctypes.data, records.strides[0], rows, out.ctypes.data)
+                call(
+                    source,
+                    weight.blocks,
+                    records[first:].ctypes.data,
+                    records.strides[0],
+                    rows,
+                    out.ctypes.data,
+                )
                 got[first : first + rows, tile * LANES : (tile + 1) * LANES] = out[:rows]
         assert (np.abs(got[:, :37] - exact) / bound).max() < 1e-6
         alone = got if alone is None else alone
@@ -124,7 +164,10 @@ class Net:
         table = Matrix("F32", (61, width), 9)
         self.values, self.table = table.values, backend.load_weight(table)
         self.drawn, self.last = matrices, last
-        self.weights, self.head = [backend.load_weight(d.tensor) for d in matrices], backend.load_weight(last.tensor)
+        self.weights, self.head = (
+            [backend.load_weight(d.tensor) for d in matrices],
+            backend.load_weight(last.tensor),
+        )
         self.bias = rng.standard_normal(matrices[0].tensor.shape[0]).astype(np.float32)
 
     def __call__(self, ops: Any) -> Any:
@@ -135,8 +178,9 @@ class Net:
         return ops.linear(ops.last_rows(y), self.head)
 
     def exact(self, ids: Array) -> tuple[Array, Array]:
-        """The outputs, and how far off each row may be: float32 sums in another order turn a few of the last product's activations
-        to the next of their whole numbers."""
+        """The outputs, and how far off each row may be: float32 sums in another order turn a few of the last
+        product's activations to the next of their whole numbers.
+        """
         x = self.values[ids]
         y = np.asarray(sum(d.product(x) + self.bias for d in self.drawn), np.float32)
         out = self.last.product(y)
@@ -145,13 +189,17 @@ class Net:
 
 
 def run(program: Any, ids: Array) -> Array:
-    out: Array = program.run(Step(ids, np.arange(len(ids), dtype=np.int32), np.array([0], np.int32), len(ids))).copy()
+    out: Array = program.run(
+        Step(ids, np.arange(len(ids), dtype=np.int32), np.array([0], np.int32), len(ids))
+    ).copy()
     return out
 
 
 @pytest.mark.slow
 def test_composites_multiply_as_their_numbers_do() -> None:
-    """Several widths and orders, a few left-over columns, a bias and a residual; 1 to 8 rows to the last bit alike, and many."""
+    """Several widths and orders, a few left-over columns, a bias and a residual; 1 to 8 rows to the last
+    bit alike, and many.
+    """
     backend, width, rng = CpuBackend(2), 200, np.random.default_rng(0)
     order = rng.permutation(width)
     parts = [Run(0, 64, 4, 0), Run(64, 32, 6, 1), Run(96, 96, 6, 2), Run(192, 8, 3, 3)]
@@ -159,7 +207,10 @@ def test_composites_multiply_as_their_numbers_do() -> None:
     net = Net(
         backend,
         width - 8,
-        [Drawn(75, [r for r in parts if r.start < 192], order[order < 192], 1), Drawn(75, parts[:3], order[order < 192], 2)],
+        [
+            Drawn(75, [r for r in parts if r.start < 192], order[order < 192], 1),
+            Drawn(75, parts[:3], order[order < 192], 2),
+        ],
         Drawn(53, [Run(0, 64, 4, 0), Run(64, 11, 2, 1)], rng.permutation(75), 3),
     )
     assert Drawn(9, parts, order, 1).tensor.type == "PERMUTED+GROUPED4_64+GROUPED6_32+GROUPED_REST"
@@ -184,7 +235,12 @@ def test_matrices_of_one_order_share_the_activations() -> None:
 
     backend, order = CpuBackend(1), np.random.default_rng(2).permutation(192)
     parts = [Run(0, 64, 6, 0), Run(64, 64, 4, 1), Run(128, 64, 3, 2)]
-    net = Net(backend, 192, [Drawn(32, parts, order, 1), Drawn(32, parts, order, 2)], Drawn(16, [Run(0, 32, 4, 0)], None, 3))
+    net = Net(
+        backend,
+        192,
+        [Drawn(32, parts, order, 1), Drawn(32, parts, order, 2)],
+        Drawn(16, [Run(0, 32, 4, 0)], None, 3),
+    )
     recorder = Recorder(backend.new_cache(1, SHAPE, 1, "fp32"))
     net(recorder)
     kernels = [operation.kernel for operation in recorder.operations]

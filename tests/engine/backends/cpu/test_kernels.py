@@ -21,7 +21,15 @@ from engine.backends.cpu.program import Tape
 from engine.backends.cpu.runtime.contention import ACTIVE
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, TOKENS
 from engine.backends.cpu.runtime.thread_pool import BEGUN, NEIGHBOURS, STEP_ROWS
-from tests.engine.backends.kernel_oracles import WEIGHT_CASES, Matrix, causal_attention, other_cpu, rotate, seen, unit_of
+from tests.engine.backends.kernel_oracles import (
+    WEIGHT_CASES,
+    Matrix,
+    causal_attention,
+    other_cpu,
+    rotate,
+    seen,
+    unit_of,
+)
 
 TINY = AttentionShape(1, 1, 16, 1.0)
 Array = np.ndarray[Any, Any]
@@ -29,7 +37,11 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def recorded(
-    backend: CpuBackend, forward: Callable[[Any], Any], rows: int, shape: AttentionShape = TINY, dtype: str = "fp16"
+    backend: CpuBackend,
+    forward: Callable[[Any], Any],
+    rows: int,
+    shape: AttentionShape = TINY,
+    dtype: str = "fp16",
 ) -> Iterator[Tape]:
     tape = backend.record(forward, backend.new_cache(1, shape, 6, dtype), rows)
     assert isinstance(tape, Tape)
@@ -41,14 +53,21 @@ def recorded(
 
 def step(ids: Array, first: int = 0, pages: tuple[int, ...] = (0,), logit_rows: int | None = None) -> Step:
     positions = np.arange(first, first + len(ids), dtype=np.int32)
-    return Step(ids.astype(np.int32), positions, np.array(pages, np.int32), len(ids) if logit_rows is None else logit_rows)
+    return Step(
+        ids.astype(np.int32),
+        positions,
+        np.array(pages, np.int32),
+        len(ids) if logit_rows is None else logit_rows,
+    )
 
 
 def assert_near(actual: Array, expected: Array, tolerance: float) -> None:
     """Largest difference relative to the largest expected value; says where it is."""
     error = np.abs(actual - expected) / np.abs(expected).max()
     where = np.unravel_index(int(error.argmax()), error.shape)
-    assert error[where] <= tolerance, f"{error[where]:.3g} at {where}: {actual[where]} instead of {expected[where]}"
+    assert error[where] <= tolerance, (
+        f"{error[where]:.3g} at {where}: {actual[where]} instead of {expected[where]}"
+    )
 
 
 @pytest.mark.parametrize("kind", WEIGHT_CASES)
@@ -66,12 +85,17 @@ def test_linear_and_embedding(kind: str) -> None:
     with recorded(backend, forward, 64) as tape:
         for rows in (1, 2, 3, 5, 7, 8, 9, 13, 31, 64):
             ids = rng.integers(0, 301, rows)
-            expected = seen(np.float32(0.5) * table.values[ids], kind, rows) @ weight.values.T.astype(np.float64) + bias
+            expected = (
+                seen(np.float32(0.5) * table.values[ids], kind, rows) @ weight.values.T.astype(np.float64)
+                + bias
+            )
             assert_near(tape.run(step(ids)), expected, 3e-6)
 
 
 def test_residual_and_gate_and_norm() -> None:
-    table, gate, up, down = (Matrix("F32", s, i) for i, s in enumerate([(50, 100), (2100, 100), (2100, 100), (100, 2100)]))
+    table, gate, up, down = (
+        Matrix("F32", s, i) for i, s in enumerate([(50, 100), (2100, 100), (2100, 100), (100, 2100)])
+    )
     backend = CpuBackend(2)
     packed = [backend.load_weight(m) for m in (table, gate, up, down)]
     scale = np.random.default_rng(9).uniform(0.5, 2, 100).astype(np.float32)
@@ -79,7 +103,11 @@ def test_residual_and_gate_and_norm() -> None:
     def forward(ops: Any) -> Any:
         x = ops.embed(packed[0])
         h = ops.rms_norm(x, scale, 1e-5)
-        return ops.last_rows(ops.linear(ops.gated(ops.linear(h, packed[1]), ops.linear(h, packed[2]), "silu"), packed[3], residual=x))
+        return ops.last_rows(
+            ops.linear(
+                ops.gated(ops.linear(h, packed[1]), ops.linear(h, packed[2]), "silu"), packed[3], residual=x
+            )
+        )
 
     with recorded(backend, forward, 40) as tape:
         for rows in (1, 4, 11, 40):
@@ -93,7 +121,8 @@ def test_residual_and_gate_and_norm() -> None:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "heads", "groups", "dim"), [("fp16", 9, 3, 64), ("fp32", 4, 4, 32), ("fp32", 8, 1, 80), ("fp16", 6, 2, 24)]
+    ("dtype", "heads", "groups", "dim"),
+    [("fp16", 9, 3, 64), ("fp32", 4, 4, 32), ("fp32", 8, 1, 80), ("fp16", 6, 2, 24)],
 )
 def test_attention_over_pages(dtype: str, heads: int, groups: int, dim: int, interleaved: bool) -> None:
     """Steps of many sizes over scattered pages give what one exact pass over all positions gives."""
@@ -112,12 +141,16 @@ def test_attention_over_pages(dtype: str, heads: int, groups: int, dim: int, int
     def forward(ops: Any) -> Any:
         x = ops.embed(packed[0])
         q, k, v = (ops.linear(x, w) for w in packed[1:])
-        return ops.last_rows(ops.attention(0, ops.rope(q, rotary, heads), ops.rope(k, rotary, groups), v, shape))
+        return ops.last_rows(
+            ops.attention(0, ops.rope(q, rotary, heads), ops.rope(k, rotary, groups), v, shape)
+        )
 
     ids = np.random.default_rng(7).integers(0, 50, total)
     x = table.values[ids].astype(np.float64)
     q, k, v = ((x @ m.values.T).reshape(total, -1, dim) for m in weights)
-    expected = causal_attention(rotate(q, angles[:total], interleaved), rotate(k, angles[:total], interleaved), v, shape.scale)
+    expected = causal_attention(
+        rotate(q, angles[:total], interleaved), rotate(k, angles[:total], interleaved), v, shape.scale
+    )
     actual = []
     with recorded(backend, forward, 128, shape, dtype) as tape:
         start = 0
@@ -133,12 +166,18 @@ def test_a_copied_page_reads_the_same() -> None:
     shape = AttentionShape(2, 1, 32, 0.2)
     table, weight = Matrix("F32", (20, 16), 1), Matrix("F32", (64, 16), 2)
     backend = CpuBackend(2)
-    packed_table, packed, key = backend.load_weight(table), backend.load_weight(weight), backend.load_weight(Matrix("F32", (32, 16), 3))
+    packed_table, packed, key = (
+        backend.load_weight(table),
+        backend.load_weight(weight),
+        backend.load_weight(Matrix("F32", (32, 16), 3)),
+    )
     cache = backend.new_cache(1, shape, 4, "fp32")
 
     def forward(ops: Any) -> Any:
         x = ops.embed(packed_table)
-        return ops.last_rows(ops.attention(0, ops.linear(x, packed), ops.linear(x, key), ops.linear(x, key), shape))
+        return ops.last_rows(
+            ops.attention(0, ops.linear(x, packed), ops.linear(x, key), ops.linear(x, key), shape)
+        )
 
     tape = backend.record(forward, cache, 32)
     tape.run(step(np.arange(20), pages=(1,)))
@@ -155,7 +194,9 @@ def test_replays_are_reproducible_for_any_number_of_threads() -> None:
     for threads in (1, 2, 5):
         backend = CpuBackend(threads)
         packed_table, packed = backend.load_weight(table), backend.load_weight(weight)
-        with recorded(backend, lambda ops, t=packed_table, w=packed: ops.linear(ops.last_rows(ops.embed(t)), w), 16) as tape:  # type: ignore[misc]
+        with recorded(
+            backend, lambda ops, t=packed_table, w=packed: ops.linear(ops.last_rows(ops.embed(t)), w), 16
+        ) as tape:  # type: ignore[misc]
             for _ in range(200):
                 results.append(tape.run(step(np.arange(3))).copy())
     assert all(np.array_equal(r, results[0]) for r in results)
@@ -175,7 +216,9 @@ def test_closing_ends_the_helper_threads() -> None:
 @pytest.mark.parametrize("cpu", ["generic", "haswell"])
 @pytest.mark.parametrize("names", [("kernels", "kv_formats"), ("ops", "attention", "experts", "mixed_ops")])
 def test_other_cpus(cpu: str, names: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same tests pass with code made for a plain x86-64 and for an AVX2 machine; `test_weight_types` does so with more."""
+    """The same tests pass with code made for a plain x86-64 and for an AVX2 machine; `test_weight_types`
+    does so with more.
+    """
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in names]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *files]
     environment = other_cpu(cpu, tmp_path_factory)
@@ -187,14 +230,18 @@ def test_a_tape_keeps_its_weights_alive() -> None:
     backend = CpuBackend(2)
     packed = [backend.load_weight(Matrix("F32", (64, 64), 1))]
     alive = weakref.ref(packed[0])
-    tape = backend.record(lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache(1, TINY, 1, "fp16"), 4)
+    tape = backend.record(
+        lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache(1, TINY, 1, "fp16"), 4
+    )
     packed.clear()
     assert alive() is not None
     tape.close()
 
 
 def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
-    """A thread that lost its core wakes up while the next step is being written: it must not run with half of it."""
+    """A thread that lost its core wakes up while the next step is being written: it must not run with half
+    of it.
+    """
     backend = CpuBackend(2)
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
@@ -205,7 +252,18 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
         scratch = np.zeros(1 << 20, np.uint8)
         # It is in the middle of the tape, with what it was told when its epoch began ...
         tape._pool._words[NEIGHBOURS + ACTIVE] = 2
-        KERNELS.pool["work"](control.ctypes.data, 1, 1, *recording.addresses[:4], 2, 1, recording.addresses[4], 2, 0, scratch.ctypes.data)
+        KERNELS.pool["work"](
+            control.ctypes.data,
+            1,
+            1,
+            *recording.addresses[:4],
+            2,
+            1,
+            recording.addresses[4],
+            2,
+            0,
+            scratch.ctypes.data,
+        )
         assert np.array_equal(recording.tickets, tickets)
         # ... or it is just reading what the step is, while that is written anew.
         tape._pool._words[[BEGUN, STEP_ROWS]] = 2, 8

@@ -1,5 +1,6 @@
-"""The cache types of the CPU backend: what is written against the reference's rounding, what attention reads against exact
-arithmetic over the bytes that lie in the store."""
+"""The cache types of the CPU backend: what is written against the reference's rounding, what attention reads
+against exact arithmetic over the bytes that lie in the store.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 100, 70, 8, 33, 5, 1)
 
 
 def table(width: int, seed: int) -> Matrix:
-    """97 rows of numbers like keys: normal ones, some far out, rows of zeros and rows too small for any scale."""
+    """97 rows of numbers like keys: normal ones, some far out, rows of zeros and rows too small for any
+    scale.
+    """
     m = Matrix("F32", (97, width), seed)
     rng = np.random.default_rng(seed)
     m.values[:, rng.integers(0, width, width // 16 + 1)] *= 30
@@ -39,7 +42,11 @@ class Setting:
 
     def __init__(self, backend: Any, shape: AttentionShape, dtype: str, wild: bool = False) -> None:
         self.shape = shape
-        sizes = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
+        sizes = (
+            shape.heads * shape.head_dim,
+            shape.kv_heads * shape.head_dim,
+            shape.kv_heads * shape.head_dim,
+        )
         self.tables = [table(size, seed) for seed, size in enumerate(sizes)]
         self.tables[0].values *= np.float32(0.2)
         for m in self.tables[1:]:
@@ -66,9 +73,9 @@ class Setting:
 
 IDS = np.random.default_rng(11).integers(0, 97, sum(STEPS))
 SHAPES = [
-    ("q8", 3, 1, 64), ("q4", 4, 1, 32), ("q8/q4", 7, 1, 80), ("q4/q8", 3, 3, 96), ("q8", 4, 2, 16), ("q4", 2, 1, 256), ("fp8", 9, 3, 24),
-    ("fp16/q4", 6, 2, 128), ("q4/fp16", 4, 4, 20), ("fp8/q8", 7, 7, 40), ("q8/fp8", 4, 1, 100), ("fp32/q8", 3, 1, 48),
-    ("q4/fp32", 2, 2, 64),
+    ("q8", 3, 1, 64), ("q4", 4, 1, 32), ("q8/q4", 7, 1, 80), ("q4/q8", 3, 3, 96), ("q8", 4, 2, 16),
+    ("q4", 2, 1, 256), ("fp8", 9, 3, 24), ("fp16/q4", 6, 2, 128), ("q4/fp16", 4, 4, 20), ("fp8/q8", 7, 7, 40),
+    ("q8/fp8", 4, 1, 100), ("fp32/q8", 3, 1, 48), ("q4/fp32", 2, 2, 64),
 ]  # fmt: skip
 
 
@@ -85,8 +92,13 @@ def test_store_and_attention(dtype: str, heads: int, groups: int, dim: int) -> N
     kind = cache_type(dtype)
     assert setting.cache.dtype == reference.cache.dtype == str(kind)
     sides = [part.reshape(-1, groups, dim)[_places()] for part in stored(setting.cache, 0, shape, PAGES[0])]
-    kept = [part[0].double().numpy().reshape(-1, groups, dim)[_places()] for part in (reference.cache.keys, reference.cache.values)]
-    for side, expected, name, m in zip(sides, kept, (kind.keys, kind.values), setting.tables[1:], strict=True):
+    kept = [
+        part[0].double().numpy().reshape(-1, groups, dim)[_places()]
+        for part in (reference.cache.keys, reference.cache.values)
+    ]
+    for side, expected, name, m in zip(
+        sides, kept, (kind.keys, kind.values), setting.tables[1:], strict=True
+    ):
         if name == "q4" and m is setting.tables[1]:
             assert_as_good(side, expected, m.values[IDS].reshape(expected.shape))
         else:
@@ -94,7 +106,8 @@ def test_store_and_attention(dtype: str, heads: int, groups: int, dim: int) -> N
     q = setting.tables[0].values[IDS].reshape(-1, heads, dim)
     exact = causal_attention(q, *sides, shape.scale)
     assert np.abs(found - exact).max() <= 3e-5 * np.abs(exact).max()
-    # Where attention is all on one key, a code that fell to the other side of a border can choose another: not the worst, the usual.
+    # Where attention is all on one key, a code that fell to the other side of a border can choose another:
+    # not the worst, the usual.
     assert np.median(np.abs(found - near)) <= 1e-2 * np.abs(near).mean()
 
 
@@ -104,7 +117,9 @@ def _places() -> Array:
 
 
 def assert_alike(side: Array, expected: Array, share: float) -> None:
-    """Equal to float32's precision, but for a share of vectors where a number on the border of two codes fell to the other."""
+    """Equal to float32's precision, but for a share of vectors where a number on the border of two codes
+    fell to the other.
+    """
     scale = np.abs(expected).max(-1, keepdims=True) + 1e-30
     error = (np.abs(side - expected) / scale).max(-1)
     assert (error > 1e-5).mean() <= share
@@ -112,7 +127,9 @@ def assert_alike(side: Array, expected: Array, share: float) -> None:
 
 
 def assert_as_good(side: Array, expected: Array, keys: Array) -> None:
-    """For q4 keys, where one number on a border moves all that follow, and one in the first sixteen the mean of a page."""
+    """For q4 keys, where one number on a border moves all that follow, and one in the first sixteen the
+    mean of a page.
+    """
     assert_alike(side[:16], expected[:16], 0.15)
     assert_alike(side[:1], expected[:1], 0.0)
     errors = [np.sqrt(((part - keys) ** 2).mean()) for part in (side, expected)]
@@ -121,15 +138,21 @@ def assert_as_good(side: Array, expected: Array, keys: Array) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp8", "q8", "q4"])
 def test_wild_numbers_spoil_nothing_else(dtype: str) -> None:
-    """NaN and infinity in one head's key and value, first and later: all stays finite, and the other head is as ever."""
+    """NaN and infinity in one head's key and value, first and later: all stays finite, and the other head
+    is as ever.
+    """
     shape = AttentionShape(2, 2, 32, 0.1)
-    setting, reference = (Setting(backend, shape, dtype, wild=True) for backend in (CpuBackend(1), ReferenceBackend()))
+    setting, reference = (
+        Setting(backend, shape, dtype, wild=True) for backend in (CpuBackend(1), ReferenceBackend())
+    )
     step = Step(np.array([0, 9, 0, 11], np.int32), np.arange(4, dtype=np.int32), np.array([2], np.int32), 4)
     out, near = setting.program.run(step).copy(), reference.program.run(step)
     setting.program.close()
     assert np.isfinite(out).all()
     np.testing.assert_allclose(out[:, 32:], near[:, 32:], atol=1e-4 * np.abs(near[:, 32:]).max())
-    for side, kept in zip(stored(setting.cache, 0, shape, 2), (reference.cache.keys, reference.cache.values), strict=True):
+    for side, kept in zip(
+        stored(setting.cache, 0, shape, 2), (reference.cache.keys, reference.cache.values), strict=True
+    ):
         assert np.abs(side[2, :4, 0]).max() <= 65504 * 1.5
         assert_alike(side[2, :4, 1], kept[0, 2, :4, 1].double().numpy(), 0.0)
 
@@ -154,7 +177,11 @@ def test_pages_can_be_copied_saved_and_put_back(dtype: str) -> None:
     saved = cache.read_page(1)
     assert saved.dtype == np.uint8
     assert saved.shape == (cache.page_bytes,)
-    assert cache.nbytes == cache.page_count * cache.page_bytes == sum(a.nbytes for a in [*cache._keys, *cache._values])
+    assert (
+        cache.nbytes
+        == cache.page_count * cache.page_bytes
+        == sum(a.nbytes for a in [*cache._keys, *cache._values])
+    )
     cache.write_page(1, np.zeros_like(saved))
     assert saved.any()
     assert not np.array_equal(last(1), expected)

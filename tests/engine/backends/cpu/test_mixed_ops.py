@@ -1,4 +1,6 @@
-"""Random forward passes of all operations in any order, on the CPU and the reference: places and phases keep values apart."""
+"""Random forward passes of all operations in any order, on the CPU and the reference: places and phases
+keep values apart.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,28 @@ STEPS = (5, 1, 9, 40, 200, 8, 1, 3, 20)
 
 
 class Pass:
-    """One random pass: the same for every backend, since the numbers are drawn anew from the seed each time."""
+    """One random pass: the same for every backend, since the numbers are drawn anew from the seed each
+    time.
+    """
 
     def __init__(self, seed: int, backend: Any) -> None:
         self._seed = seed
-        kinds = {"table": (50, WIDTH), "square": (WIDTH, WIDTH), "key": (GROUPS * DIM, WIDTH), "wide": (200, WIDTH), "router": (6, WIDTH)}
-        self._w = {name: backend.load_weight(Matrix("F32", size, i)) for i, (name, size) in enumerate(kinds.items())}
+        kinds = {
+            "table": (50, WIDTH),
+            "square": (WIDTH, WIDTH),
+            "key": (GROUPS * DIM, WIDTH),
+            "wide": (200, WIDTH),
+            "router": (6, WIDTH),
+        }
+        self._w = {
+            name: backend.load_weight(Matrix("F32", size, i)) for i, (name, size) in enumerate(kinds.items())
+        }
         self._experts = [backend.load_weight(Matrix("F16", (WIDTH, WIDTH), 50 + e)) for e in range(6)]
         angles = np.arange(512)[:, None] * 50.0 ** (-np.arange(10) / 10)
-        self._tables = [RotaryTable(*(f(angles).astype(np.float32) for f in (np.cos, np.sin)), turn) for turn in (False, True)]
+        self._tables = [
+            RotaryTable(*(f(angles).astype(np.float32) for f in (np.cos, np.sin)), turn)
+            for turn in (False, True)
+        ]
         self._positions = np.random.default_rng(3).standard_normal((512, WIDTH)).astype(np.float32)
         self._ones = np.ones(WIDTH, np.float32)
 
@@ -56,9 +71,13 @@ class Pass:
 
     def _norm(self, x: Any, y: Any) -> Any:
         heads = int(self._rng.choice([1, 3, 5, 8]))
-        weight = self._rng.uniform(0.5, 2, WIDTH if self._rng.random() < 0.5 else WIDTH // heads).astype(np.float32)
+        weight = self._rng.uniform(0.5, 2, WIDTH if self._rng.random() < 0.5 else WIDTH // heads).astype(
+            np.float32
+        )
         return (
-            self._ops.layer_norm(x, weight, None, 1e-2, heads) if self._rng.random() < 0.5 else self._ops.rms_norm(x, weight, 1e-2, heads)
+            self._ops.layer_norm(x, weight, None, 1e-2, heads)
+            if self._rng.random() < 0.5
+            else self._ops.rms_norm(x, weight, 1e-2, heads)
         )
 
     def _pointwise(self, x: Any, y: Any) -> Any:
@@ -86,7 +105,9 @@ class Pass:
         return self._ops.columns(self._ops.linear(x, self._w["wide"]), start, WIDTH)
 
     def _mixture(self, x: Any, y: Any) -> Any:
-        routes = self._ops.route(self._ops.linear(x, self._w["router"]), Routing(6, 2, bool(self._rng.integers(2))))
+        routes = self._ops.route(
+            self._ops.linear(x, self._w["router"]), Routing(6, 2, bool(self._rng.integers(2)))
+        )
         first = self._ops.expert_linear(self._ops.spread(y, routes), self._experts, routes)
         return self._ops.gather(self._ops.activate(first, "gelu"), routes, x)
 
@@ -95,7 +116,14 @@ class Pass:
         shape = AttentionShape(HEADS, GROUPS, DIM, 0.2, window, cap)
         k, v = self._ops.linear(x, self._w["key"]), self._ops.linear(y, self._w["key"])
         self._layer += 1
-        return self._ops.attention(self._layer - 1, x, self._ops.rope(k, self._tables[0], GROUPS), v, shape, np.zeros(HEADS, np.float32))
+        return self._ops.attention(
+            self._layer - 1,
+            x,
+            self._ops.rope(k, self._tables[0], GROUPS),
+            v,
+            shape,
+            np.zeros(HEADS, np.float32),
+        )
 
 
 def run(backend: Any, seed: int, steps: tuple[int, ...]) -> Array:
@@ -104,7 +132,9 @@ def run(backend: Any, seed: int, steps: tuple[int, ...]) -> Array:
     with closing(program):
         for rows in steps:
             ids = (np.arange(start, start + rows, dtype=np.int32) * 7 + seed) % 50
-            found.append(program.run(Step(ids, np.arange(start, start + rows, dtype=np.int32), PAGES, rows)).copy())
+            found.append(
+                program.run(Step(ids, np.arange(start, start + rows, dtype=np.int32), PAGES, rows)).copy()
+            )
             start += rows
     return np.concatenate(found)
 

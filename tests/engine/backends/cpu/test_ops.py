@@ -1,4 +1,6 @@
-"""The CPU's row-wise operations against the reference backend: odd widths, parts and rows, extreme numbers."""
+"""The CPU's row-wise operations against the reference backend: odd widths, parts and rows, extreme
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +34,41 @@ class Rows:
         self.matrix.data = self.matrix.values.reshape(-1).view(np.uint8)
 
 
-def both(forward: Callable[[Any, list[Any]], Any], matrices: list[Matrix], rows: int, first: int = 3) -> tuple[Array, Array]:
-    """What the CPU and the reference make of rows of tokens 0, 1, 2 .. at positions from `first`; pages are scattered."""
+def both(
+    forward: Callable[[Any, list[Any]], Any], matrices: list[Matrix], rows: int, first: int = 3
+) -> tuple[Array, Array]:
+    """What the CPU and the reference make of rows of tokens 0, 1, 2 .. at positions from `first`; pages
+    are scattered.
+    """
     found = []
     for backend in (CpuBackend(2), ReferenceBackend()):
         weights = [backend.load_weight(m) for m in matrices]
-        program = backend.record(lambda ops, w=weights: forward(ops, w), backend.new_cache(1, TINY, 2, "fp32"), max(ROWS))  # type: ignore[misc]
+        program = backend.record(
+            lambda ops, w=weights: forward(ops, w), backend.new_cache(1, TINY, 2, "fp32"), max(ROWS)
+        )  # type: ignore[misc]
         ids = np.arange(rows, dtype=np.int32)
         with closing(program):
-            found.append(program.run(Step(ids, ids + np.int32(first), np.array([1, 0], np.int32), rows)).copy())
+            found.append(
+                program.run(Step(ids, ids + np.int32(first), np.array([1, 0], np.int32), rows)).copy()
+            )
     return found[0], found[1]
 
 
 def assert_near(actual: Array, expected: Array, tolerance: float = 3e-6) -> None:
-    """Largest difference relative to the largest expected value: both are sums of float32 numbers, in different orders."""
+    """Largest difference relative to the largest expected value: both are sums of float32 numbers, in
+    different orders.
+    """
     assert actual.shape == expected.shape
     error = np.abs(actual - expected) / np.abs(expected).max()
     where = np.unravel_index(int(error.argmax()), error.shape)
-    assert error[where] <= tolerance, f"{error[where]:.3g} at {where}: {actual[where]} instead of {expected[where]}"
+    assert error[where] <= tolerance, (
+        f"{error[where]:.3g} at {where}: {actual[where]} instead of {expected[where]}"
+    )
 
 
-@pytest.mark.parametrize(("width", "heads"), [(100, 1), (64, 4), (72, 3), (100, 5), (7, 7), (320, 5), (33, 1)])
+@pytest.mark.parametrize(
+    ("width", "heads"), [(100, 1), (64, 4), (72, 3), (100, 5), (7, 7), (320, 5), (33, 1)]
+)
 @pytest.mark.parametrize("own", [False, True])
 def test_norms(width: int, heads: int, own: bool) -> None:
     rng = np.random.default_rng(1)
@@ -78,7 +94,9 @@ def test_norm_of_a_row_far_from_zero(heads: int) -> None:
     matrix.values = matrix.values + np.float32(1000)
     matrix.data = matrix.values.reshape(-1).view(np.uint8)
     ones = np.ones(96 // heads, np.float32)
-    actual, _ = both(lambda ops, w: ops.layer_norm(ops.last_rows(ops.embed(w[0])), ones, None, 1e-5, heads), [matrix], 9)
+    actual, _ = both(
+        lambda ops, w: ops.layer_norm(ops.last_rows(ops.embed(w[0])), ones, None, 1e-5, heads), [matrix], 9
+    )
     x = matrix.values[:9].astype(np.float64).reshape(9, heads, -1)
     expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
     assert np.abs(actual - expected.reshape(9, -1)).max() < 1e-3
@@ -105,7 +123,10 @@ def test_activations(activation: str) -> None:
             assert np.abs(actual - expected).max() <= 2e-6 * np.abs(expected).max()
             for row in range(rows):
                 scale = np.maximum(np.abs(expected[row]), 1e-6 * np.abs(gate.values[row]))
-                near = np.abs(actual[row] - expected[row]) <= 3e-6 * np.maximum(scale, 1e-30) + 2.5e-7 * np.abs(expected[row]).max()
+                near = (
+                    np.abs(actual[row] - expected[row])
+                    <= 3e-6 * np.maximum(scale, 1e-30) + 2.5e-7 * np.abs(expected[row]).max()
+                )
                 assert near.all()
 
 
@@ -124,7 +145,9 @@ def test_soft_cap(scale: float, cap: float) -> None:
     matrix = Rows(1050, 1, 20.0).matrix
     matrix.values[0] *= np.float32(1e-5)
     for rows in (1, 9):
-        actual, expected = both(lambda ops, w: ops.soft_cap(ops.last_rows(ops.embed(w[0])), scale, cap), [matrix], rows)
+        actual, expected = both(
+            lambda ops, w: ops.soft_cap(ops.last_rows(ops.embed(w[0])), scale, cap), [matrix], rows
+        )
         assert (np.abs(actual - expected) <= 1e-6 * np.abs(expected) + 1e-12).all()
 
 
@@ -143,7 +166,11 @@ def test_columns_and_positions(start: int, width: int) -> None:
 
 def test_a_position_past_a_table_is_refused() -> None:
     with pytest.raises(AssertionError, match="past the end"):
-        both(lambda ops, w: ops.last_rows(ops.add_positions(ops.embed(w[0]), np.zeros((8, 32), np.float32))), [Rows(32, 1).matrix], 6)
+        both(
+            lambda ops, w: ops.last_rows(ops.add_positions(ops.embed(w[0]), np.zeros((8, 32), np.float32))),
+            [Rows(32, 1).matrix],
+            6,
+        )
 
 
 def _tables(ops: Any, w: list[Any]) -> Any:

@@ -44,9 +44,14 @@ def test_bytes_read(operation: Operation, rows: int, depth: int, expected: int) 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_tape_in_parts(threads: int) -> None:
-    """All phases are counted, the products with all of their bytes, and the answer is that of a step that is not profiled."""
+    """All phases are counted, the products with all of their bytes, and the answer is that of a step that
+    is not profiled.
+    """
     backend = CpuBackend(threads)
-    table, weight, square = (backend.load_weight(Matrix("F32", shape, i)) for i, shape in enumerate([(16, 64), (256, 64), (64, 64)]))
+    table, weight, square = (
+        backend.load_weight(Matrix("F32", shape, i))
+        for i, shape in enumerate([(16, 64), (256, 64), (64, 64)])
+    )
 
     def forward(ops: Any) -> Buffer:
         x = ops.embed(table)
@@ -73,17 +78,34 @@ def test_a_tape_in_parts(threads: int) -> None:
     tape.close()
 
 
-SIZES = ("--prompt-tokens", "40", "--new-tokens", "2", "--depth", "10", "--repeat", "1", "--threads", "2", "--profile")
+SIZES = (
+    "--prompt-tokens",
+    "40",
+    "--new-tokens",
+    "2",
+    "--depth",
+    "10",
+    "--repeat",
+    "1",
+    "--threads",
+    "2",
+    "--profile",
+)
 
 
 def test_the_door(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(write_gguf(tmp_path / "tiny.gguf", TINY, "F16", tokenizer__ggml__add_bos_token=True))
     assert main(["bench", path, *SIZES, "--json", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)["profile"]
-    assert [(name, step["rows"], step["depth"]) for name, step in found.items()] == [("decode", 1, 10), ("prefill", 40, 0)]
+    assert [(name, step["rows"], step["depth"]) for name, step in found.items()] == [
+        ("decode", 1, 10),
+        ("prefill", 40, 0),
+    ]
     for step in found.values():
         assert sum(each["share"] for each in step["operations"]) == pytest.approx(1.0)
-        assert sum(each["seconds"] for each in step["operations"]) == pytest.approx(step["seconds_in_operations"])
+        assert sum(each["seconds"] for each in step["operations"]) == pytest.approx(
+            step["seconds_in_operations"]
+        )
         assert any(each["name"].startswith("attention") and each["bytes"] for each in step["operations"])
     assert main(["bench", path, *SIZES, "--device", "cpu"]) == 0
     text = capsys.readouterr().out

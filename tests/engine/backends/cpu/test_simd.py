@@ -21,6 +21,9 @@ def test_two_sums_of_whole_numbers_side_by_side() -> None:
 
     call = compiled(intrinsic_function("two_sums", types.void, (types.int64,) * 2, emit), 2)
     for seed in range(20):
-        x, out = np.random.default_rng(seed).integers(-32639, 32640, (2, 16)).astype(np.float32), np.zeros(2, np.int32)
+        x, out = (
+            np.random.default_rng(seed).integers(-32639, 32640, (2, 16)).astype(np.float32),
+            np.zeros(2, np.int32),
+        )
         call(x.ctypes.data, out.ctypes.data)
         assert np.array_equal(out, x.sum(1))

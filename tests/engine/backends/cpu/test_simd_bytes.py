@@ -1,4 +1,6 @@
-"""Dot products of bytes by every instruction: those this CPU has are run, those of ARM are compiled for it."""
+"""Dot products of bytes by every instruction: those this CPU has are run, those of ARM are compiled for
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,13 @@ def test_sums_are_exact(kind: str, signed: bool, monkeypatch: pytest.MonkeyPatch
     def to_memory(b: ir.IRBuilder, total: Any, weights: Any, x: Any) -> None:
         store(b, emit(b, total, weights, x, signed), total)
 
-    call = compiled(intrinsic_function(f"products_{kind}_{signed}", types.void, (types.int64,) * 3, to_memory), 3)
+    call = compiled(
+        intrinsic_function(f"products_{kind}_{signed}", types.void, (types.int64,) * 3, to_memory), 3
+    )
     rng = np.random.default_rng(1)
     for _ in range(20):
-        # VNNI's weights have no sign: signed ones come raised by 128. The lowest activation has one only where the base is 256.
+        # VNNI's weights have no sign: signed ones come raised by 128. The lowest activation has one only
+        # where the base is 256.
         weights = rng.integers(-128, 128, (16, 4)) if signed else rng.integers(0, 64, (16, 4))
         weights[0], weights[1] = (-128, 127) if signed else (63, 0)
         given = weights + 128 if signed and kind == "vnni" else weights
@@ -71,7 +76,13 @@ def test_arm_s_instruction_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_cpu_s_instruction_is_the_best_it_has() -> None:
-    expected = "vnni" if ("avx512vnni" in FEATURES and WIDE) or "avxvnni" in FEATURES else "avx2" if "avx2" in FEATURES else None
+    expected = (
+        "vnni"
+        if ("avx512vnni" in FEATURES and WIDE) or "avxvnni" in FEATURES
+        else "avx2"
+        if "avx2" in FEATURES
+        else None
+    )
     if expected:
         assert expected == simd_bytes.KIND
     assert (128 if simd_bytes.KIND == "vnni" else 0) == simd_bytes.BIAS

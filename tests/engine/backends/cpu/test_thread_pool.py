@@ -142,7 +142,9 @@ def _pool(
     kernel: Any, argument: Words, phases: int, tiles: int, functions: dict[str, Any], threads: int
 ) -> Iterator[tuple[ThreadPool, Any]]:
     """A thread pool of threads, and a function that replays a tape of equal phases."""
-    tape = np.tile(np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), phases)
+    tape = np.tile(
+        np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), phases
+    )
     recording = Recording(tape, np.arange(phases + 1, dtype=np.int64), np.ones(8, np.int64), threads)
     pool = ThreadPool(functions, threads, 4096)
     try:
@@ -156,7 +158,9 @@ def _count(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def _slow_in_helpers(args: int, step: int, tile: int, scratch: int) -> None:
-    """A tile of 20 microseconds (`args[1]` ticks); of 5 ms (`args[2]`) in a helper while `args[3]` is set, as if it lost its core."""
+    """A tile of 20 microseconds (`args[1]` ticks); of 5 ms (`args[2]`) in a helper while `args[3]` is set,
+    as if it lost its core.
+    """
     mine = ld_i64(scratch)
     until = ticks() + ld_i64(args + 8 * (2 if mine and ld_i64(args + 24) else 1))
     while ticks() < until:
@@ -189,7 +193,10 @@ def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
         return -1
 
     counts = np.zeros(9, np.int64)
-    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, {**KERNELS.pool, "help": never}, 3) as (_, replay):
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, {**KERNELS.pool, "help": never}, 3) as (
+        _,
+        replay,
+    ):
         for _ in range(10):
             replay()
         assert np.array_equal(counts, np.full(9, 200))

@@ -1,4 +1,6 @@
-"""Packed weight types: exact unpacking, loading in bounded memory, and codes of every width, on this CPU and on lesser ones."""
+"""Packed weight types: exact unpacking, loading in bounded memory, and codes of every width, on this CPU
+and on lesser ones.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,16 @@ from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.weight import CpuWeight, packed_bytes
 from engine.errors import BadCheckpoint
 from engine.weights.gguf.table import GGUF_FORMATS
-from tests.engine.backends.kernel_oracles import FALLBACK_TYPES, WEIGHT_CASES, WEIGHT_TYPES, Matrix, other_cpu, seen, sixteen_bits, unit_of
+from tests.engine.backends.kernel_oracles import (
+    FALLBACK_TYPES,
+    WEIGHT_CASES,
+    WEIGHT_TYPES,
+    Matrix,
+    other_cpu,
+    seen,
+    sixteen_bits,
+    unit_of,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -47,17 +58,23 @@ def compiled(function: Any, arguments: int) -> Any:
 def unpacked(weight: CpuWeight) -> Array:
     """(N, K) float32 as the kernels see it."""
     n, k = weight.shape
-    weight_layout, out = weight.weight_layout, np.full((weight.tiles, weight.blocks * weight.weight_layout.unit, LANES), np.nan, np.float32)
+    weight_layout, out = (
+        weight.weight_layout,
+        np.full((weight.tiles, weight.blocks * weight.weight_layout.unit, LANES), np.nan, np.float32),
+    )
     call = compiled(_unpack(weight_layout), 3)
     for tile in range(weight.tiles):
         call(weight.address + tile * weight.tile_bytes, weight.blocks, out[tile].ctypes.data)
-    return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(-1, weight.blocks * weight_layout.unit)[:n, :k]
+    return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(-1, weight.blocks * weight_layout.unit)[
+        :n, :k
+    ]
 
 
 @pytest.mark.parametrize("kind", WEIGHT_TYPES)
 def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
-    """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4 all powers of two), and
-    rows that fill no tile."""
+    """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4
+    all powers of two), and rows that fill no tile.
+    """
     low, high = (2.0**-128, 2.0**123) if kind == "MXFP4" else (6e-8, 20.0 if kind in FALLBACK_TYPES else 6e4)
     for seed, (rows, blocks) in enumerate([(1, 1), (37, 3), (64, 2), (16, 5)]):
         matrix = Matrix(kind, (rows, blocks * unit_of(kind)), seed, low=low, high=high)
@@ -88,23 +105,35 @@ def test_products_of_extreme_scales(kind: str) -> None:
             for rows in (*range(1, 10), 40):
                 ids = np.arange(rows, dtype=np.int32)
                 exact = seen(table.values[:rows], kind, rows) @ matrix.values.T.astype(np.float64)
-                error = np.abs(program.run(Step(ids, ids, np.zeros(1, np.int32), rows)) - exact) / bound[:rows]
+                error = (
+                    np.abs(program.run(Step(ids, ids, np.zeros(1, np.int32), rows)) - exact) / bound[:rows]
+                )
                 assert error.max() < 1e-6, (rows, float(error.max()))
         finally:
             program.close()
 
 
-@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-40, 1e-31, 1e-20, 1.0, 1e30]), blocks=st.integers(1, 4))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.sampled_from([1e-40, 1e-31, 1e-20, 1.0, 1e30]),
+    blocks=st.integers(1, 4),
+)
 @settings(max_examples=60, deadline=None)
 @example(seed=85, size=1e-20, blocks=2)
 def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> None:
-    """Records hold what the oracle says, and sums are those of the numbers. Numbers move by half a step at most, of which there are
-    `LIMIT` to the largest of 32, and by what four roundings to float32 take of the number: the step's, its inverse's, two products'.
+    """Records hold what the oracle says, and sums are those of the numbers. Numbers move by half a step at
+    most, of which there are `LIMIT` to the largest of 32, and by what four roundings to float32 take of the
+    number: the step's, its inverse's, two products'.
     """
     rng = np.random.default_rng(seed)
-    x = (rng.standard_normal((1, 32 * blocks)) * rng.choice([0, 1e-3, 1, 1000], 32 * blocks) * size).astype(np.float32)
+    x = (rng.standard_normal((1, 32 * blocks)) * rng.choice([0, 1e-3, 1, 1000], 32 * blocks) * size).astype(
+        np.float32
+    )
     expected = sixteen_bits(x).reshape(blocks, 32)
-    few, many = np.zeros((blocks, packed_activations.RECORD), np.uint8), np.zeros((blocks, integer_gemm.PAIR_RECORD.record), np.uint8)
+    few, many = (
+        np.zeros((blocks, packed_activations.RECORD), np.uint8),
+        np.zeros((blocks, integer_gemm.PAIR_RECORD.record), np.uint8),
+    )
     compiled(packed_activations.quantise_row, 3)(x.ctypes.data, blocks, few.ctypes.data)
     compiled(integer_gemm.pair_row, 3)(x.ctypes.data, blocks, many.ctypes.data)
     high, low = (few[:, at : at + 32].view(np.int8).astype(np.float64) for at in (0, packed_activations.LOW))
@@ -113,13 +142,21 @@ def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> Non
     assert np.array_equal(whole * scale, expected)
     sums = np.stack([whole[:, :16].sum(1), whole[:, 16:].sum(1), whole.sum(1)], 1)
     assert np.array_equal(np.ascontiguousarray(few[:, 80:92]).view(np.int32), -sums)
-    pairs = np.ascontiguousarray(many[:, :64]).view(np.int16).reshape(blocks, 8, 4)[:, :, [0, 2, 1, 3]].reshape(blocks, 32)
+    pairs = (
+        np.ascontiguousarray(many[:, :64])
+        .view(np.int16)
+        .reshape(blocks, 8, 4)[:, :, [0, 2, 1, 3]]
+        .reshape(blocks, 32)
+    )
     assert np.array_equal(pairs, whole)
     assert np.array_equal(many[:, 64:80], few[:, 64:80])
     np.testing.assert_allclose(np.ascontiguousarray(few[:, 68:80]).view(np.float32), sums * scale, rtol=1e-6)
     numbers = np.abs(x.reshape(blocks, 32).astype(np.float64))
-    assert (scale <= numbers.max(1, keepdims=True) * (1 + 2.0**-22) / LIMIT + 2.0**-149).all()  # the least number of float32
-    assert (np.abs(expected - x.reshape(blocks, 32)) <= np.maximum(scale * 0.5 + numbers * 4 * 2.0**-24, 1e-30)).all()
+    # the least number of float32
+    assert (scale <= numbers.max(1, keepdims=True) * (1 + 2.0**-22) / LIMIT + 2.0**-149).all()
+    assert (
+        np.abs(expected - x.reshape(blocks, 32)) <= np.maximum(scale * 0.5 + numbers * 4 * 2.0**-24, 1e-30)
+    ).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -149,7 +186,8 @@ def test_codes_fill_their_words(bits: int, seed: int) -> None:
         assert np.array_equal(value, codes[k])
 
 
-@pytest.mark.parametrize(("bits", "offset", "values"), [(2, 0, None), (3, 4, None), (4, 9, None), (5, 31, None), (6, 1, None),
+@pytest.mark.parametrize(("bits", "offset", "values"), [(2, 0, None), (3, 4, None), (4, 9, None),
+    (5, 31, None), (6, 1, None),
                                                         (4, 0, tuple(range(-128, 128, 16)))])  # fmt: skip
 def test_codes_come_back(bits: int, offset: int, values: tuple[int, ...] | None) -> None:
     codes = Codes(bits, offset, values)
@@ -158,10 +196,16 @@ def test_codes_come_back(bits: int, offset: int, values: tuple[int, ...] | None)
     def emit(b: ir.IRBuilder, source: Any, target: Any) -> None:
         reader = CodeReader(b, codes, source)
         for k in range(GROUP):
-            store(b, b.fsub(reader.vector(k), const_vector(float(codes.left))), b.add(target, ir.Constant(I64, 64 * k)))
+            store(
+                b,
+                b.fsub(reader.vector(k), const_vector(float(codes.left))),
+                b.add(target, ir.Constant(I64, 64 * k)),
+            )
 
     packed, out = np.concatenate(codes.pack(numbers)), np.zeros((GROUP, LANES), np.float32)
-    compiled(intrinsic_function(f"read_{bits}_{offset}", types.void, (types.int64,) * 2, emit), 2)(packed.ctypes.data, out.ctypes.data)
+    compiled(intrinsic_function(f"read_{bits}_{offset}", types.void, (types.int64,) * 2, emit), 2)(
+        packed.ctypes.data, out.ctypes.data
+    )
     expected = np.array(values)[numbers] if values else numbers.astype(np.float32) - offset
     assert np.array_equal(out, expected)
 
@@ -170,14 +214,19 @@ def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None
     names = [t for f in WEIGHT_LAYOUTS for t in f.types]
     assert len(names) == len(set(names))
     assert len({f.name for f in WEIGHT_LAYOUTS}) == len(WEIGHT_LAYOUTS)
-    assert all(256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.whole) for f in WEIGHT_LAYOUTS)
+    assert all(
+        256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.whole) for f in WEIGHT_LAYOUTS
+    )
     for entry in GGUF_FORMATS:
         weight_layout = weight_layout_for(entry.name)
         if entry.name in weight_layout.types:
             assert weight_layout.unit == entry.block_size or entry.block_size == 1
             # Ternary digits, five to a byte in the file, are kept in 2 bits.
             more = 1.25 if entry.name == "TQ1_0" else 1.04
-            assert weight_layout.block_bytes / LANES / weight_layout.unit <= more * entry.block_bytes / entry.block_size
+            assert (
+                weight_layout.block_bytes / LANES / weight_layout.unit
+                <= more * entry.block_bytes / entry.block_size
+            )
         else:
             assert weight_layout.name == "f16"
 
@@ -202,7 +251,8 @@ def test_loading_takes_little_more_than_the_weight(kind: str) -> None:
     tracemalloc.start()
     try:
         weight = CpuWeight(repeated)
-        beside = tracemalloc.get_traced_memory()[1]  # the matrix itself has pages of its own, which are not traced
+        # the matrix itself has pages of its own, which are not traced
+        beside = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert 0 < beside <= 0.15 * weight.nbytes
@@ -231,8 +281,10 @@ def test_a_number_too_large_for_fp16_is_refused() -> None:
     ],
 )
 def test_other_cpus(cpu: str, cases: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same tests pass with code made for a plain x86-64, for one that can permute bytes, for AVX2 and for AVX-VNNI. The second and
-    the fourth differ from the one before by an instruction, which the types that share their code with others would show once more."""
+    """The same tests pass with code made for a plain x86-64, for one that can permute bytes, for AVX2 and for
+    AVX-VNNI. The second and the fourth differ from the one before by an instruction, which the types that
+    share their code with others would show once more.
+    """
     others = str(Path(__file__).with_name("test_few_rows.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-m", cases, "-p", "no:cacheprovider", __file__, others]
     command += ["-k", "not other_cpus and not head_shapes"]

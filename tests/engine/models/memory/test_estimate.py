@@ -24,12 +24,18 @@ from tests.tiny import TINY, Tiny, write_folder, write_gguf
 
 TYPES = ["auto", "fp32", "fp16", "fp8", "q8", "q6", "q4"]
 VALUE_TYPES = ["same", "fp32", "fp16", "fp8", "q8", "q4"]
-SHAPES = [TINY, TINY.but(heads=3, kv_heads=1, head_dim=20, width=60), TINY.but(layers=3, heads=4, kv_heads=4, head_dim=64)]
+SHAPES = [
+    TINY,
+    TINY.but(heads=3, kv_heads=1, head_dim=20, width=60),
+    TINY.but(layers=3, heads=4, kv_heads=4, head_dim=64),
+]
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"head_dim {shape.head_dim}")
-def test_every_type_takes_what_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Tiny, backend: str) -> None:
+def test_every_type_takes_what_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Tiny, backend: str
+) -> None:
     path = write_folder(tmp_path / "m", shape)
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))  # only memory is looked at
     model = load(path, CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend())
@@ -71,13 +77,14 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said.context_bytes, said.free_bytes, said.fits) == (514 * page, 10**9, True)
     assert said.total_bytes == (514 + 10**9 // 8 // page) * page
     assert said.sentence == (
-        "A context of 131072 tokens takes 67.4 MB, and up to 192 MB with other conversations kept; 1 GB of memory are free."
+        "A context of 131072 tokens takes 67.4 MB, and up to 192 MB with other conversations kept; 1 GB of "
+        "memory are free."
     )
     assert not (tight := cache_bytes(info, settings, busy=10**9 - 514 * page + 1)).fits
     assert tight.free_bytes == 514 * page - 1
     assert tight.sentence == (
-        "A context of 131072 tokens takes 67.4 MB; 67.4 MB of memory are free. That is too little: choose a shorter context, a "
-        "smaller cache type, or less memory for conversations."
+        "A context of 131072 tokens takes 67.4 MB; 67.4 MB of memory are free. That is too little: choose "
+        "a shorter context, a smaller cache type, or less memory for conversations."
     )
     assert cache_bytes(info, settings, busy=10**9 - 514 * page).fits
     assert not cache_bytes(info, CacheSettings(memory=1 << 10)).fits
@@ -85,18 +92,27 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         cache_bytes(info, CacheSettings(context_length=(1 << 17) + 1))
 
 
-def test_too_much_memory_for_conversations_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_memory_for_conversations_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = load(write_gguf(tmp_path / "m.gguf"))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
-    with pytest.raises(NotEnoughMemory, match=r"^Conversations may take 1\.07 GB, but 1 GB of memory are free; choose less memory"):
+    with pytest.raises(
+        NotEnoughMemory,
+        match=r"^Conversations may take 1\.07 GB, but 1 GB of memory are free; choose less memory",
+    ):
         PagedCache(model, CacheSettings(memory=1 << 10))
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_pages_cost_nothing_before_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+def test_pages_cost_nothing_before_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
     """A gigabyte is promised; what the process has in memory grows by a few megabytes."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
-    model = load(write_gguf(tmp_path / "m.gguf"), CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend())
+    model = load(
+        write_gguf(tmp_path / "m.gguf"), CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend()
+    )
     process = psutil.Process(os.getpid())
     before = process.memory_info().rss
     store: Any = model.new_cache(512, "fp16", (1 << 30) // model.page_bytes("fp16"))

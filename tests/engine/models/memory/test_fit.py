@@ -18,9 +18,10 @@ from tests.tiny import WIDE, write_folder, write_gguf
 
 GB = 10**9
 INFO = ModelInfo(
-    path="/m/eight.gguf", name="eight", architecture="llama", format="gguf", parameters=8 * GB, bits_per_weight=4.5,
-    weights_bytes=4_500_000_000, layers=32, context_length=131072, vocab_size=128256, kv_bytes_per_token=131072, stop_token_ids=(2,),
-    has_chat_template=True, kv_heads=8, head_dim=128, work=WorkSpace(rows=32, row=300_000, position=512, fixed=3_000_000),
+    path="/m/eight.gguf", name="eight", architecture="llama", format="gguf", parameters=8 * GB,
+    bits_per_weight=4.5, weights_bytes=4_500_000_000, layers=32, context_length=131072, vocab_size=128256,
+    kv_bytes_per_token=131072, stop_token_ids=(2,), has_chat_template=True, kv_heads=8, head_dim=128,
+    work=WorkSpace(rows=32, row=300_000, position=512, fixed=3_000_000),
 )  # fmt: skip
 
 
@@ -54,7 +55,9 @@ def test_a_longer_context_than_the_model_sees() -> None:
 
 
 def test_speed() -> None:
-    slow, fast = (fit(INFO, CacheSettings(), 16 * GB, bandwidth=rate * GB).tokens_per_second for rate in (20, 40))
+    slow, fast = (
+        fit(INFO, CacheSettings(), 16 * GB, bandwidth=rate * GB).tokens_per_second for rate in (20, 40)
+    )
     assert 3.0 < slow < 20 * GB / INFO.weights_bytes  # never above what the bandwidth allows
     assert slow < fast < 2 * slow
     experts = dataclasses.replace(INFO, read_bytes=INFO.weights_bytes // 8)

@@ -19,7 +19,9 @@ def fold(text: str, ignore_case: bool) -> str:
 
 
 def first_hit(text: str, strings: list[str], ignore_case: bool) -> tuple[int, int] | None:
-    """Start and end of the banned string that is complete first; of those complete with one character, the longest."""
+    """Start and end of the banned string that is complete first; of those complete with one character, the
+    longest.
+    """
     folded, banned = fold(text, ignore_case), [fold(string, ignore_case) for string in strings if string]
     for end in range(1, len(text) + 1):
         starts = [end - len(string) for string in banned if folded[:end].endswith(string)]
@@ -49,7 +51,9 @@ CUTS = st.lists(st.integers(0, 12), max_size=5)
 
 @settings(max_examples=400, deadline=None)
 @given(text=st.text(ALPHABET, max_size=12), strings=STRINGS, cuts=CUTS, ignore_case=st.booleans())
-def test_agrees_with_the_definition_whatever_the_chunks(text: str, strings: list[str], cuts: list[int], ignore_case: bool) -> None:
+def test_agrees_with_the_definition_whatever_the_chunks(
+    text: str, strings: list[str], cuts: list[int], ignore_case: bool
+) -> None:
     span = first_hit(text, strings, ignore_case)
     for places in (cuts, [], list(range(len(text)))):
         out, hit = stream(BannedStrings(strings, ignore_case), pieces(text, places))
@@ -64,12 +68,16 @@ def test_agrees_with_the_definition_whatever_the_chunks(text: str, strings: list
 
 @settings(max_examples=400, deadline=None)
 @given(
-    strings=st.lists(st.text("ab", min_size=2, max_size=5), min_size=1, max_size=3), seed=st.integers(0, 1 << 16)
+    strings=st.lists(st.text("ab", min_size=2, max_size=5), min_size=1, max_size=3),
+    seed=st.integers(0, 1 << 16)
 )  # fmt: skip
 def test_going_back_after_each_hit_leaves_no_banned_string(strings: list[str], seed: int) -> None:
-    """What a generator does: a token that leads to a hit is taken back, with every later one, and another one is tried."""
+    """What a generator does: a token that leads to a hit is taken back, with every later one, and another
+    one is tried.
+    """
     draw, gate, out = random.Random(seed), BannedStrings(strings), ""
-    marks: list[tuple[object, int]] = []  # before each token that is not shown: the gate's state, characters fed
+    # before each token that is not shown: the gate's state, characters fed
+    marks: list[tuple[object, int]] = []
     written = ""
     for _ in range(60):
         token = "".join(draw.choices("ab", k=draw.randrange(4)))
@@ -81,7 +89,8 @@ def test_going_back_after_each_hit_leaves_no_banned_string(strings: list[str], s
             assert out + gate.held == written
         else:
             assert written[step.hit.start :].startswith(step.hit.text)
-            later = [start for _, start in marks[1:]] + [len(written)]  # the first token that ends behind the hit's start
+            # the first token that ends behind the hit's start
+            later = [start for _, start in marks[1:]] + [len(written)]
             place = next(i for i, end in enumerate(later) if end > step.hit.start)
             state, start = marks[place]
             gate.restore(state)
@@ -94,14 +103,19 @@ def test_going_back_after_each_hit_leaves_no_banned_string(strings: list[str], s
     assert out + gate.finish() == written
 
 
-@given(text=st.text("abc", max_size=20), strings=st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=3))
+@given(
+    text=st.text("abc", max_size=20),
+    strings=st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=3),
+)
 def test_holds_back_only_what_could_become_a_banned_string(text: str, strings: list[str]) -> None:
     gate, fed = BannedStrings(strings), ""
     for character in text:
         fed += character
         if gate.feed(character).hit is not None:
             return
-        open_tails = [fed[i:] for i in range(len(fed)) if any(s.startswith(fed[i:]) and s != fed[i:] for s in strings)]
+        open_tails = [
+            fed[i:] for i in range(len(fed)) if any(s.startswith(fed[i:]) and s != fed[i:] for s in strings)
+        ]
         assert gate.held == max(open_tails, key=len, default="")
 
 

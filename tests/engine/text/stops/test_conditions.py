@@ -9,7 +9,16 @@ import pytest
 
 from engine.errors import BadSetting
 from engine.settings import StopSettings
-from engine.text.stops.conditions import Loop, MaxTokens, MinTokens, StopRegex, StopRules, StopStrings, StopTokens, TimeLimit
+from engine.text.stops.conditions import (
+    Loop,
+    MaxTokens,
+    MinTokens,
+    StopRegex,
+    StopRules,
+    StopStrings,
+    StopTokens,
+    TimeLimit,
+)
 
 
 def test_rules_of_the_default_settings() -> None:
@@ -18,8 +27,8 @@ def test_rules_of_the_default_settings() -> None:
 
 def test_rules_of_settings_with_everything() -> None:
     settings = StopSettings(
-        max_tokens=5, min_tokens=2, stop_strings=("a", "", "b"), stop_regex=r"\d+", stop_token_ids=(3, 2), keep_stop=True, time_limit=1.5,
-        loop_window=12, loop_repeats=3,
+        max_tokens=5, min_tokens=2, stop_strings=("a", "", "b"), stop_regex=r"\d+", stop_token_ids=(3, 2),
+        keep_stop=True, time_limit=1.5, loop_window=12, loop_repeats=3,
     )  # fmt: skip
     assert StopRules.from_settings(settings, [2]) == StopRules(
         frozenset((2, 3)), ("a", "b"), (r"\d+",), 5, 2, 1.5, (Loop(12, 3),), True
@@ -28,7 +37,8 @@ def test_rules_of_settings_with_everything() -> None:
 
 def test_rules_of_a_list_of_conditions() -> None:
     rules = StopRules.from_conditions(
-        [7, "###", StopTokens(frozenset((1, 2))), StopStrings(("x", "y")), StopRegex("a+"), MaxTokens(9), MaxTokens(5), MinTokens(1),
+        [7, "###", StopTokens(frozenset((1, 2))), StopStrings(("x", "y")), StopRegex("a+"), MaxTokens(9),
+        MaxTokens(5), MinTokens(1),
          MinTokens(2), TimeLimit(3), TimeLimit(2.5), Loop(8, 2), Loop(64, 4)],
         keep_stop=True,
     )  # fmt: skip
@@ -36,7 +46,9 @@ def test_rules_of_a_list_of_conditions() -> None:
         frozenset((1, 2, 7)), ("###", "x", "y"), ("a+",), 5, 2, 2.5, (Loop(8, 2), Loop(64, 4)), True
     )
     assert StopRules.from_conditions([]) == StopRules(frozenset())
-    assert StopRules.from_conditions([0, MaxTokens(1), MinTokens(0)]) == StopRules(frozenset((0,)), max_tokens=1)
+    assert StopRules.from_conditions([0, MaxTokens(1), MinTokens(0)]) == StopRules(
+        frozenset((0,)), max_tokens=1
+    )
     assert StopRules.from_conditions(["x"], own_ids=[2]) == StopRules(frozenset((2,)), ("x",))
 
 
@@ -51,7 +63,10 @@ def test_what_is_no_condition_is_named(condition: Any) -> None:
     ("make", "words"),
     [
         (lambda: StopTokens(frozenset()), "^StopTokens is empty"),
-        (lambda: StopTokens(frozenset((-1,))), "^A stop token is -1, but it must be a whole number of at least 0"),
+        (
+            lambda: StopTokens(frozenset((-1,))),
+            "^A stop token is -1, but it must be a whole number of at least 0",
+        ),
         (lambda: StopTokens(frozenset((True,))), "^A stop token is True"),
         (lambda: StopStrings(()), "^StopStrings is empty"),
         (lambda: StopStrings(("a", "")), "is ''"),

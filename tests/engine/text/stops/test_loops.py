@@ -24,12 +24,15 @@ def by_definition(ids: list[int], new_from: int, loop: Loop) -> list[int] | None
     return None
 
 
-LOOPS = st.integers(2, 5).flatmap(lambda repeats: st.builds(Loop, window=st.integers(repeats, 24), repeats=st.just(repeats)))
+LOOPS = st.integers(2, 5).flatmap(
+    lambda repeats: st.builds(Loop, window=st.integers(repeats, 24), repeats=st.just(repeats))
+)
 
 
 @given(
     loop=LOOPS, prompt=st.lists(st.integers(0, 2), max_size=4), begin=st.lists(st.integers(0, 2), max_size=8),
-    passage=st.lists(st.integers(0, 2), min_size=1, max_size=8), spoiled=st.none() | st.tuples(st.integers(0, 60), st.integers(0, 2)),
+    passage=st.lists(st.integers(0, 2), min_size=1, max_size=8),
+    spoiled=st.none() | st.tuples(st.integers(0, 60), st.integers(0, 2)),
 )  # fmt: skip
 def test_agrees_with_the_definition_after_each_token(
     loop: Loop, prompt: list[int], begin: list[int], passage: list[int], spoiled: tuple[int, int] | None
@@ -73,7 +76,8 @@ def test_right_after_tokens_were_taken_back() -> None:
 
 def test_cost_of_a_token_does_not_grow_with_the_reply() -> None:
     draw, watch = random.Random(0), LoopWatch([Loop(512, 4)])
-    ids = [min(int(draw.paretovariate(0.6)), 49000) for _ in range(20_000)]  # as frequent as words: some everywhere, most rare
+    # as frequent as words: some everywhere, most rare
+    ids = [min(int(draw.paretovariate(0.6)), 49000) for _ in range(20_000)]
 
     def seconds(first: int) -> float:
         begin = time.process_time()

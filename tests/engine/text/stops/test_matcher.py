@@ -54,14 +54,21 @@ def test_every_split_of_short_texts(text: str, strings: list[str]) -> None:
         assert stream(chunks, strings) == expected
 
 
-@given(text=st.text("abc", max_size=60), strings=st.lists(st.text("abc", min_size=1, max_size=9), max_size=5), data=st.data())
+@given(
+    text=st.text("abc", max_size=60),
+    strings=st.lists(st.text("abc", min_size=1, max_size=9), max_size=5),
+    data=st.data(),
+)
 def test_random_splits_of_longer_texts(text: str, strings: list[str], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
     chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert stream(chunks, strings) == plain_search(text, strings)
 
 
-@given(text=st.text("ab", max_size=30), strings=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=3))
+@given(
+    text=st.text("ab", max_size=30),
+    strings=st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=3),
+)
 def test_holds_back_only_what_could_become_a_stop_string(text: str, strings: list[str]) -> None:
     matcher, released = StopMatcher(strings), 0
     for n, char in enumerate(text, 1):
@@ -120,7 +127,9 @@ EXPRESSIONS = ["a+", "b.", "(?:ab)+", "ba(?!a)", "a.*?c", r"c\b", "[ac]{3}", "(?
 
 
 def mixed_search(text: str, strings: list[str], patterns: list[str]) -> tuple[int, int] | None:
-    """Start and end of the earliest match of any, of those with one start the longest; expressions as they match the whole text."""
+    """Start and end of the earliest match of any, of those with one start the longest; expressions as they
+    match the whole text.
+    """
     for start in range(len(text)):
         ends = [start + len(string) for string in strings if text.startswith(string, start)]
         ends += [found.end() for pattern in patterns if (found := regex.compile(pattern).match(text, start))]
@@ -132,9 +141,12 @@ def mixed_search(text: str, strings: list[str], patterns: list[str]) -> tuple[in
 @settings(max_examples=400, deadline=None)
 @given(
     text=st.text("abc", max_size=16), strings=st.lists(st.text("abc", min_size=1, max_size=4), max_size=2),
-    patterns=st.lists(st.sampled_from(EXPRESSIONS), max_size=2), cuts=st.lists(st.integers(0, 16), max_size=6), keep=st.booleans(),
+    patterns=st.lists(st.sampled_from(EXPRESSIONS), max_size=2),
+    cuts=st.lists(st.integers(0, 16), max_size=6), keep=st.booleans(),
 )  # fmt: skip
-def test_strings_and_expressions_together(text: str, strings: list[str], patterns: list[str], cuts: list[int], keep: bool) -> None:
+def test_strings_and_expressions_together(
+    text: str, strings: list[str], patterns: list[str], cuts: list[int], keep: bool
+) -> None:
     span = mixed_search(text, strings, patterns)
     expected = (text, None) if span is None else (text[: span[keep]], text[slice(*span)])
     for places in (cuts, [], range(len(text))):
@@ -147,9 +159,12 @@ def test_strings_and_expressions_together(text: str, strings: list[str], pattern
 @settings(max_examples=200, deadline=None)
 @given(
     text=st.text("abc", max_size=12), strings=st.lists(st.text("abc", min_size=1, max_size=4), max_size=2),
-    patterns=st.lists(st.sampled_from(EXPRESSIONS), max_size=2), aside=st.text("abc", max_size=6), at=st.integers(0, 12),
+    patterns=st.lists(st.sampled_from(EXPRESSIONS), max_size=2), aside=st.text("abc", max_size=6),
+    at=st.integers(0, 12),
 )  # fmt: skip
-def test_restore_forgets_what_came_after_the_snapshot(text: str, strings: list[str], patterns: list[str], aside: str, at: int) -> None:
+def test_restore_forgets_what_came_after_the_snapshot(
+    text: str, strings: list[str], patterns: list[str], aside: str, at: int
+) -> None:
     plain, rewound = StopMatcher(strings, patterns), StopMatcher(strings, patterns)
     expected = [plain.feed(text[:at]), plain.feed(text[at:]), plain.finish(), plain.matched]
     first = rewound.feed(text[:at])
@@ -168,7 +183,9 @@ def test_what_fired_is_named() -> None:
     assert matcher.held == "12"
     assert matcher.feed("3! and") == Released("123!", StopMatch("stop_regex", "123!", r"\d+!"))
     assert matcher.matched == StopMatch("stop_regex", "123!", r"\d+!")
-    assert StopMatcher(["stop"], ["s.*p"]).feed("xstop\n") == Released("x", StopMatch("stop_string", "stop", "stop"))
+    assert StopMatcher(["stop"], ["s.*p"]).feed("xstop\n") == Released(
+        "x", StopMatch("stop_string", "stop", "stop")
+    )
 
 
 def test_a_longer_expression_wins_over_a_string_with_the_same_start() -> None:
@@ -178,7 +195,11 @@ def test_a_longer_expression_wins_over_a_string_with_the_same_start() -> None:
     matcher = StopMatcher(["ab"], ["ab+c"])
     assert matcher.feed("xabd") == Released("x", StopMatch("stop_string", "ab", "ab"))
     matcher = StopMatcher(["ab"], ["ab+c"])
-    assert [matcher.feed("xab").text, matcher.finish(), matcher.matched] == ["x", "", StopMatch("stop_string", "ab", "ab")]
+    assert [matcher.feed("xab").text, matcher.finish(), matcher.matched] == [
+        "x",
+        "",
+        StopMatch("stop_string", "ab", "ab"),
+    ]
 
 
 def test_many_stops_cost_little() -> None:

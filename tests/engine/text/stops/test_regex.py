@@ -1,4 +1,6 @@
-"""Regular expressions over a growing text: certain answers stay, and they are those of a search of the whole text."""
+"""Regular expressions over a growing text: certain answers stay, and they are those of a search of the
+whole text.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from engine.text.stops.matcher import StopMatcher
 from engine.text.stops.regex import Expression
 
 _ATOMS = [
-    "a", "b", "c", ".", "[ab]", "[^a]", "[]a]", "ab", "abc", r"\n", r"\w", " ", "[)*]", r"\X", r"\R", r"\.", "$", "^", r"\b", r"\B", r"\Z",
-    r"\A", r"\m", r"\M",
+    "a", "b", "c", ".", "[ab]", "[^a]", "[]a]", "ab", "abc", r"\n", r"\w", " ", "[)*]", r"\X", r"\R", r"\.",
+    "$", "^", r"\b", r"\B", r"\Z", r"\A", r"\m", r"\M",
 ]  # fmt: skip
 _QUANTIFIERS = ["*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{2,}", "{1,2}?", "++", "*+"]
 
@@ -26,10 +28,14 @@ _QUANTIFIERS = ["*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{2,}", "{1,2}?
 def _grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.tuples(inner, inner).map("".join),
-        st.tuples(st.sampled_from(["(?:%s|%s)", "(%s|%s)", "%s|%s"]), inner, inner).map(lambda t: t[0] % t[1:]),
+        st.tuples(st.sampled_from(["(?:%s|%s)", "(%s|%s)", "%s|%s"]), inner, inner).map(
+            lambda t: t[0] % t[1:]
+        ),
         st.tuples(inner, st.sampled_from(["", r"\1", r"\1*", r"\1+"])).map(lambda t: f"({t[0]}){t[1]}"),
         st.tuples(inner, st.sampled_from(_QUANTIFIERS)).map(lambda t: f"(?:{t[0]}){t[1]}"),
-        st.tuples(st.sampled_from(["(?=%s)", "(?!%s)", "(?<=%s)", "(?<!%s)", "(?>%s)"]), inner).map(lambda t: t[0] % t[1]),
+        st.tuples(st.sampled_from(["(?=%s)", "(?!%s)", "(?<=%s)", "(?<!%s)", "(?>%s)"]), inner).map(
+            lambda t: t[0] % t[1]
+        ),
     )
 
 
@@ -42,13 +48,16 @@ def _compiles(pattern: str) -> bool:
 
 
 PATTERNS = st.tuples(
-    st.sampled_from(["", "", "(?m)", "(?i)", "(?s)", "(?x)"]), st.recursive(st.sampled_from(_ATOMS), _grown, max_leaves=6)
+    st.sampled_from(["", "", "(?m)", "(?i)", "(?s)", "(?x)"]),
+    st.recursive(st.sampled_from(_ATOMS), _grown, max_leaves=6),
 ).map("".join)
 TEXTS = st.text("abc\n ", max_size=7)
 
 
 def search(pattern: str, text: str, longest: int = 1024) -> tuple[int, int] | None:
-    """The definition: the first start with a match that is not empty, where each start sees at most `longest` characters."""
+    """The definition: the first start with a match that is not empty, where each start sees at most
+    `longest` characters.
+    """
     compiled = regex.compile(pattern)
     for start in range(len(text)):
         found = compiled.match(text[: start + longest], start)
@@ -83,8 +92,12 @@ def cut(text: str, draw: random.Random) -> list[str]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(pattern=PATTERNS, text=st.text("abc\n ", max_size=24), seed=st.integers(0, 1 << 16), keep=st.booleans())
-def test_any_chunks_give_what_a_search_of_the_whole_gives(pattern: str, text: str, seed: int, keep: bool) -> None:
+@given(
+    pattern=PATTERNS, text=st.text("abc\n ", max_size=24), seed=st.integers(0, 1 << 16), keep=st.booleans()
+)
+def test_any_chunks_give_what_a_search_of_the_whole_gives(
+    pattern: str, text: str, seed: int, keep: bool
+) -> None:
     assume(_compiles(pattern))
     span = search(pattern, text)
     expected = (text, None) if span is None else (text[: span[keep]], text[slice(*span)])
@@ -94,8 +107,15 @@ def test_any_chunks_give_what_a_search_of_the_whole_gives(pattern: str, text: st
 
 
 @settings(max_examples=300, deadline=None)
-@given(pattern=PATTERNS, text=st.text("abc\n ", max_size=24), seed=st.integers(0, 1 << 16), longest=st.integers(1, 6))
-def test_long_attempts_are_cut_alike_whatever_the_chunks(pattern: str, text: str, seed: int, longest: int) -> None:
+@given(
+    pattern=PATTERNS,
+    text=st.text("abc\n ", max_size=24),
+    seed=st.integers(0, 1 << 16),
+    longest=st.integers(1, 6),
+)
+def test_long_attempts_are_cut_alike_whatever_the_chunks(
+    pattern: str, text: str, seed: int, longest: int
+) -> None:
     assume(_compiles(pattern))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expressions, "LONGEST_MATCH", longest)
@@ -148,12 +168,59 @@ def test_known_cases(pattern: str, chunks: list[str], expected: tuple[str, str |
 @pytest.mark.parametrize(
     "pattern",
     [
-        *("(?:ab)*", "(?:ab?)?b", "a(?:b|bb){2}", "(a|ab)+", "a(?=b)", "a(?!b)", "(?:a(?=b))+", r"(?x) (?: ab ) * ", "(a)|(b)*"),
-        *("a$", "(?m)a$", r"a\Z", r"a\z", r"\ba\b", r"a\B", r"(?V1)(?:b|\n)\m", r"(?V1)b\M", r"a\R", r"a\X", r"a\X{2}", "^b"),
-        *("a(?#a comment)b", "(?:ab(?#to be)a)*", "(?:ab(?#))*", "(?x)(?:ab#)\n)*", "(?x)(?:ab)*#", "(?x)(?:ab)*\n#a"),
+        *(
+            "(?:ab)*",
+            "(?:ab?)?b",
+            "a(?:b|bb){2}",
+            "(a|ab)+",
+            "a(?=b)",
+            "a(?!b)",
+            "(?:a(?=b))+",
+            r"(?x) (?: ab ) * ",
+            "(a)|(b)*",
+        ),
+        *(
+            "a$",
+            "(?m)a$",
+            r"a\Z",
+            r"a\z",
+            r"\ba\b",
+            r"a\B",
+            r"(?V1)(?:b|\n)\m",
+            r"(?V1)b\M",
+            r"a\R",
+            r"a\X",
+            r"a\X{2}",
+            "^b",
+        ),
+        *(
+            "a(?#a comment)b",
+            "(?:ab(?#to be)a)*",
+            "(?:ab(?#))*",
+            "(?x)(?:ab#)\n)*",
+            "(?x)(?:ab)*#",
+            "(?x)(?:ab)*\n#a",
+        ),
         *("a#?(?:ab)*", "#*(?:ab)*"),
-        *("(?:[]b)]a)*", "(?:[^]b)]b)*", r"(?:[\])]?b)*", "(?:[[:alpha:])]b)*", "(?:[[:b)]+a)*", "(?:[^)]a)*", "(?:[)]?ab)*"),
-        *("(a)?(?(1)b|ba)+", "(?>ab?)*", "(?:ab){0,2}", "(?P<n>ab)*", "(?<=b)a(?:ab)*", r"\n(?<!a\n)", "(?i:AB)*", r"(?:\)?ab)*"),
+        *(
+            "(?:[]b)]a)*",
+            "(?:[^]b)]b)*",
+            r"(?:[\])]?b)*",
+            "(?:[[:alpha:])]b)*",
+            "(?:[[:b)]+a)*",
+            "(?:[^)]a)*",
+            "(?:[)]?ab)*",
+        ),
+        *(
+            "(a)?(?(1)b|ba)+",
+            "(?>ab?)*",
+            "(?:ab){0,2}",
+            "(?P<n>ab)*",
+            "(?<=b)a(?:ab)*",
+            r"\n(?<!a\n)",
+            "(?i:AB)*",
+            r"(?:\)?ab)*",
+        ),
         *("b(?:ab(?#to be))*", "(a)?(b(?(1)b|ba))*", "(?:b(?(?=a)ab|b))*"),
     ],
 )
@@ -167,12 +234,20 @@ def test_line_breaks_and_characters_of_several_parts(pattern: str) -> None:
 
 
 def check_short_texts(pattern: str, letters: str, longest: int) -> None:
-    for text in ("".join(chosen) for count in range(1, longest + 1) for chosen in itertools.product(letters, repeat=count)):
+    for text in (
+        "".join(chosen)
+        for count in range(1, longest + 1)
+        for chosen in itertools.product(letters, repeat=count)
+    ):
         span = search(pattern, text)
-        assert streamed(pattern, list(text)) == ((text, None) if span is None else (text[: span[0]], text[slice(*span)])), text
+        assert streamed(pattern, list(text)) == (
+            (text, None) if span is None else (text[: span[0]], text[slice(*span)])
+        ), text
 
 
-@pytest.mark.parametrize("pattern", ["foo", r"foo\n", "foo|bar foo", r"fo{2}", "[f][o]{2}", "(?:f|g)oo", r"(?i)FOO", "f(o)\\1"])
+@pytest.mark.parametrize(
+    "pattern", ["foo", r"foo\n", "foo|bar foo", r"fo{2}", "[f][o]{2}", "(?:f|g)oo", r"(?i)FOO", "f(o)\\1"]
+)
 def test_what_nothing_could_lengthen_fires_at_once(pattern: str) -> None:
     matcher = StopMatcher([], [pattern])
     assert matcher.feed("a f").text == "a "
@@ -226,7 +301,8 @@ def test_bad_expressions(pattern: str, words: str) -> None:
 def test_a_runaway_expression_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expressions, "_SECONDS", 0.2)
     matcher = StopMatcher([], [r"(?:a|a)+!"])
-    with pytest.raises(BadSetting, match="takes too long"):  # by itself it would take longer than the universe is old
+    # by itself it would take longer than the universe is old
+    with pytest.raises(BadSetting, match="takes too long"):
         matcher.feed("a" * 60 + "b")
 
 

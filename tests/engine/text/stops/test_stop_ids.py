@@ -1,4 +1,6 @@
-"""The ids that end a turn, read without the rest of the tokenizer: the same as with it, and the same refusals."""
+"""The ids that end a turn, read without the rest of the tokenizer: the same as with it, and the same
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def metadata(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("more", [{}, {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.fim_pad_token_id": 0xFFFFFFFF}])
+@pytest.mark.parametrize(
+    "more", [{}, {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.fim_pad_token_id": 0xFFFFFFFF}]
+)
 def test_the_same_ids(metadata: dict[str, Any], kind: dict[str, Any], more: dict[str, Any]) -> None:
     one = {**metadata, **kind, **more}
     special, found = roles_from_gguf(one)
@@ -40,7 +44,8 @@ def test_the_same_ids(metadata: dict[str, Any], kind: dict[str, Any], more: dict
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ({"tokenizer.ggml.model": "wordpiece"}, UnsupportedModel), ({"tokenizer.ggml.pre": "unheard-of"}, UnsupportedModel),
+        ({"tokenizer.ggml.model": "wordpiece"}, UnsupportedModel),
+        ({"tokenizer.ggml.pre": "unheard-of"}, UnsupportedModel),
         ({"tokenizer.ggml.tokens": []}, BadCheckpoint), ({"tokenizer.ggml.token_type": [1]}, BadCheckpoint),
         ({"tokenizer.ggml.eos_token_id": 99_999}, BadCheckpoint),
     ],
@@ -58,5 +63,8 @@ def test_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     content = path.read_bytes()
     place = content.index(b"<|im_end|>")
     path.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
-    with pytest.raises(BadCheckpoint, match=rf"tiny\.gguf: a text of metadata key 'tokenizer.ggml.tokens' at byte {place} is not UTF-8"):
+    with pytest.raises(
+        BadCheckpoint,
+        match=rf"tiny\.gguf: a text of metadata key 'tokenizer.ggml.tokens' at byte {place} is not UTF-8",
+    ):
         roles_from_gguf(GgufFile(path).metadata)

@@ -240,7 +240,19 @@ JSON_AND_FILTERS = """{% set roles = messages | map(attribute='role') | list %}{
 {%- macro wrapper() %}<{{ caller("in") }}>{% endmacro %}{% call(x) wrapper() %}{{ x }}{% endcall %}"""
 
 TEMPLATES = {
-    "chatml": CHATML, "llama3": LLAMA3, "mistral": MISTRAL, "llama2": LLAMA2, "gemma": GEMMA, "phi3": PHI3, "phi4-mini": PHI4_MINI,
-    "zephyr": ZEPHYR, "deepseek": DEEPSEEK, "qwen3": QWEN3, "generation": GENERATION, "command-r": COMMAND_R, "vicuna": VICUNA,
-    "granite": GRANITE, "json": JSON_AND_FILTERS,
+    "chatml": CHATML,
+    "llama3": LLAMA3,
+    "mistral": MISTRAL,
+    "llama2": LLAMA2,
+    "gemma": GEMMA,
+    "phi3": PHI3,
+    "phi4-mini": PHI4_MINI,
+    "zephyr": ZEPHYR,
+    "deepseek": DEEPSEEK,
+    "qwen3": QWEN3,
+    "generation": GENERATION,
+    "command-r": COMMAND_R,
+    "vicuna": VICUNA,
+    "granite": GRANITE,
+    "json": JSON_AND_FILTERS,
 }

@@ -1,4 +1,6 @@
-"""Thoughts in control tokens: they are text, they are told from answers, and they do not go back into the prompt."""
+"""Thoughts in control tokens: they are text, they are told from answers, and they do not go back into the
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,14 @@ from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 GPT_OSS = Path(__file__).parents[3] / "golden" / "templates" / "openai-gpt-oss-120b.jinja"
 HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>")
 CASES = {
-    "<|channel|>analysis<|message|>Hm é.<|end|><|start|>assistant<|channel|>final<|message|>Hi ☺.": "<think>\nHm é.\n</think>\n\nHi ☺.",
+    "<|channel|>analysis<|message|>Hm é.<|end|><|start|>assistant<|channel|>final<|message|>Hi "
+    "☺.": "<think>\nHm é.\n</think>\n\nHi ☺.",
     "<|channel|>final<|message|>Hi.": "Hi.",
-    "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|><|start|>assistant<|channel|>final"
+    "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|><"
+    "|start|>assistant<|channel|>final"
     "<|message|>C": "<think>\nA\n\nB\n</think>\n\nC",
-    "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>Done.": "I look.\n\nDone.",
+    "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message"
+    "|>Done.": "I look.\n\nDone.",
     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}": "<think>\n{}",
     "<|message|>Hi.": "Hi.",
 }
@@ -37,7 +42,9 @@ def tokenizer_with(*special: str) -> Tokenizer:
     have = metadata["tokenizer.ggml.tokens"]
     new = [text for text in special if text not in have]
     types = [*metadata["tokenizer.ggml.token_type"], *(3 for _ in new)]
-    return Tokenizer.from_gguf({**metadata, "tokenizer.ggml.tokens": [*have, *new], "tokenizer.ggml.token_type": types})
+    return Tokenizer.from_gguf(
+        {**metadata, "tokenizer.ggml.tokens": [*have, *new], "tokenizer.ggml.token_type": types}
+    )
 
 
 @pytest.mark.parametrize("written", CASES)
@@ -56,7 +63,9 @@ def test_channels_become_a_thought_and_an_answer_wherever_the_reply_is_taken_up(
 
 def test_what_is_taken_back_takes_its_channel_back() -> None:
     tokenizer = tokenizer_with(*HARMONY)
-    ids = tokenizer.encode("<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>final<|message|>B", special=True)
+    ids = tokenizer.encode(
+        "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>final<|message|>B", special=True
+    )
     detokenizer = Detokenizer(tokenizer)
     draw = random.Random(3)
     text, place, marks = "", 0, [(detokenizer.snapshot(), "", 0)]
@@ -79,7 +88,13 @@ def test_special_tokens_are_shown_as_they_are_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "tag", [("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>"), ("<think>", "</think>")]
+    "tag",
+    [
+        ("[THINK]", "[/THINK]"),
+        ("◁think▷", "◁/think▷"),
+        ("<|channel>thought", "<channel|>"),
+        ("<think>", "</think>"),
+    ],
 )
 def test_control_tokens_of_thoughts_are_heard_and_others_are_not(tag: tuple[str, str]) -> None:
     special = (tag[0].removesuffix("thought") if "channel" in tag[0] else tag[0], tag[1], "<|end|>")
@@ -122,7 +137,9 @@ def test_only_closed_thoughts_before_an_answer_are_left_out() -> None:
 
 def test_a_prompt_that_opens_a_thought_is_known_from_the_template() -> None:
     tokenizer = tokenizer_with("<|end|>")
-    source = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}"
+    source = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}"
+    )
     template = ChatTemplate.from_source(source, tokenizer)
     assert template.opens(THINKING_TAGS) == "</think>"
     assert ChatTemplate.from_source("{{ messages[0].content }}", tokenizer).opens(THINKING_TAGS) == ""

@@ -23,13 +23,17 @@ HOSTILE = {
     "nested loops that compute": NESTED.replace("BODY", "{% set x = a + b %}"),
     "long range": "{% for a in range(10**12) %}{% endfor %}",
     "endless recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "branching recursion": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "branching recursion": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ "
+    "f(60) }}",
     "recursive loop": "{% for x in [1] recursive %}{{ loop([1]) }}{{ loop([1]) }}{% endfor %}",
     "power": "{{ 10 ** (10 ** 9) }}",
-    "power chain": "{% set ns = namespace(v=3) %}{% for i in range(99) %}{% set ns.v = ns.v ** 9 %}{% endfor %}",
+    "power chain": "{% set ns = namespace(v=3) %}{% for i in range(99) %}{% set ns.v = ns.v ** 9 %}{% "
+    "endfor %}",
     "times": "{{ 'x' * 10000000000 }}",
     "list times": "{{ [1] * 10000000000 }}",
-    "squares": "{% set ns = namespace(v=3) %}{% for i in range(99) %}{% set ns.v = ns.v * ns.v %}{% endfor %}{{ ns.v }}",
+    "squares": "{% set ns = namespace(v=3) %}{% for i in range(99) %}{% set ns.v = ns.v * ns.v %}{% endfor "
+    "%}{{ "
+    "ns.v }}",
     "doubling by +": DOUBLING.replace("STEP", "{% set ns.v = ns.v + ns.v %}"),
     "doubling by ~": DOUBLING.replace("STEP", "{% set ns.v = ns.v ~ ns.v %}"),
     "doubling by block": DOUBLING.replace("STEP", "{% set ns.v %}{{ ns.v }}{{ ns.v }}{% endset %}"),
@@ -39,7 +43,8 @@ HOSTILE = {
     "doubling by method": DOUBLING.replace("STEP", "{% set ns.v = '{0}{0}'.format(ns.v) %}"),
     "doubling by list": DOUBLING.replace("STEP", "{% set ns.v = [ns.v, ns.v] %}"),
     "doubling by dict": DOUBLING.replace("STEP", "{% set ns.v = dict(a=ns.v, b=ns.v) %}"),
-    "doubling by macro": "{% macro f(v) %}{{ v }}{{ v }}{% endmacro %}" + DOUBLING.replace("STEP", "{% set ns.v = f(ns.v) %}"),
+    "doubling by macro": "{% macro f(v) %}{{ v }}{{ v }}{% endmacro %}"
+    + DOUBLING.replace("STEP", "{% set ns.v = f(ns.v) %}"),
     "wide center": "{{ 'x' | center(10000000000) }}",
     "wide ljust": "{{ 'x'.ljust(10000000000) }}",
     "wide format": "{{ '%10000000000d' % 1 }}",
@@ -69,7 +74,9 @@ HOSTILE = {
     "slices": BIG + "{{ [" + "big[1:]," * 9000 + "] | length }}",
     "pprint": "{{ ([[1] * 10] * 50000) | pprint }}",
     "many statements": "{% if a %}{{ a.b }}{% endif %}" * 3000 + NESTED,
-    "number of a long text": BIG + "{{ (big | replace('x', '9')) | int }}{{ big | replace('x', '9') | float }}" + NESTED,
+    "number of a long text": BIG
+    + "{{ (big | replace('x', '9')) | int }}{{ big | replace('x', '9') | float }}"
+    + NESTED,
     "string": BIG + "{{ ([big] * 1000) | string }}",
     "upper": BIG + "{{ ([big] * 1000) | upper }}",
     "sum": "{{ ([[1] * 1000] * 100000) | sum(start=[]) }}",
@@ -78,7 +85,10 @@ HOSTILE = {
     "batch": "{{ [1] | batch(10000000000, 0) | list }}",
     "slice": "{{ [1] | slice(10000000000) | list }}",
     "urlize": "{{ 'http://x' | urlize }}",
-    "call block": "{% macro f() %}{{ caller() }}{{ caller() }}{% endmacro %}" + "{% call f() %}" * 40 + "x" + "{% endcall %}" * 40,
+    "call block": "{% macro f() %}{{ caller() }}{{ caller() }}{% endmacro %}"
+    + "{% call f() %}" * 40
+    + "x"
+    + "{% endcall %}" * 40,
     "filter block": "{% filter replace('x', 'xxxxxxxxxx') %}" * 20 + "x" + "{% endfilter %}" * 20,
     "long output in blocks": BIG + "{% set a %}" + "{{ big }}" * 1000 + "{% endset %}",
     "long source": "x" * 1_000_000,
@@ -106,16 +116,24 @@ BOUNDED = {
     "pieces": "{{ ('a ' * 100000).split() | length }}" * 50,
     "sorting characters": "{{ ('ab' * 50000) | sort | length }}" * 20,
     "search of a long end": BIG + "{{ big.find('y' ~ 'x' * 300000) }}{{ big.count('x' * 300000 ~ 'y') }}",
-    "comparing long texts": BIG + "{% for i in range(99999) %}{% if big == 'x' * 900000 %}{% endif %}{% endfor %}",
-    "nested lists": NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}") + "{{ ns.a }}",
-    "nested lists as JSON": NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}") + "{{ ns.a | tojson }}",
+    "comparing long texts": BIG
+    + "{% for i in range(99999) %}{% if big == 'x' * 900000 %}{% endif %}{% endfor %}",
+    "nested lists": NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}")
+    + "{{ ns.a }}",
+    "nested lists as JSON": NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}")
+    + "{{ ns.a | tojson }}",
     "comparing nested lists": (
-        NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}{% set ns.b = [ns.b] %}") + "{{ ns.a == ns.b }}"
+        NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}{% set ns.b = [ns.b] %}")
+        + "{{ ns.a == ns.b }}"
     ),
     "comparing doubled lists": (
-        NESTING.replace("COUNT", "60").replace("STEP", "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}") + "{{ ns.a == ns.b }}"
+        NESTING.replace("COUNT", "60").replace(
+            "STEP", "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}"
+        )
+        + "{{ ns.a == ns.b }}"
     ),
-    "division of a large number": "{% set a = 7 ** 30000 %}{% for i in range(99999) %}{% set b = a // 3 %}{% endfor %}",
+    "division of a large number": "{% set a = 7 ** 30000 %}{% for i in range(99999) %}{% set b = a // 3 "
+    "%}{% endfor %}",
     "long arguments": "{% macro f() %}{{ varargs }}{% endmacro %}{{ f(*range(99999)) }}" * 300,
     "itself": "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
     "block in itself": "{% block a %}{{ self.a() }}{% endblock %}",
@@ -131,7 +149,8 @@ BOUNDED = {
     "skipped items": "{% for i in range(99999) if i > 99998 %}{% endfor %}" * 1000,
     "escaping": "{{ ('<' * 190000) | forceescape | forceescape | forceescape | forceescape | forceescape }}",
     "filled batches": "{{ [1] | batch(99999, 'x' * 900000) | list | tojson | length }}",
-    "growing list": "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = n.x + [i] %}{% endfor %}",
+    "growing list": "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = n.x + [i] %}{% "
+    "endfor %}",
     "infinity": "{{ (1e308 * 10) | int }}",
     "own parts": "{{ raise_exception.__globals__ }}{{ (messages | map('upper')).gi_frame }}",
 }
@@ -142,14 +161,18 @@ USUAL_SECONDS = 0.06
 
 
 def unit_seconds() -> float:
-    """Processor time of a fixed piece of Python: more on a slow or a loaded machine, as of everything else."""
+    """Processor time of a fixed piece of Python: more on a slow or a loaded machine, as of everything
+    else.
+    """
     start = time.process_time()
     sum(number * number for number in range(1_000_000))
     return time.process_time() - start
 
 
 def compile_and_render(source: str, seconds: float) -> None:
-    """Within so many seconds of an idle machine's processor; then once more within memory, for tracing it takes several times as long."""
+    """Within so many seconds of an idle machine's processor; then once more within memory, for tracing it
+    takes several times as long.
+    """
     seconds *= max(1.0, unit_seconds() / USUAL_SECONDS)
     start = time.process_time()
     template: ChatTemplate | None = None
@@ -187,7 +210,9 @@ def test_hostile_templates_are_stopped(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_strange_templates_end_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may give a text or be refused, as long as either comes soon, in one sentence, and without filling the memory."""
+    """They may give a text or be refused, as long as either comes soon, in one sentence, and without
+    filling the memory.
+    """
     monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
     sentence = "."
     try:
@@ -212,7 +237,10 @@ def test_long_conversations_are_within_the_bounds() -> None:
     long = [Message("user", "漢字 text\n" * 1_000_000)]
     for source in TEMPLATES.values():
         for messages in (many, long):
-            assert len(ChatTemplate(source, "<s>", "</s>").render(messages)) >= sum(len(message.content) for message in messages) * 0.9
+            assert (
+                len(ChatTemplate(source, "<s>", "</s>").render(messages))
+                >= sum(len(message.content) for message in messages) * 0.9
+            )
 
 
 def test_a_template_can_be_used_again_after_a_failure() -> None:

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from engine.text.tokenizer.detokenizer import Detokenizer
 from engine.text.tokenizer.tokenizer import Tokenizer
-from tests.engine.text.tokenizer.vocabularies import byte_level_metadata, metaspace_json, random_text, sentencepiece_metadata
+from tests.engine.text.tokenizer.vocabularies import (
+    byte_level_metadata,
+    metaspace_json,
+    random_text,
+    sentencepiece_metadata,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +41,21 @@ def stream(tokenizer: Tokenizer, ids: list[int], *, skip_special: bool = True) -
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data(), skip_special=st.booleans())
-def test_random_ids(tokenizers_of: dict[str, Tokenizer], kind: str, data: st.DataObject, skip_special: bool) -> None:
+def test_random_ids(
+    tokenizers_of: dict[str, Tokenizer], kind: str, data: st.DataObject, skip_special: bool
+) -> None:
     tokenizer = tokenizers_of[kind]
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size), max_size=20))
-    assert "".join(stream(tokenizer, ids, skip_special=skip_special)) == tokenizer.decode(ids, skip_special=skip_special)
+    assert "".join(stream(tokenizer, ids, skip_special=skip_special)) == tokenizer.decode(
+        ids, skip_special=skip_special
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=st.text(max_size=30), cut=st.integers(0, 100))
-def test_random_text_cut_anywhere(tokenizers_of: dict[str, Tokenizer], kind: str, text: str, cut: int) -> None:
+def test_random_text_cut_anywhere(
+    tokenizers_of: dict[str, Tokenizer], kind: str, text: str, cut: int
+) -> None:
     tokenizer = tokenizers_of[kind]
     ids = tokenizer.encode(text)[:cut]
     assert "".join(stream(tokenizer, ids)) == tokenizer.decode(ids)
@@ -68,7 +79,9 @@ def test_unfinished_character_is_released_at_the_end(tokenizers_of: dict[str, To
     assert chunks[-1] == "\ufffd"
 
 
-def test_text_after_a_prompt_keeps_its_space_and_completes_its_character(tokenizers_of: dict[str, Tokenizer]) -> None:
+def test_text_after_a_prompt_keeps_its_space_and_completes_its_character(
+    tokenizers_of: dict[str, Tokenizer],
+) -> None:
     tokenizer = tokenizers_of["sentencepiece"]
     ids = tokenizer.encode("the fox")
     assert "".join(stream(tokenizer, ids)) == "the fox"

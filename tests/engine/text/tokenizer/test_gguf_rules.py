@@ -1,4 +1,6 @@
-"""Rules that a GGUF file does not hold and llama.cpp's `llama-vocab.cpp` knows by the names of tokenizer, architecture and model."""
+"""Rules that a GGUF file does not hold and llama.cpp's `llama-vocab.cpp` knows by the names of tokenizer,
+architecture and model.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,15 @@ def phi3(**names: str) -> Tokenizer:
 
 
 def read_in_pieces(tokenizer: Tokenizer, text: str, stripping: bool) -> list[int]:
-    """The ids of a text cut at its control tokens by hand, each piece without the white space that the token before it drops."""
+    """The ids of a text cut at its control tokens by hand, each piece without the white space that the
+    token before it drops.
+    """
     names = {tokenizer.texts[i]: i for i in tokenizer.special_ids}
     ids: list[int] = []
     after = ""
-    for part in re.split("(" + "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) + ")", text):
+    for part in re.split(
+        "(" + "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) + ")", text
+    ):
         if part in names:
             ids.append(names[part])
             after = part
@@ -50,7 +56,9 @@ def read_in_pieces(tokenizer: Tokenizer, text: str, stripping: bool) -> list[int
 @pytest.mark.parametrize(
     "names",
     [
-        {"name": "Phi3"}, {"name": "Phi-3-mini-4k"}, {"architecture": "phi3", "name": "Phi 3.5 Mini Instruct"},
+        {"name": "Phi3"},
+        {"name": "Phi-3-mini-4k"},
+        {"architecture": "phi3", "name": "Phi 3.5 Mini Instruct"},
         {"architecture": "phi3"},
     ],
 )
@@ -63,7 +71,9 @@ def test_phi_3_drops_white_space_after_its_control_tokens(names: dict[str, str])
     assert tokenizer.encode("<s> \nHello", special=True) == [ids["<s>"], *tokenizer.encode(" \nHello")]
     draw = random.Random(7)
     after = ["\n", " ", "\t\n ", "\u00a0", ""]
-    texts = [random_text(draw, 12) + draw.choice([*ROLES, "</s>", "<s>"]) + draw.choice(after) for _ in range(60)]
+    texts = [
+        random_text(draw, 12) + draw.choice([*ROLES, "</s>", "<s>"]) + draw.choice(after) for _ in range(60)
+    ]
     for text in map("".join, zip(texts, reversed(texts), strict=True)):
         assert tokenizer.encode(text, special=True) == read_in_pieces(tokenizer, text, True), repr(text)
 
@@ -82,7 +92,8 @@ def test_masks_drop_white_space_before_them() -> None:
     metadata = with_tokens(byte_level_metadata(), "<mask>", "[MASK]")
     spaced = "a \t<mask> b [MASK] c"
     for changes, kept in (
-        ({"tokenizer.ggml.pre": "jina-v2-de"}, "a<mask> b [MASK] c"), ({"general.architecture": "jina-bert-v3"}, "a<mask> b [MASK] c"),
+        ({"tokenizer.ggml.pre": "jina-v2-de"}, "a<mask> b [MASK] c"),
+        ({"general.architecture": "jina-bert-v3"}, "a<mask> b [MASK] c"),
         ({"general.name": "Modern-BERT"}, "a \t<mask> b[MASK] c"), ({}, spaced),
     ):  # fmt: skip
         tokenizer = Tokenizer.from_gguf({**metadata, **changes})
@@ -105,14 +116,28 @@ def test_names_of_control_tokens_that_are_ordinary_pieces_stay_text(name: str) -
     assert tokenizer.encode(f"a{name} b", special=True) == Tokenizer.from_gguf(metadata).encode(f"a{name} b")
     flagged = Tokenizer.from_gguf(with_tokens(metadata, name))
     assert flagged.vocab_size - 1 in flagged.encode(f"a{name} b", special=True)
-    role = Tokenizer.from_gguf({**with_tokens(metadata, name, kind=1), "tokenizer.ggml.bos_token_id": tokenizer.vocab_size - 1})
-    assert tokenizer.vocab_size - 1 in role.special_ids, "a token that the file gives a role is a control token"
+    role = Tokenizer.from_gguf(
+        {**with_tokens(metadata, name, kind=1), "tokenizer.ggml.bos_token_id": tokenizer.vocab_size - 1}
+    )
+    assert tokenizer.vocab_size - 1 in role.special_ids, (
+        "a token that the file gives a role is a control token"
+    )
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<fim_prefix>", "<fim-suffix>", "▁<MID>", "<REPO>", "<reponame>",
+        "</s>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "[EOS]",
+        "[e~[",
+        "<fim_prefix>",
+        "<fim-suffix>",
+        "▁<MID>",
+        "<REPO>",
+        "<reponame>",
         "<turn|>",
     ],
 )
@@ -144,7 +169,9 @@ def test_html_tags_of_gemma_are_one_token_in_any_text_and_end_nothing() -> None:
     library.add_tokens([AddedToken("</s>", normalized=False), AddedToken("<s>", normalized=False)])
     for text in ("a </s> b", "<s>x</s>", "</s>"):
         ids = tokenizer.encode(text)
-        assert ids == library.encode(text, add_special_tokens=False).ids == tokenizer.encode(text, special=True)
+        assert (
+            ids == library.encode(text, add_special_tokens=False).ids == tokenizer.encode(text, special=True)
+        )
         assert tokenizer.decode(ids) == library.decode(ids, skip_special_tokens=True) == text
     assert not set(tokenizer.encode("</s>")) & set(tokenizer.stop_token_ids)
 
@@ -153,14 +180,17 @@ def words(rule: str, text: str) -> list[str]:
     from tokenizers import Regex, pre_tokenizers
 
     steps = [part for part in PRETOKENIZERS[rule].to_json()["pretokenizers"] if part["type"] == "Split"]
-    cut = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(part["pattern"]["Regex"]), "isolated") for part in steps])
+    cut = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(part["pattern"]["Regex"]), "isolated") for part in steps]
+    )
     return [word for word, _ in cut.pre_tokenize_str(text)]
 
 
 @pytest.mark.parametrize(
     ("text", "cut"),
     [
-        ("  \u3000", [" ", " ", "\u3000"]),  # llama.cpp cuts off two spaces: U+3000 is 0x0B to it while it cuts
+        # llama.cpp cuts off two spaces: U+3000 is 0x0B to it while it cuts
+        ("  \u3000", [" ", " ", "\u3000"]),
         ("x  \u3000\u3001y", ["x", " ", " ", "\u3000\u3001", "y"]),
         ("a \u1f60\u1f7d", ["a", " ", "\u1f60\u1f7d"]),
     ],

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from engine.text.tokenizer.detokenizer import Detokenizer
 from engine.text.tokenizer.healing import TokenPrefixes
 from engine.text.tokenizer.tokenizer import Tokenizer
-from tests.engine.text.tokenizer.vocabularies import byte_level_metadata, metaspace_json, random_text, sentencepiece_metadata
+from tests.engine.text.tokenizer.vocabularies import (
+    byte_level_metadata,
+    metaspace_json,
+    random_text,
+    sentencepiece_metadata,
+)
 
 KINDS = ["byte-level", "sentencepiece", "metaspace"]
 
@@ -54,7 +59,9 @@ def test_exactly_one_text(tokenizers_of: dict[str, Tokenizer], kind: str) -> Non
     for id in range(tokenizer.vocab_size):
         data = tokenizer.token_bytes(id)
         if data and id not in tokenizer.special_ids:
-            assert list(prefixes.exactly(data)) == [i for i in by_definition(tokenizer, data) if tokenizer.token_bytes(i) == data]
+            assert list(prefixes.exactly(data)) == [
+                i for i in by_definition(tokenizer, data) if tokenizer.token_bytes(i) == data
+            ]
     assert prefixes.exactly(b"no such token") == ()
 
 
@@ -73,8 +80,12 @@ def test_sentencepiece_space_belongs_to_the_bytes(tokenizers_of: dict[str, Token
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 1 << 20), skip_special=st.booleans())
-def test_healed_text_joins_to_the_full_decode(tokenizers_of: dict[str, Tokenizer], kind: str, seed: int, skip_special: bool) -> None:
-    """The last prompt token goes and any token that begins with its bytes comes, then any others: the text is that of all ids."""
+def test_healed_text_joins_to_the_full_decode(
+    tokenizers_of: dict[str, Tokenizer], kind: str, seed: int, skip_special: bool
+) -> None:
+    """The last prompt token goes and any token that begins with its bytes comes, then any others: the text
+    is that of all ids.
+    """
     tokenizer, draw = tokenizers_of[kind], random.Random(seed)
     prompt = tokenizer.encode(random_text(draw, 12))[: draw.randrange(1, 9)]
     if not prompt or prompt[-1] in tokenizer.special_ids:
@@ -83,13 +94,25 @@ def test_healed_text_joins_to_the_full_decode(tokenizers_of: dict[str, Tokenizer
     prefix = tokenizer.token_bytes(last)
     candidates = TokenPrefixes(tokenizer).starting_with(prefix).tolist()
     assert last in candidates
-    ids = [draw.choice(candidates), *draw.choices(range(tokenizer.vocab_size), k=5), *tokenizer.encode(random_text(draw, 9))]
+    ids = [
+        draw.choice(candidates),
+        *draw.choices(range(tokenizer.vocab_size), k=5),
+        *tokenizer.encode(random_text(draw, 9)),
+    ]
     detokenizer = Detokenizer(tokenizer, skip_special=skip_special, prompt_ids=before, healed_prefix=prefix)
     new = "".join(map(detokenizer.add, ids)) + detokenizer.finish()
-    # The healed bytes were shown already, so what is new is what comes after the whole characters of the prompt's text.
-    data = b"".join(tokenizer.token_bytes(i) for i in before if not (skip_special and i in tokenizer.special_ids)) + prefix
+    # The healed bytes were shown already, so what is new is what comes after the whole characters of the
+    # prompt's text.
+    data = (
+        b"".join(
+            tokenizer.token_bytes(i) for i in before if not (skip_special and i in tokenizer.special_ids)
+        )
+        + prefix
+    )
     rest = tokenizer.token_bytes(ids[0])[len(prefix) :]
-    rest += b"".join(tokenizer.token_bytes(i) for i in ids[1:] if not (skip_special and i in tokenizer.special_ids))
+    rest += b"".join(
+        tokenizer.token_bytes(i) for i in ids[1:] if not (skip_special and i in tokenizer.special_ids)
+    )
     shown = data.decode("utf-8", "replace")
     if shown.endswith("\ufffd") and not data.endswith("\ufffd".encode()):
         return  # an unfinished character: see the test below
@@ -103,7 +126,11 @@ def test_prefix_that_ends_inside_a_character(tokenizers_of: dict[str, Tokenizer]
         prefix = tokenizer.token_bytes(ids[at])
         healed = Detokenizer(tokenizer, prompt_ids=ids[:at], healed_prefix=prefix)
         plain = Detokenizer(tokenizer, prompt_ids=ids[: at + 1])
-        assert [*map(healed.add, ids[at:]), healed.finish()] == ["", *map(plain.add, ids[at + 1 :]), plain.finish()]
+        assert [*map(healed.add, ids[at:]), healed.finish()] == [
+            "",
+            *map(plain.add, ids[at + 1 :]),
+            plain.finish(),
+        ]
 
 
 def test_first_token_must_begin_with_the_healed_bytes(tokenizers_of: dict[str, Tokenizer]) -> None:
@@ -134,7 +161,9 @@ def test_snapshots(tokenizers_of: dict[str, Tokenizer], kind: str, data: st.Data
         "".join(map(detokenizer.add, aside))
         detokenizer.finish()
         detokenizer.restore(snapshot)
-    assert begin + "".join(map(detokenizer.add, then)) + detokenizer.finish() == tokenizer.decode(first + then)
+    assert begin + "".join(map(detokenizer.add, then)) + detokenizer.finish() == tokenizer.decode(
+        first + then
+    )
 
 
 def test_index_of_a_large_vocabulary_is_quick_and_goes_with_its_tokenizer() -> None:

@@ -1,4 +1,6 @@
-"""Definitions of tokenizers that are broken on purpose: one sentence, soon, nothing on stderr, and the process lives."""
+"""Definitions of tokenizers that are broken on purpose: one sentence, soon, nothing on stderr, and the
+process lives.
+"""
 
 from __future__ import annotations
 
@@ -97,47 +99,66 @@ MODEL: dict[str, Change] = {
 }
 STEPS: dict[str, Change] = {
     "charsmap !!!!": lambda d: d.update(normalizer=charsmap("!!!!")),
-    "charsmap that asks for gigabytes": lambda d: d.update(normalizer=charsmap(base64.b64encode(b"\xff\xff\xff\x7f" * 300).decode())),
+    "charsmap that asks for gigabytes": lambda d: d.update(
+        normalizer=charsmap(base64.b64encode(b"\xff\xff\xff\x7f" * 300).decode())
+    ),
     "charsmap with wild offsets": lambda d: d.update(normalizer=charsmap(table([0x7FFFFC00] * 256, b"a\0"))),
-    "charsmap with a wild leaf": lambda d: d.update(normalizer=charsmap(table([0x100] + [0x80FFFFFF] * 511, b"a\0"))),
-    "charsmap with half a character": lambda d: d.update(normalizer=charsmap(table([0x100] + [0x80000001] * 511, "é\0".encode()))),
+    "charsmap with a wild leaf": lambda d: d.update(
+        normalizer=charsmap(table([0x100] + [0x80FFFFFF] * 511, b"a\0"))
+    ),
+    "charsmap with half a character": lambda d: d.update(
+        normalizer=charsmap(table([0x100] + [0x80000001] * 511, "é\0".encode()))
+    ),
     "charsmap of a number": lambda d: d.update(normalizer=charsmap(5)),  # type: ignore[arg-type]
-    "charsmap with a huge replacement": lambda d: d.update(normalizer=charsmap(table([0] * 256, b"a" * 70_000 + b"\0"))),
+    "charsmap with a huge replacement": lambda d: d.update(
+        normalizer=charsmap(table([0] * 256, b"a" * 70_000 + b"\0"))
+    ),
     "deep sequences": lambda d: d.update(normalizer=nested(30, "normalizers")),
     "deep cuts": lambda d: d.update(pre_tokenizer=nested(30, "pretokenizers")),
     "many steps": lambda d: d.update(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100}),
     "unknown step": lambda d: d.update(pre_tokenizer={"type": "FixedLength", "length": 0}),
-    "doubling": lambda d: d.update(normalizer={"type": "Sequence", "normalizers": [replace("a", "aa", "String")] * 40}),
+    "doubling": lambda d: d.update(
+        normalizer={"type": "Sequence", "normalizers": [replace("a", "aa", "String")] * 40}
+    ),
     "a long replacement": lambda d: d.update(normalizer=replace("", "a" * 4000, "String")),
     "no kind": lambda d: d.update(pre_tokenizer={"length": 0}),
     "no steps": lambda d: d.update(pre_tokenizer={"type": "Sequence", "pretokenizers": 5}),
     "pattern of a number": lambda d: d.update(pre_tokenizer=split(5)),  # type: ignore[arg-type]
     "pattern of another kind": lambda d: d.update(pre_tokenizer=split("a", "Glob")),
     "long pattern": lambda d: d.update(pre_tokenizer=split("a" * 5000)),
-    "metaspace of two characters": lambda d: d.update(pre_tokenizer={"type": "Metaspace", "replacement": "ab"}),
+    "metaspace of two characters": lambda d: d.update(
+        pre_tokenizer={"type": "Metaspace", "replacement": "ab"}
+    ),
     "step that is a list": lambda d: d.update(pre_tokenizer=[1]),
     "decoder": lambda d: d.update(decoder={"type": "Sequence", "decoders": 5}),
     "decoder of numbers": lambda d: d.update(decoder={"type": "Sequence", "decoders": [5]}),
     "decoder without a kind": lambda d: d.update(decoder={"type": ["ByteLevel"]}),
     "post-processor": lambda d: d.update(post_processor={"type": "Sequence", "processors": 5}),
-    "post-processor of numbers": lambda d: d.update(post_processor={"type": "TemplateProcessing", "single": [5]}),
+    "post-processor of numbers": lambda d: d.update(
+        post_processor={"type": "TemplateProcessing", "single": [5]}
+    ),
 }
 
 
 @pytest.mark.parametrize("change", [*MODEL.values(), *STEPS.values()], ids=[*MODEL, *STEPS])
-def test_broken_definitions_end_in_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Change) -> None:
+def test_broken_definitions_end_in_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Change
+) -> None:
     refused(written(tmp_path, change), capfd)
 
 
 EXPRESSIONS = [
-    split("(a+)+$"), split(r"(\w+\s?)*$"), split("(x+x+)+y"), split("prefix(b|bb)+!"), split(r"(foo|foofoo)*\d"), split("("),
-    split(r"\p{Nowhere}"), split(r"^(a+)*b"), split(r"(?:\s*\S+)*;"), split("(.+)+x"), split(r"(\p{Thai}+)+\$"),
-    replace("(z|zz)+[qr]", "b"), replace("a*", "x"), replace("qz", "a" * 700, "String"),
+    split("(a+)+$"), split(r"(\w+\s?)*$"), split("(x+x+)+y"), split("prefix(b|bb)+!"),
+    split(r"(foo|foofoo)*\d"), split("("), split(r"\p{Nowhere}"), split(r"^(a+)*b"), split(r"(?:\s*\S+)*;"),
+    split("(.+)+x"), split(r"(\p{Thai}+)+\$"), replace("(z|zz)+[qr]", "b"), replace("a*", "x"),
+    replace("qz", "a" * 700, "String"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("step", EXPRESSIONS, ids=lambda step: str(step.get("pattern", "doubling")))
-def test_expressions_that_would_hang_or_grow_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], step: dict[str, Any]) -> None:
+def test_expressions_that_would_hang_or_grow_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], step: dict[str, Any]
+) -> None:
     name = "pre_tokenizer" if step["type"] == "Split" else "normalizer"
     sentence = refused(written(tmp_path, lambda d: d.update({name: step})), capfd, BadCheckpoint)
     assert "cuts or replaces text by" in sentence
@@ -146,7 +167,8 @@ def test_expressions_that_would_hang_or_grow_are_refused(tmp_path: Path, capfd: 
 @pytest.mark.parametrize(
     "step",
     [
-        split(r"\d{1,3}|[A-Z]?[a-z]+|\s+(?!\S)|."), split(r"[^\s\p{L}]+|\p{L}+|\s+$|\s+"), replace(r"\s+", " "),
+        split(r"\d{1,3}|[A-Z]?[a-z]+|\s+(?!\S)|."), split(r"[^\s\p{L}]+|\p{L}+|\s+$|\s+"),
+        replace(r"\s+", " "),
         split("-", "String"), split("", "String"),
     ],
     ids=lambda step: str(step["pattern"]),
@@ -201,8 +223,12 @@ def test_a_panic_while_a_text_is_read_is_one_sentence(tmp_path: Path) -> None:
         tokenizer.encode("a")
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"])
-def test_files_nested_a_hundred_thousand_deep(tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"]
+)
+def test_files_nested_a_hundred_thousand_deep(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
     byte_level_folder(tmp_path)
     (tmp_path / name).write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
     assert "nested deeper" in refused(tmp_path, capfd, BadCheckpoint)
@@ -213,10 +239,19 @@ def test_files_of_any_json_end_in_one_sentence(tmp_path: Path, capfd: pytest.Cap
     draw = random.Random(3)
     others = [None, True, -1, 1.5, "", "x", [], [1], {}, {"type": 1}, {"a": [None]}]
     byte_level_folder(tmp_path)
-    files = {name: json.loads((tmp_path / name).read_text("utf-8")) for name in ("tokenizer.json", "tokenizer_config.json")}
-    files["tokenizer_config.json"] |= {"added_tokens_decoder": {"5": {"content": "<x>", "special": True}}, "extra_special_tokens": ["<y>"]}
+    files = {
+        name: json.loads((tmp_path / name).read_text("utf-8"))
+        for name in ("tokenizer.json", "tokenizer_config.json")
+    }
+    files["tokenizer_config.json"] |= {
+        "added_tokens_decoder": {"5": {"content": "<x>", "special": True}},
+        "extra_special_tokens": ["<y>"],
+    }
     files["generation_config.json"] = {"eos_token_id": [1, 2]}
-    files["added_tokens.json"], files["special_tokens_map.json"] = {"<z>": 700}, {"bos_token": {"content": "<s>"}}
+    files["added_tokens.json"], files["special_tokens_map.json"] = (
+        {"<z>": 700},
+        {"bos_token": {"content": "<s>"}},
+    )
     small = json.loads(json.dumps(files["tokenizer.json"]))
     small["model"]["vocab"] = dict(list(small["model"]["vocab"].items())[:300])
     small["model"]["merges"] = []
@@ -248,12 +283,40 @@ def test_gguf_metadata_of_any_form_end_in_one_sentence(capfd: pytest.CaptureFixt
     draw = random.Random(1)
     whole = sentencepiece_metadata()
     table = [0, 4, 0, 0, *([0] * 1025)]
-    bases = [byte_level_metadata(), whole, {**whole, "tokenizer.ggml.model": "t5", "tokenizer.ggml.precompiled_charsmap": table}]
-    others: list[Any] = [None, True, -1, 1.5, "", "x", [], [1], ["a"], [[1]], float("nan"), 1 << 40, [1 << 40], ["\ud800"], [None]]
-    more = ["chat_template", "ggml.eot_token_id", "ggml.pre", "ggml.add_space_prefix", "ggml.remove_extra_whitespaces"]
+    bases = [
+        byte_level_metadata(),
+        whole,
+        {**whole, "tokenizer.ggml.model": "t5", "tokenizer.ggml.precompiled_charsmap": table},
+    ]
+    others: list[Any] = [
+        None,
+        True,
+        -1,
+        1.5,
+        "",
+        "x",
+        [],
+        [1],
+        ["a"],
+        [[1]],
+        float("nan"),
+        1 << 40,
+        [1 << 40],
+        ["\ud800"],
+        [None],
+    ]
+    more = [
+        "chat_template",
+        "ggml.eot_token_id",
+        "ggml.pre",
+        "ggml.add_space_prefix",
+        "ggml.remove_extra_whitespaces",
+    ]
     for _ in range(150):
         metadata = dict(draw.choice(bases))
-        key = draw.choice([*metadata, *(f"tokenizer.{name}" for name in more), "general.name", "general.architecture"])
+        key = draw.choice(
+            [*metadata, *(f"tokenizer.{name}" for name in more), "general.name", "general.architecture"]
+        )
         value = draw.choice(others)
         if isinstance(metadata.get(key), list) and draw.random() < 0.6:
             value = list(metadata[key])
@@ -279,8 +342,14 @@ def test_tables_of_the_real_world_are_taken() -> None:
     for rule in ("nmt_nfkc", "nfkc_cf"):
         out = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(corpus(1, 40)), model_writer=out, model_type="bpe", vocab_size=160, normalization_rule_name=rule,
-            minloglevel=2, num_threads=1, hard_vocab_limit=False,
+            sentence_iterator=iter(corpus(1, 40)),
+            model_writer=out,
+            model_type="bpe",
+            vocab_size=160,
+            normalization_rule_name=rule,
+            minloglevel=2,
+            num_threads=1,
+            hard_vocab_limit=False,
         )
         data = parse_sentencepiece(out.getvalue()).charsmap
         Charsmap(data).check()
@@ -292,5 +361,6 @@ def test_tables_of_the_real_world_are_taken() -> None:
                 Charsmap(bytes(broken)).check()
             except BadCheckpoint:
                 continue
-            normalizers.Precompiled(bytes(broken)).normalize_str("ｱ ﬁ ① é" + "".join(map(chr, range(0x20, 0x3000, 7))))
-
+            normalizers.Precompiled(bytes(broken)).normalize_str(
+                "ｱ ﬁ ① é" + "".join(map(chr, range(0x20, 0x3000, 7)))
+            )

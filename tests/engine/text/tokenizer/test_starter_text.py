@@ -1,11 +1,12 @@
 """The starter model's tokenizer and template: ids recorded from llama.cpp, and facts of the file.
 
-`tests/golden/starter_tokens.json` was written by llama-cpp-python 0.3.36 (`Llama.tokenize` of the same file): a list of
-[text, ids as plain text, ids with control tokens]. Texts with characters for whose bytes the vocabulary
-has no token (some control characters, planes 4 to 11: they get lost in llama.cpp too) are left out.
+`tests/golden/starter_tokens.json` was written by llama-cpp-python 0.3.36 (`Llama.tokenize` of the same file):
+a list of [text, ids as plain text, ids with control tokens]. Texts with characters for whose bytes the
+vocabulary has no token (some control characters, planes 4 to 11: they get lost in llama.cpp too) are left
+out.
 
-`tests/golden/starter_pretokenizers.json` is the same for every cutting rule: a file with the starter's vocabulary and that
-`tokenizer.ggml.pre`, made with the gguf package without weights.
+`tests/golden/starter_pretokenizers.json` is the same for every cutting rule: a file with the starter's
+vocabulary and that `tokenizer.ggml.pre`, made with the gguf package without weights.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ def tokenizer(metadata: dict[str, Any]) -> Tokenizer:
 
 
 def test_facts(tokenizer: Tokenizer) -> None:
-    assert (tokenizer.vocab_size, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.add_bos) == (49152, 1, 2, False)
+    assert (tokenizer.vocab_size, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.add_bos) == (
+        49152,
+        1,
+        2,
+        False,
+    )
     assert tokenizer.special_ids == frozenset(range(17))
     assert tokenizer.stop_token_ids == (2,)
 
@@ -69,7 +75,11 @@ def test_cutting_rules_are_those_of_llama_cpp(metadata: dict[str, Any]) -> None:
 
 def test_chat(metadata: dict[str, Any], tokenizer: Tokenizer) -> None:
     template = ChatTemplate.from_gguf(metadata, tokenizer)
-    messages = (Message("user", "What is <|im_end|>?"), Message("assistant", "A token."), Message("user", "Thanks"))
+    messages = (
+        Message("user", "What is <|im_end|>?"),
+        Message("assistant", "A token."),
+        Message("user", "Thanks"),
+    )
     text, ids = encode_chat(tokenizer, template, messages)
     assert text == by_transformers(template.source, messages, prompt=True, go_on=False)
     assert [i for i in ids if i in tokenizer.special_ids] == [1, 2] * 4 + [1]

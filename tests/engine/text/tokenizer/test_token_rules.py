@@ -23,7 +23,11 @@ def sentencepiece() -> Tokenizer:
 
 
 def id_of(tokenizer: Tokenizer, data: bytes) -> int:
-    return next(id for id in range(tokenizer.vocab_size) if tokenizer.token_bytes(id) == data and id not in tokenizer.special_ids)
+    return next(
+        id
+        for id in range(tokenizer.vocab_size)
+        if tokenizer.token_bytes(id) == data and id not in tokenizer.special_ids
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,11 @@ def test_ids_containing(kind: str, request: pytest.FixtureRequest) -> None:
     tokenizer: Tokenizer = request.getfixturevalue(kind)
     for texts in [("\n",), ("\\n", ":", '"', "*"), ("e", "\\t"), (), ("",), ("é",), ("th", "th")]:
         needles = [text.replace("\\n", "\n").replace("\\t", "\t").encode() for text in texts if text]
-        expected = {id for id in range(tokenizer.vocab_size) if any(needle in tokenizer.token_bytes(id) for needle in needles)}
+        expected = {
+            id
+            for id in range(tokenizer.vocab_size)
+            if any(needle in tokenizer.token_bytes(id) for needle in needles)
+        }
         assert ids_containing(tokenizer, texts) == expected | tokenizer.special_ids
     assert ids_containing(tokenizer, ["e", "\t"]) is ids_containing(tokenizer, ["\t", "e"])
 

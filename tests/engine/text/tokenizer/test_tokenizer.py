@@ -1,4 +1,6 @@
-"""Tokenizers of each kind against tokenizers, sentencepiece and transformers; control tokens never from plain text."""
+"""Tokenizers of each kind against tokenizers, sentencepiece and transformers; control tokens never from
+plain text.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,19 @@ CHUNKS = 2000
 
 def metaspace_folder(folder: Path) -> Path:
     (folder / "tokenizer.json").write_text(metaspace_json(), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}}), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}}), encoding="utf-8"
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make = tmp_path_factory.mktemp
-    return {"byte-level": byte_level_folder(make("byte-level")), "metaspace": metaspace_folder(make("metaspace"))}
+    return {
+        "byte-level": byte_level_folder(make("byte-level")),
+        "metaspace": metaspace_folder(make("metaspace")),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +63,13 @@ def tokenizers_of(folders: dict[str, Path]) -> dict[str, Tokenizer]:
     }
 
 
-KINDS = ["byte-level gguf", "byte-level folder", "sentencepiece gguf", "sentencepiece gguf without prefix", "metaspace folder"]
+KINDS = [
+    "byte-level gguf",
+    "byte-level folder",
+    "sentencepiece gguf",
+    "sentencepiece gguf without prefix",
+    "metaspace folder",
+]
 
 
 def texts(seed: int, count: int = CHUNKS) -> list[str]:
@@ -80,11 +93,17 @@ def test_ids_are_those_of_the_tokenizers_library(tokenizers_of: dict[str, Tokeni
         assert ours.decode(plain) == library.decode(plain)
 
 
-def test_folder_as_transformers_reads_it(folders: dict[str, Path], tokenizers_of: dict[str, Tokenizer]) -> None:
+def test_folder_as_transformers_reads_it(
+    folders: dict[str, Path], tokenizers_of: dict[str, Tokenizer]
+) -> None:
     from transformers import AutoTokenizer
 
     theirs, ours = AutoTokenizer.from_pretrained(folders["byte-level"]), tokenizers_of["byte-level folder"]
-    assert (ours.bos_token_id, ours.eos_token_id, ours.vocab_size) == (theirs.bos_token_id, theirs.eos_token_id, len(theirs))
+    assert (ours.bos_token_id, ours.eos_token_id, ours.vocab_size) == (
+        theirs.bos_token_id,
+        theirs.eos_token_id,
+        len(theirs),
+    )
     assert set(theirs.all_special_ids) <= ours.special_ids
     for text in texts(2):
         ids = theirs.encode(text, add_special_tokens=False)
@@ -99,9 +118,13 @@ def test_scores_merge_as_sentencepiece_does(prefix: bool) -> None:
     draw = random.Random(3)
     repeated = ["".join(draw.choices("aaabbcdeeinst  ▁", k=draw.randrange(1, 40))) for _ in range(CHUNKS)]
     for text in [*texts(3), *repeated]:
-        # Like llama.cpp (and unlike SentencePiece) the text after a user-defined token gets its leading space again.
+        # Like llama.cpp (and unlike SentencePiece) the text after a user-defined token gets its leading space
+        # again.
         parts = [part for part in re.split("(</?tool>)", text) if part]
-        expected = [[theirs.piece_to_id(part)] if part in ("<tool>", "</tool>") else theirs.encode(part) for part in parts]
+        expected = [
+            [theirs.piece_to_id(part)] if part in ("<tool>", "</tool>") else theirs.encode(part)
+            for part in parts
+        ]
         assert ours.encode(text) == [i for ids in expected for i in ids]
 
 
@@ -128,7 +151,9 @@ def test_decoding_gives_the_text_back(tokenizers_of: dict[str, Tokenizer], kind:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_bytes_of_tokens_make_the_text(tokenizers_of: dict[str, Tokenizer], kind: str, data: st.DataObject) -> None:
+def test_bytes_of_tokens_make_the_text(
+    tokenizers_of: dict[str, Tokenizer], kind: str, data: st.DataObject
+) -> None:
     tokenizer = tokenizers_of[kind]
     ids = data.draw(st.lists(st.integers(-1, tokenizer.vocab_size + 3), max_size=12))
     whole = b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
@@ -137,12 +162,17 @@ def test_bytes_of_tokens_make_the_text(tokenizers_of: dict[str, Tokenizer], kind
 
 
 def test_text_spelled_by_merges_is_not_a_control_token() -> None:
-    """Merges that spell `</s>`, a vocabulary word `</s>` for ignore_merges, and a byte token's name, all stay text."""
+    """Merges that spell `</s>`, a vocabulary word `</s>` for ignore_merges, and a byte token's name, all
+    stay text.
+    """
     alphabet = list(byte_level_alphabet())
     tokens = [*alphabet, "</", "s>", "</s>"]
     metadata = {
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [1] * 258 + [3], "tokenizer.ggml.merges": ["< /", "s >", "</ s>"],
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1] * 258 + [3],
+        "tokenizer.ggml.merges": ["< /", "s >", "</ s>"],
         "tokenizer.ggml.eos_token_id": 258,
     }
     for pre in ("gpt-2", "llama-bpe"):
@@ -153,10 +183,14 @@ def test_text_spelled_by_merges_is_not_a_control_token() -> None:
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"</s>0xA"]
     pieces += ["</", "s>", "<0", "x0", "A>", "<0x0", "<0x0A"]
     types = [2, 3, 3, *[6] * 256, *[1] * (len(pieces) - 259)]
-    tokenizer = Tokenizer.from_gguf({
-        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": pieces, "tokenizer.ggml.token_type": types,
-        "tokenizer.ggml.scores": [-float(i) for i in range(len(pieces))],
-    })
+    tokenizer = Tokenizer.from_gguf(
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": pieces,
+            "tokenizer.ggml.token_type": types,
+            "tokenizer.ggml.scores": [-float(i) for i in range(len(pieces))],
+        }
+    )
     assert not {0, 1, 2, 3 + 10} & set(tokenizer.encode("</s> <0x0A> <s>"))
     assert tokenizer.decode(tokenizer.encode("</s> <0x0A>\n")) == "</s> <0x0A>\n"
 
@@ -211,10 +245,17 @@ def test_facts_of_a_gguf_file() -> None:
     assert tokenizer.special_ids == frozenset(range(len(SPECIALS)))
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.add_bos) == (1, 2, False)
     assert tokenizer.stop_token_ids == (2,)
-    tokenizer = Tokenizer.from_gguf(byte_level_metadata(**{
-        "tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 2, "tokenizer.ggml.eos_token_id": 0,
-        "tokenizer.chat_template": "{{ '<|im_end|>' }}<|end|>", "tokenizer.ggml.add_bos_token": True,
-    }))
+    tokenizer = Tokenizer.from_gguf(
+        byte_level_metadata(
+            **{
+                "tokenizer.ggml.eot_token_id": 5,
+                "tokenizer.ggml.eom_token_id": 2,
+                "tokenizer.ggml.eos_token_id": 0,
+                "tokenizer.chat_template": "{{ '<|im_end|>' }}<|end|>",
+                "tokenizer.ggml.add_bos_token": True,
+            }
+        )
+    )
     assert tokenizer.stop_token_ids == (0, 5, 2)
     assert tokenizer.add_bos
     tokenizer = Tokenizer.from_gguf({k: v for k, v in byte_level_metadata().items() if "bos" not in k})
@@ -232,12 +273,17 @@ def test_bos_is_never_doubled() -> None:
 
 def test_role_markers_flagged_as_ordinary_are_control_tokens() -> None:
     metadata = byte_level_metadata()
-    types = [4 if text == "<|user|>" else kind for text, kind in
-             zip(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"], strict=True)]
+    types = [
+        4 if text == "<|user|>" else kind
+        for text, kind in zip(
+            metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"], strict=True
+        )
+    ]
     tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.token_type": types})
     assert 3 in tokenizer.special_ids
     assert 3 not in tokenizer.encode("<|user|>")
-    assert tokenizer.encode("<tool>") == [metadata["tokenizer.ggml.tokens"].index("<tool>")]  # user-defined: found in any text
+    # user-defined: found in any text
+    assert tokenizer.encode("<tool>") == [metadata["tokenizer.ggml.tokens"].index("<tool>")]
 
 
 def test_half_a_surrogate_pair_becomes_the_replacement_character() -> None:
@@ -275,10 +321,17 @@ def test_broken_gguf_metadata(changes: dict[str, Any], error: type[Exception], w
 def test_repeated_token_texts_keep_their_ids() -> None:
     metadata = byte_level_metadata()
     tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
-    tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.tokens": [*tokens, "the", "<|end|>", ""],
-                                     "tokenizer.ggml.token_type": [*types, 1, 3, 1]})
+    tokenizer = Tokenizer.from_gguf(
+        {
+            **metadata,
+            "tokenizer.ggml.tokens": [*tokens, "the", "<|end|>", ""],
+            "tokenizer.ggml.token_type": [*types, 1, 3, 1],
+        }
+    )
     assert tokenizer.vocab_size == len(tokens) + 3
-    assert tokenizer.encode("the<|end|>", special=True) == Tokenizer.from_gguf(metadata).encode("the<|end|>", special=True)
+    assert tokenizer.encode("the<|end|>", special=True) == Tokenizer.from_gguf(metadata).encode(
+        "the<|end|>", special=True
+    )
 
 
 def test_folder_facts(tmp_path: Path) -> None:
@@ -300,9 +353,11 @@ def test_folder_facts(tmp_path: Path) -> None:
 
 def test_ends_of_turns_by_well_known_tokens() -> None:
     harmony = {1: "<|end|>", 2: "<|return|>", 3: "<|call|>"}
-    assert end_of_turn_ids(harmony, "<|end|> <|return|> <|call|>") == [2, 3]  # <|end|> ends a message, not the turn
+    # <|end|> ends a message, not the turn
+    assert end_of_turn_ids(harmony, "<|end|> <|return|> <|call|>") == [2, 3]
     assert end_of_turn_ids({1: "<|end|>"}, "<|end|>") == [1]
-    assert end_of_turn_ids({1: "<|user|>", 2: "<|observation|>"}, "<|user|><|observation|>") == [1, 2]  # GLM-4
+    # GLM-4
+    assert end_of_turn_ids({1: "<|user|>", 2: "<|observation|>"}, "<|user|><|observation|>") == [1, 2]
     assert end_of_turn_ids({1: "<|user|>", 2: "<|end|>"}, "<|user|><|end|>") == [2]
     assert end_of_turn_ids({1: "<|im_end|>"}, None) == []
 
@@ -315,8 +370,10 @@ def test_ids_that_mean_no_token() -> None:
 
 def test_html_tags_of_a_vocabulary_with_its_own_beginning() -> None:
     metadata = sentencepiece_metadata()
-    tokens = [{"<s>": "<bos>", "</s>": "<eos>", "<tool>": "<s>", "</tool>": "</s>"}.get(text, text)
-              for text in metadata["tokenizer.ggml.tokens"]]
+    tokens = [
+        {"<s>": "<bos>", "</s>": "<eos>", "<tool>": "<s>", "</tool>": "</s>"}.get(text, text)
+        for text in metadata["tokenizer.ggml.tokens"]
+    ]
     tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.tokens": tokens})
     assert tokenizer.encode("<s>") == [tokens.index("<s>")]
     assert tokenizer.special_ids.isdisjoint(tokenizer.encode("<s>x</s>"))
@@ -325,8 +382,13 @@ def test_html_tags_of_a_vocabulary_with_its_own_beginning() -> None:
 def test_gemma_4_has_merges_over_pieces_with_spaces() -> None:
     metadata = sentencepiece_metadata(prefix=False)
     pieces, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
-    merges = [" ".join(pair) for pair in joined_merges(score_order(pieces, types, metadata["tokenizer.ggml.scores"]))]
-    ours = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges})
+    merges = [
+        " ".join(pair)
+        for pair in joined_merges(score_order(pieces, types, metadata["tokenizer.ggml.scores"]))
+    ]
+    ours = Tokenizer.from_gguf(
+        {**metadata, "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges}
+    )
     theirs = Tokenizer.from_gguf(metadata)
     assert ours.add_bos
     for text in texts(8, 500):
@@ -364,7 +426,9 @@ def test_saved_truncation_is_ignored(tmp_path: Path) -> None:
     library.enable_padding(length=8)
     folder = byte_level_folder(tmp_path)
     library.save(str(folder / "tokenizer.json"))
-    assert Tokenizer.from_folder(folder).encode("x y z " * 9) == Tokenizer.from_gguf(byte_level_metadata()).encode("x y z " * 9)
+    assert Tokenizer.from_folder(folder).encode("x y z " * 9) == Tokenizer.from_gguf(
+        byte_level_metadata()
+    ).encode("x y z " * 9)
 
 
 @pytest.mark.parametrize(
@@ -375,8 +439,17 @@ def test_saved_truncation_is_ignored(tmp_path: Path) -> None:
         ("[]", BadCheckpoint, "an object was expected"),
         ('{"version": "1.0"}', BadCheckpoint, "no vocabulary"),
         ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}}', UnsupportedModel, "WordPiece"),
-        ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "decoder": {"type": "CTC"}}', UnsupportedModel, "CTC"),
-        ('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["b c"]}, "decoder": {"type": "ByteLevel"}}', BadCheckpoint, "be built"),
+        (
+            '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "decoder": {"type": "CTC"}}',
+            UnsupportedModel,
+            "CTC",
+        ),
+        (
+            '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["b c"]}, "decoder": {"type": '
+            '"ByteLevel"}}',
+            BadCheckpoint,
+            "be built",
+        ),
     ],
 )
 def test_broken_folders(tmp_path: Path, content: str | None, error: type[Exception], words: str) -> None:

@@ -1,4 +1,6 @@
-"""Folders without a tokenizer.json, and unigram vocabularies, against sentencepiece, tiktoken's rule and the tokenizers library."""
+"""Folders without a tokenizer.json, and unigram vocabularies, against sentencepiece, tiktoken's rule and
+the tokenizers library.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,26 @@ from tests.engine.text.tokenizer.vocabularies import byte_level_json, byte_level
 
 CHUNKS = 2000
 KINDS: dict[str, dict[str, Any]] = {
-    "llama": {"model_type": "bpe", "normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True},
+    "llama": {
+        "model_type": "bpe",
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "byte_fallback": True,
+    },
     "gemma": {
-        "model_type": "bpe", "normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True,
+        "model_type": "bpe",
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "byte_fallback": True,
         "add_dummy_prefix": False,
     },
     "nfkc bpe": {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc", "byte_fallback": True},
     "unigram": {"model_type": "unigram", "normalization_rule_name": "nmt_nfkc_cf"},
     "unigram bytes": {
-        "model_type": "unigram", "normalization_rule_name": "identity", "byte_fallback": True, "remove_extra_whitespaces": False,
+        "model_type": "unigram",
+        "normalization_rule_name": "identity",
+        "byte_fallback": True,
+        "remove_extra_whitespaces": False,
     },
 }
 
@@ -45,15 +58,33 @@ def model_file(kind: str) -> bytes:
 
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus(2)), model_writer=out, vocab_size=700, character_coverage=0.98, minloglevel=2, num_threads=1,
-        hard_vocab_limit=False, **KINDS[kind],
+        sentence_iterator=iter(corpus(2)),
+        model_writer=out,
+        vocab_size=700,
+        character_coverage=0.98,
+        minloglevel=2,
+        num_threads=1,
+        hard_vocab_limit=False,
+        **KINDS[kind],
     )
     return out.getvalue()
 
 
 def texts(seed: int, count: int = CHUNKS) -> list[str]:
     draw = random.Random(seed)
-    plain = ["", " ", "  ", " a  b ", "\n", "\t\tx", "ﬁ ①  ｶﾞ", "<0x0A>", "Ⅷ½", "A\u0301 e\u0301", "\u3000x\u3000"]
+    plain = [
+        "",
+        " ",
+        "  ",
+        " a  b ",
+        "\n",
+        "\t\tx",
+        "ﬁ ①  ｶﾞ",
+        "<0x0A>",
+        "Ⅷ½",
+        "A\u0301 e\u0301",
+        "\u3000x\u3000",
+    ]
     return [*plain, *(random_text(draw) for _ in range(count))]
 
 
@@ -62,8 +93,15 @@ def test_model_files_are_read_as_sentencepiece_reads_them(kind: str, tmp_path: P
     import sentencepiece
 
     (tmp_path / "tokenizer.model").write_bytes(model_file(kind))
-    theirs, ours = sentencepiece.SentencePieceProcessor(model_proto=model_file(kind)), Tokenizer.from_folder(tmp_path)
-    assert (ours.bos_token_id, ours.eos_token_id, ours.vocab_size) == (theirs.bos_id(), theirs.eos_id(), theirs.get_piece_size())
+    theirs, ours = (
+        sentencepiece.SentencePieceProcessor(model_proto=model_file(kind)),
+        Tokenizer.from_folder(tmp_path),
+    )
+    assert (ours.bos_token_id, ours.eos_token_id, ours.vocab_size) == (
+        theirs.bos_id(),
+        theirs.eos_id(),
+        theirs.get_piece_size(),
+    )
     assert ours.add_bos
     for text in texts(1):
         text = text.replace("\0", "")  # ends a text for sentencepiece's rules
@@ -73,10 +111,17 @@ def test_model_files_are_read_as_sentencepiece_reads_them(kind: str, tmp_path: P
 def unigram_metadata(kind: str) -> dict[str, Any]:
     model = parse_sentencepiece(model_file(kind))
     return {
-        "tokenizer.ggml.model": "t5", "tokenizer.ggml.tokens": model.texts, "tokenizer.ggml.scores": model.scores,
-        "tokenizer.ggml.token_type": model.types, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.add_space_prefix": model.prefix_space, "tokenizer.ggml.remove_extra_whitespaces": model.merge_spaces,
-        "tokenizer.ggml.precompiled_charsmap": [byte - 256 if byte > 127 else byte for byte in model.charsmap],
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.tokens": model.texts,
+        "tokenizer.ggml.scores": model.scores,
+        "tokenizer.ggml.token_type": model.types,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.add_space_prefix": model.prefix_space,
+        "tokenizer.ggml.remove_extra_whitespaces": model.merge_spaces,
+        "tokenizer.ggml.precompiled_charsmap": [
+            byte - 256 if byte > 127 else byte for byte in model.charsmap
+        ],
     }
 
 
@@ -95,11 +140,15 @@ def test_unigram_tokenizer_json_as_the_library_reads_it(tmp_path: Path) -> None:
 
     model = parse_sentencepiece(model_file("unigram"))
     library = Library(models.Unigram(list(zip(model.texts, model.scores, strict=True)), 0, False))
-    library.normalizer = normalizers.Sequence([normalizers.Precompiled(model.charsmap), normalizers.Replace("  ", " ")])
+    library.normalizer = normalizers.Sequence(
+        [normalizers.Precompiled(model.charsmap), normalizers.Replace("  ", " ")]
+    )
     library.pre_tokenizer = pre_tokenizers.Metaspace()
     library.decoder = decoders.Metaspace()
     library.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}))
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"})
+    )
     ours = Tokenizer.from_folder(tmp_path)
     for text in texts(3):
         plain = library.encode(text, add_special_tokens=False).ids
@@ -111,10 +160,18 @@ def test_added_and_configured_tokens_of_a_model_file(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(model_file("llama"))
     count = len(parse_sentencepiece(model_file("llama")).texts)
     decoder = {
-        str(count - 1): {"content": "<|im_end|>", "special": True},  # takes the place of a piece, as InternLM2's do
-        str(count + 4): {"content": "<|im_start|>", "special": True},  # beyond the vocabulary, with a gap before it
+        # takes the place of a piece, as InternLM2's do
+        str(count - 1): {"content": "<|im_end|>", "special": True},
+        # beyond the vocabulary, with a gap before it
+        str(count + 4): {"content": "<|im_start|>", "special": True},
     }
-    config = {"added_tokens_decoder": decoder, "bos_token": "<s>", "eos_token": "<|im_end|>", "add_bos_token": False, "legacy": False}
+    config = {
+        "added_tokens_decoder": decoder,
+        "bos_token": "<s>",
+        "eos_token": "<|im_end|>",
+        "add_bos_token": False,
+        "legacy": False,
+    }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<tool>": count + 5}))
     tokenizer = Tokenizer.from_folder(tmp_path)
@@ -123,7 +180,8 @@ def test_added_and_configured_tokens_of_a_model_file(tmp_path: Path) -> None:
     assert (tokenizer.eos_token_id, tokenizer.add_bos, tokenizer.vocab_size) == (count - 1, False, count + 6)
     assert tokenizer.decode([count + 4, count + 5, count + 2], skip_special=False) == "<|im_start|><tool>"
     plain = tokenizer.encode("the fox")
-    assert tokenizer.encode("<|im_end|>the fox", special=True)[1:] != plain  # a space is put only before the whole text
+    # a space is put only before the whole text
+    assert tokenizer.encode("<|im_end|>the fox", special=True)[1:] != plain
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "legacy": True}))
     assert Tokenizer.from_folder(tmp_path).encode("<|im_end|>the fox", special=True)[1:] == plain
 
@@ -132,13 +190,24 @@ def ranks() -> dict[bytes, int]:
     """The byte-level vocabulary as tiktoken keeps it."""
     alphabet = byte_level_alphabet()
     vocab = json.loads(byte_level_json())["model"]["vocab"]
-    words = [bytes(alphabet[char] for char in text) for text in sorted(vocab, key=lambda text: vocab[text]) if set(text) <= set(alphabet)]
+    words = [
+        bytes(alphabet[char] for char in text)
+        for text in sorted(vocab, key=lambda text: vocab[text])
+        if set(text) <= set(alphabet)
+    ]
     words = [word for word in words if not word.startswith(b"<|")]
-    return {word: i for i, word in enumerate([*(bytes([i]) for i in range(256)), *(word for word in words if len(word) > 1)])}
+    return {
+        word: i
+        for i, word in enumerate(
+            [*(bytes([i]) for i in range(256)), *(word for word in words if len(word) > 1)]
+        )
+    }
 
 
 def by_rank(ranks: dict[bytes, int], word: bytes) -> list[int]:
-    """tiktoken's rule: a whole word, or the neighbours whose joined bytes have the lowest rank, again and again."""
+    """tiktoken's rule: a whole word, or the neighbours whose joined bytes have the lowest rank, again and
+    again.
+    """
     parts = [word] if word in ranks else [bytes([byte]) for byte in word]
     while len(parts) > 1:
         best = min(range(len(parts) - 1), key=lambda i: ranks.get(parts[i] + parts[i + 1], 1 << 30))
@@ -161,11 +230,20 @@ def cut(rule: str, text: str) -> list[bytes]:
 
 def tekken(count: int = 20) -> dict[str, Any]:
     table = ranks()
-    vocab = [{"rank": i, "token_bytes": base64.b64encode(word).decode(), "token_str": None} for word, i in table.items()]
-    special = [{"rank": i, "token_str": text, "is_control": True} for i, text in enumerate(["<unk>", "<s>", "</s>", "[INST]", "[/INST]"])]
+    vocab = [
+        {"rank": i, "token_bytes": base64.b64encode(word).decode(), "token_str": None}
+        for word, i in table.items()
+    ]
+    special = [
+        {"rank": i, "token_str": text, "is_control": True}
+        for i, text in enumerate(["<unk>", "<s>", "</s>", "[INST]", "[/INST]"])
+    ]
     config = {
-        "pattern": PRETOKENIZERS["tekken"].patterns[0], "num_vocab_tokens": len(vocab), "default_vocab_size": len(vocab) + count,
-        "default_num_special_tokens": count, "version": "v7",
+        "pattern": PRETOKENIZERS["tekken"].patterns[0],
+        "num_vocab_tokens": len(vocab),
+        "default_vocab_size": len(vocab) + count,
+        "default_num_special_tokens": count,
+        "version": "v7",
     }
     return {"config": config, "vocab": vocab, "special_tokens": special}
 
@@ -173,23 +251,37 @@ def tekken(count: int = 20) -> dict[str, Any]:
 def test_tekken_json(tmp_path: Path) -> None:
     (tmp_path / "tekken.json").write_text(json.dumps(tekken()))
     tokenizer, table = Tokenizer.from_folder(tmp_path), ranks()
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.add_bos, tokenizer.stop_token_ids) == (1, 2, True, (2,))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.add_bos, tokenizer.stop_token_ids) == (
+        1,
+        2,
+        True,
+        (2,),
+    )
     assert tokenizer.encode("[INST]a", special=True) == [3, 20 + ord("a")]
     assert tokenizer.piece(19) == "<SPECIAL_19>"
     for text in texts(4, 300):
-        assert tokenizer.encode(text) == [i + 20 for word in cut("tekken", text) for i in by_rank(table, word)]
+        assert tokenizer.encode(text) == [
+            i + 20 for word in cut("tekken", text) for i in by_rank(table, word)
+        ]
 
 
-@pytest.mark.parametrize(("name", "kind", "rule"), [("tokenizer.model", "chatglm", "glm4"), ("qwen.tiktoken", "qwen", "deepseek-r1-qwen")])
+@pytest.mark.parametrize(
+    ("name", "kind", "rule"),
+    [("tokenizer.model", "chatglm", "glm4"), ("qwen.tiktoken", "qwen", "deepseek-r1-qwen")],
+)
 def test_lists_of_ranks(tmp_path: Path, name: str, kind: str, rule: str) -> None:
     import unicodedata
 
     table = ranks()
-    (tmp_path / name).write_bytes(b"".join(base64.b64encode(word) + b" %d\n" % i for word, i in table.items()))
+    (tmp_path / name).write_bytes(
+        b"".join(base64.b64encode(word) + b" %d\n" % i for word, i in table.items())
+    )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     if kind == "chatglm":
         decoder = {str(len(table)): {"content": "<|endoftext|>", "special": True}}
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder, "eos_token": "<|endoftext|>"}))
+        (tmp_path / "tokenizer_config.json").write_text(
+            json.dumps({"added_tokens_decoder": decoder, "eos_token": "<|endoftext|>"})
+        )
     tokenizer = Tokenizer.from_folder(tmp_path)
     assert tokenizer.eos_token_id == len(table)
     for text in texts(5, 300):
@@ -234,10 +326,14 @@ def test_a_quarter_of_a_million_tokens_load_quickly() -> None:
     tokens = ["<unk>", "<s>", "</s>", *names, *pieces, *(f"<unused{i}>" for i in range(6000))]
     types = [2, 3, 3, *[6] * 256, *[1] * 256_000, *[4] * 6000]
     start = time.process_time()
-    tokenizer = Tokenizer.from_gguf({
-        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types,
-        "tokenizer.ggml.scores": [-float(i) for i in range(len(tokens))],
-    })
+    tokenizer = Tokenizer.from_gguf(
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": types,
+            "tokenizer.ggml.scores": [-float(i) for i in range(len(tokens))],
+        }
+    )
     assert time.process_time() - start < 8
     assert tokenizer.vocab_size == len(tokens)
 
@@ -270,12 +366,20 @@ def test_broken_tables_of_characters(data: bytes, text: str) -> None:
         ({"tokenizer.model": b""}, BadCheckpoint, "holds no tokens"),
         ({"tokenizer.model": b"\x12\x02\x18\x03"}, UnsupportedModel, "a model of words"),
         ({"tekken.json": b"{}"}, BadCheckpoint, "tekken.json has no vocabulary"),
-        ({"tekken.json": json.dumps({**tekken(), "vocab": [1]}).encode()}, BadCheckpoint, "tekken.json has a broken entry"),
+        (
+            {"tekken.json": json.dumps({**tekken(), "vocab": [1]}).encode()},
+            BadCheckpoint,
+            "tekken.json has a broken entry",
+        ),
         ({"vocab.json": b'{"a": "b"}', "merges.txt": b""}, BadCheckpoint, "vocab.json holds no table"),
         ({"vocab.json": b'{"a": 1}', "merges.txt": b"a b c"}, BadCheckpoint, "not of 2 parts"),
         ({"a.tiktoken": b"YQ== x\n"}, BadCheckpoint, "not a token and its rank"),
         ({"a.tiktoken": b"YQ== 99999999999\n"}, BadCheckpoint, "ranks that cannot be"),
-        ({"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {"a": 0}}, "added_tokens": [1]}'}, BadCheckpoint, "unknown form"),
+        (
+            {"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {"a": 0}}, "added_tokens": [1]}'},
+            BadCheckpoint,
+            "unknown form",
+        ),
     ],
 )
 def test_broken_files(tmp_path: Path, files: dict[str, bytes], error: type[Exception], words: str) -> None:

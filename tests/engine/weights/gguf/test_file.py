@@ -1,4 +1,7 @@
-"""The GGUF reader on good, split and hostile files. Hostile means: an `EngineError` at once, whatever the bytes."""
+"""The GGUF reader on good, split and hostile files.
+
+Hostile means: an `EngineError` at once, whatever the bytes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,13 @@ def entry(name: str, dims: tuple[int, ...], kind: int = 0, offset: int = 0) -> b
     return text(name) + U32(len(dims)) + b"".join(U64(n) for n in dims) + U32(kind) + U64(offset)
 
 
-def build(keys: list[bytes], entries: list[bytes], data: bytes = b"", version: int = 3, keys_claimed: int | None = None) -> bytes:
+def build(
+    keys: list[bytes],
+    entries: list[bytes],
+    data: bytes = b"",
+    version: int = 3,
+    keys_claimed: int | None = None,
+) -> bytes:
     """A file from its pieces, whatever they are."""
     claimed = len(keys) if keys_claimed is None else keys_claimed
     head = b"GGUF" + U32(version) + U64(len(entries)) + U64(claimed) + b"".join(keys) + b"".join(entries)
@@ -52,7 +61,14 @@ def opened(raw: bytes, folder: Path) -> GgufFile:
 
 
 def test_everything_the_gguf_package_writes_is_read(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0", "ffn_up": "F16"}, general__quality=1.5, some__flag=True)
+    path = write_gguf(
+        tmp_path / "m.gguf",
+        TINY,
+        "Q4_1",
+        {"token_embd": "Q8_0", "ffn_up": "F16"},
+        general__quality=1.5,
+        some__flag=True,
+    )
     checkpoint = open_checkpoint(path)
     reader = gguf.GGUFReader(path)
     assert checkpoint.format == "gguf"
@@ -76,13 +92,22 @@ def test_everything_the_gguf_package_writes_is_read(tmp_path: Path) -> None:
 
 def test_arrays_of_every_kind(tmp_path: Path) -> None:
     kinds: dict[int, tuple[str, list[Any]]] = {
-        0: ("<B", [0, 255]), 1: ("<b", [-128, 127]), 2: ("<H", [65535]), 3: ("<h", [-5]), 4: ("<I", [1 << 31]), 5: ("<i", [-7]),
-        6: ("<f", [0.5, -2.0]), 7: ("<?", [True, False]), 10: ("<Q", [1 << 63]), 11: ("<q", [-(1 << 62)]), 12: ("<d", [0.1]),
+        0: ("<B", [0, 255]), 1: ("<b", [-128, 127]), 2: ("<H", [65535]), 3: ("<h", [-5]),
+        4: ("<I", [1 << 31]), 5: ("<i", [-7]), 6: ("<f", [0.5, -2.0]), 7: ("<?", [True, False]),
+        10: ("<Q", [1 << 63]), 11: ("<q", [-(1 << 62)]), 12: ("<d", [0.1]),
     }  # fmt: skip
-    keys = [key(f"a{k}", 9, U32(k) + U64(len(v)) + b"".join(struct.pack(f, each) for each in v)) for k, (f, v) in kinds.items()]
+    keys = [
+        key(f"a{k}", 9, U32(k) + U64(len(v)) + b"".join(struct.pack(f, each) for each in v))
+        for k, (f, v) in kinds.items()
+    ]
     nested = U32(9) + U64(2) + U32(8) + U64(1) + text("é") + U32(4) + U64(2) + U32(1) + U32(2)
-    found = opened(build([*keys, key("nested", 9, nested), key("empty", 9, U32(8) + U64(0))], []), tmp_path).metadata
-    assert {name: found[name] for name in found} == {f"a{k}": v for k, (_, v) in kinds.items()} | {"nested": [["é"], [1, 2]], "empty": []}
+    found = opened(
+        build([*keys, key("nested", 9, nested), key("empty", 9, U32(8) + U64(0))], []), tmp_path
+    ).metadata
+    assert {name: found[name] for name in found} == {f"a{k}": v for k, (_, v) in kinds.items()} | {
+        "nested": [["é"], [1, 2]],
+        "empty": [],
+    }
 
 
 ONE = [entry("t", (4, 2))]
@@ -90,7 +115,10 @@ NUMBERS = np.arange(8, dtype=np.float32).tobytes()
 
 
 def test_version_2_and_alignment(tmp_path: Path) -> None:
-    assert opened(build([], ONE, NUMBERS, version=2), tmp_path).tensors["t"].dequantise().tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert opened(build([], ONE, NUMBERS, version=2), tmp_path).tensors["t"].dequantise().tolist() == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
     head = build([key("general.alignment", 4, U32(256))], ONE)
     raw = head + bytes(-len(head) % 256) + NUMBERS
     assert opened(raw, tmp_path).tensors["t"].dequantise()[1].tolist() == [4, 5, 6, 7]
@@ -105,13 +133,17 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "version 4": (build([], [], version=4), UnsupportedModel, "version 4"),
     "big endian": (b"GGUF" + struct.pack(">I", 3) + bytes(64), UnsupportedModel, "big-endian"),
     "2^60 keys": (build([], [], keys_claimed=1 << 60), BadCheckpoint, "metadata entries"),
-    "2^60 tensors": (b"GGUF" + U32(3) + U64(1 << 60) + U64(0) + bytes(100), BadCheckpoint, "claims 1152921504606846976 tensors"),
+    "2^60 tensors": (b"GGUF" + U32(3) + U64(1 << 60) + U64(0) + bytes(100), BadCheckpoint,
+    "claims 1152921504606846976 tensors"),
     "2^60 strings": (build([key("k", 9, U32(8) + U64(1 << 60))], []), BadCheckpoint, "claims an array"),
-    "2^60 numbers": (build([key("k", 9, U32(4) + U64(1 << 60))], []), BadCheckpoint, "needs 4611686018427387904 bytes"),
+    "2^60 numbers": (build([key("k", 9, U32(4) + U64(1 << 60))], []), BadCheckpoint,
+    "needs 4611686018427387904 bytes"),
     "2^63 long string": (build([key("k", 8, U64(1 << 63))], []), BadCheckpoint, "'k'"),
-    "long string in array": (build([key("k", 9, U32(8) + U64(1) + U64(1 << 63))], []), BadCheckpoint, "past the end"),
+    "long string in array": (build([key("k", 9, U32(8) + U64(1) + U64(1 << 63))], []), BadCheckpoint,
+    "past the end"),
     "key of 70000 bytes": (build([key("k" * 70000, 4, U32(1))], []), BadCheckpoint, "70000 bytes"),
-    "deep arrays": (build([key("k", 9, (U32(9) + U64(1)) * 50 + U32(4) + U64(0))], []), BadCheckpoint, "deep"),
+    "deep arrays": (build([key("k", 9, (U32(9) + U64(1)) * 50 + U32(4) + U64(0))], []), BadCheckpoint,
+    "deep"),
     "unknown value type": (build([key("k", 13, bytes(8))], []), BadCheckpoint, "value type 13"),
     "unknown array type": (build([key("k", 9, U32(99) + U64(0))], []), BadCheckpoint, "value type 99"),
     "long key of no type": (build([key("k" * 60000, 99, b"")], []), BadCheckpoint, "kkk"),
@@ -119,26 +151,37 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "key not UTF-8": (build([key("k", 4, U32(1)).replace(b"k", b"\xff")], []), BadCheckpoint, "UTF-8"),
     "alignment 0": (build([key("general.alignment", 4, U32(0))], []), BadCheckpoint, "alignment is 0"),
     "alignment 48": (build([key("general.alignment", 4, U32(48))], []), BadCheckpoint, "alignment is 48"),
-    "alignment text": (build([key("general.alignment", 8, text("32"))], []), BadCheckpoint, "alignment is '32'"),
-    "tensor twice": (build([], [entry("t", (4,)), entry("t", (4,), offset=32)], bytes(64)), BadCheckpoint, "tensor t is there twice"),
-    "overlap": (build([], [entry("a", (16,)), entry("b", (4,), offset=32)], bytes(64)), BadCheckpoint, "tensor b begins at byte 32"),
-    "odd offset": (build([], [entry("t", (4,), offset=16)], bytes(64)), BadCheckpoint, "tensor t lies at offset 16"),
-    "past the end": (build([], [entry("t", (17,))], bytes(64)), BadCheckpoint, "tensor t needs 68 bytes.*64 bytes of data"),
-    "offset 2^63": (build([], [entry("t", (4,), offset=1 << 63)], bytes(64)), BadCheckpoint, "tensor t needs 16 bytes"),
-    "huge shape": (build([], [entry("t", (1 << 62, 1 << 62, 1 << 62, 1 << 62))], bytes(64)), BadCheckpoint, "tensor t needs"),
+    "alignment text": (build([key("general.alignment", 8, text("32"))], []), BadCheckpoint,
+    "alignment is '32'"),
+    "tensor twice": (build([], [entry("t", (4,)), entry("t", (4,), offset=32)], bytes(64)), BadCheckpoint,
+    "tensor t is there twice"),
+    "overlap": (build([], [entry("a", (16,)), entry("b", (4,), offset=32)], bytes(64)), BadCheckpoint,
+    "tensor b begins at byte 32"),
+    "odd offset": (build([], [entry("t", (4,), offset=16)], bytes(64)), BadCheckpoint,
+    "tensor t lies at offset 16"),
+    "past the end": (build([], [entry("t", (17,))], bytes(64)), BadCheckpoint,
+    "tensor t needs 68 bytes.*64 bytes of data"),
+    "offset 2^63": (build([], [entry("t", (4,), offset=1 << 63)], bytes(64)), BadCheckpoint,
+    "tensor t needs 16 bytes"),
+    "huge shape": (build([], [entry("t", (1 << 62, 1 << 62, 1 << 62, 1 << 62))], bytes(64)), BadCheckpoint,
+    "tensor t needs"),
     "no data": (build([], ONE), BadCheckpoint, "tensor t needs 32 bytes"),
     "zero dimension": (build([], [entry("t", (4, 0))]), BadCheckpoint, "shape"),
     "no dimensions": (build([], [entry("t", ()) + bytes(16)]), BadCheckpoint, "0 dimensions"),
     "five dimensions": (build([], [entry("t", (1,) * 5)]), BadCheckpoint, "5 dimensions"),
     "part of a block": (build([], [Q4_1_ROW], bytes(64)), BadCheckpoint, "multiple of 32"),
-    "no weights": (build([], [entry("blk.0.x", (256,), kind=15)], bytes(320)), UnsupportedModel, "blk.0.x has the type Q8_K"),
-    "new type": (build([], [entry("t", (4,), kind=77)], bytes(64)), UnsupportedModel, "tensor t has the type number 77"),
+    "no weights": (build([], [entry("blk.0.x", (256,), kind=15)], bytes(320)), UnsupportedModel,
+    "blk.0.x has the type Q8_K"),
+    "new type": (build([], [entry("t", (4,), kind=77)], bytes(64)), UnsupportedModel,
+    "tensor t has the type number 77"),
     "no type": (build([], [entry("t", (4,), kind=1 << 20)], bytes(64)), BadCheckpoint, "type number 1048576"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("raw", "error", "message"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_headers_fail_at_once(tmp_path: Path, raw: bytes, error: type[EngineError], message: str) -> None:
+def test_hostile_headers_fail_at_once(
+    tmp_path: Path, raw: bytes, error: type[EngineError], message: str
+) -> None:
     started = time.process_time()
     with pytest.raises(error, match=message) as caught:
         opened(raw, tmp_path)
@@ -164,7 +207,9 @@ HEADER_BYTES = 13000
 
 
 def _look(raw: bytes) -> None:
-    """All that the program does with a file before it loads weights; only `EngineError` may come out, and soon."""
+    """All that the program does with a file before it loads weights; only `EngineError` may come out, and
+    soon.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
         path.write_bytes(raw)
@@ -205,7 +250,11 @@ def test_truncated_anywhere(data: st.DataObject) -> None:
 
 
 @settings(_relaxed, max_examples=150)
-@given(st.integers(0, HEADER_BYTES), st.sampled_from([0, 1, 0xFFFFFFFF, 1 << 31, 1 << 60, (1 << 64) - 1, 1 << 63]), st.booleans())
+@given(
+    st.integers(0, HEADER_BYTES),
+    st.sampled_from([0, 1, 0xFFFFFFFF, 1 << 31, 1 << 60, (1 << 64) - 1, 1 << 63]),
+    st.booleans(),
+)
 def test_wild_numbers_in_the_header(at: int, number: int, wide: bool) -> None:
     raw = bytearray(_small_file())
     patch = U64(number) if wide else U32(number & 0xFFFFFFFF)
@@ -214,7 +263,9 @@ def test_wild_numbers_in_the_header(at: int, number: int, wide: bool) -> None:
 
 
 def _split(folder: Path, **changes: Any) -> list[Path]:
-    """A model in three parts as `gguf-split` writes them: the first holds the metadata, each has some tensors."""
+    """A model in three parts as `gguf-split` writes them: the first holds the metadata, each has some
+    tensors.
+    """
     reader = gguf.GGUFReader(write_gguf(folder / "whole", TINY, "Q8_0"))
     paths = []
     for part in range(3):
@@ -276,7 +327,10 @@ def test_what_can_be_opened(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"2 GGUF models \(a.gguf, b.gguf\)"):
         open_checkpoint(tmp_path)
     first.rename(tmp_path / "blob")
-    assert open_checkpoint(tmp_path / "blob").metadata["tokenizer.ggml.tokens"][0] in tiny_tokenizer()["model"]["vocab"]
+    assert (
+        open_checkpoint(tmp_path / "blob").metadata["tokenizer.ggml.tokens"][0]
+        in tiny_tokenizer()["model"]["vocab"]
+    )
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(UnsupportedModel, match=r"notes\.txt"):
         open_checkpoint(tmp_path / "notes.txt")

@@ -22,7 +22,9 @@ NUMBERS = torch.randn(N, K, generator=torch.Generator().manual_seed(1)).to(torch
 GENERATOR = torch.Generator().manual_seed(2)
 
 
-def opened(folder: Path, tensors: dict[str, torch.Tensor], settings: dict[str, Any] | None) -> dict[str, RawTensor]:
+def opened(
+    folder: Path, tensors: dict[str, torch.Tensor], settings: dict[str, Any] | None
+) -> dict[str, RawTensor]:
     config: dict[str, Any] = {} if settings is None else {"quantization_config": settings}
     (folder / "config.json").write_text(json.dumps(config))
     save_file(tensors, folder / "model.safetensors")
@@ -42,7 +44,12 @@ BLOCKS, ODD_BLOCKS = scales(2, 3), scales(4, 5)
 ROWS, ROW_COLUMN, ONE = scales(N), scales(N, 1, dtype=torch.bfloat16), scales(1)
 CASES: dict[str, tuple[str, torch.Tensor, dict[str, Any], torch.Tensor]] = {
     "DeepSeek": ("weight_scale_inv", BLOCKS, FP8, blocks(BLOCKS, 128, 128)),
-    "other blocks": ("weight_scale_inv", ODD_BLOCKS, FP8 | {"weight_block_size": [64, 60]}, blocks(ODD_BLOCKS, 64, 60)),
+    "other blocks": (
+        "weight_scale_inv",
+        ODD_BLOCKS,
+        FP8 | {"weight_block_size": [64, 60]},
+        blocks(ODD_BLOCKS, 64, 60),
+    ),
     "rows": ("weight_scale", ROWS, {"quant_method": "fbgemm_fp8"}, ROWS[:, None]),
     "a column of bf16": ("weight_scale", ROW_COLUMN, {"quant_method": "fbgemm_fp8"}, ROW_COLUMN.float()),
     "one": ("weight_scale", ONE, {"quant_method": "fp8", "activation_scheme": "static"}, ONE),
@@ -90,7 +97,9 @@ def test_stacks_of_experts(tmp_path: Path, shape: tuple[int, ...]) -> None:
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadCheckpoint, match=r"a\.weight_scale_inv has the shape \(3, 3\).*a\.weight of shape \(200, 300\)"):
+    with pytest.raises(
+        BadCheckpoint, match=r"a\.weight_scale_inv has the shape \(3, 3\).*a\.weight of shape \(200, 300\)"
+    ):
         opened(tmp_path, {"a.weight": NUMBERS, "a.weight_scale_inv": scales(3, 3)}, FP8)
     with pytest.raises(BadCheckpoint, match=r"weight_block_size is \[0, 128\]"):
         opened(tmp_path, {"a.weight": NUMBERS}, FP8 | {"weight_block_size": [0, 128]})
@@ -115,9 +124,14 @@ def test_experts_in_mxfp4(tmp_path: Path) -> None:
     assert set(found) == {"e.up_proj", "e.up_proj_bias"}
     tensor = found["e.up_proj"]
     assert (tensor.type, tensor.shape, tensor.nbytes) == ("MXFP4", (3, 10, 128), 3 * 10 * 4 * 17)
-    levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
-    nibbles = torch.stack([packed & 15, packed >> 4], dim=-1).reshape(3, 10, 4, 32).long()  # neighbours share a byte
-    values = torch.ldexp(levels[nibbles], exponents[..., None].int() - 127).float().reshape(3, 10, 128).numpy()
+    levels = torch.tensor(
+        [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64
+    )
+    # neighbours share a byte
+    nibbles = torch.stack([packed & 15, packed >> 4], dim=-1).reshape(3, 10, 4, 32).long()
+    values = (
+        torch.ldexp(levels[nibbles], exponents[..., None].int() - 127).float().reshape(3, 10, 128).numpy()
+    )
     np.testing.assert_array_equal(tensor.dequantise(), values)
     np.testing.assert_array_equal(tensor.part(2).dequantise(), values[2])
     np.testing.assert_array_equal(tensor.part(1).rows(3, 7).dequantise(), values[1, 3:7])
@@ -126,7 +140,11 @@ def test_experts_in_mxfp4(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match=r"e\.up_proj_blocks has no scales"):
         opened(tmp_path, {"e.up_proj_blocks": packed}, {"quant_method": "mxfp4"})
     with pytest.raises(BadCheckpoint, match=r"e\.up_proj_scales of U8 \(3, 10, 3\) do not belong together"):
-        opened(tmp_path, names | {"e.up_proj_scales": exponents[:, :, :3].contiguous()}, {"quant_method": "mxfp4"})
+        opened(
+            tmp_path,
+            names | {"e.up_proj_scales": exponents[:, :, :3].contiguous()},
+            {"quant_method": "mxfp4"},
+        )
 
 
 def test_a_whole_model_computes_with_what_its_numbers_mean(tmp_path: Path) -> None:
@@ -138,7 +156,9 @@ def test_a_whole_model_computes_with_what_its_numbers_mean(tmp_path: Path) -> No
         if "_proj.weight" in name:
             scale = values.abs().amax() / 448
             quantised[name] = (values / scale).to(torch.float8_e4m3fn)
-            quantised[f"{name}_scale_inv"] = scale.expand(-(-values.shape[0] // 128), -(-values.shape[1] // 128)).contiguous()
+            quantised[f"{name}_scale_inv"] = scale.expand(
+                -(-values.shape[0] // 128), -(-values.shape[1] // 128)
+            ).contiguous()
             plain[name] = quantised[name].float() * scale
     save_file(plain, folder / "model.safetensors")
     expected = logits(load(folder), range(3, 30))

@@ -1,4 +1,6 @@
-"""GPTQ, AWQ, EXL2 and compressed-tensors folders against packers written bit by bit; what is broken is refused in one sentence."""
+"""GPTQ, AWQ, EXL2 and compressed-tensors folders against packers written bit by bit; what is broken is
+refused in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing)
     down = checkpoint.tensors[X + ".weight"]
     assert isinstance(down, GroupedTensor)
     pieces = np.concatenate([piece.dequantise() for piece in down.pieces()], axis=1)
-    assert np.array_equal(pieces if down.order is None else pieces[:, np.argsort(down.order)], meant[X + ".weight"])
+    assert np.array_equal(
+        pieces if down.order is None else pieces[:, np.argsort(down.order)], meant[X + ".weight"]
+    )
 
 
 @given(bits=st.sampled_from([2, 3, 4, 5, 6, 8]), count=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
@@ -87,7 +91,9 @@ def test_streams_of_bits(bits: int, count: int, seed: int) -> None:
 def test_the_padding_of_exl2_is_dropped_from_outputs_and_short_groups(tmp_path: Path) -> None:
     tiny = SIZES.but(vocab_size=307, ffn_width=200)
     meant = write_packed(tmp_path, exl2(((5, 1), (3, 0)), 64), tiny, head=True, file=EXL2_NAME)
-    assert np.array_equal(open_checkpoint(tmp_path).tensors["lm_head.weight"].dequantise(), meant["lm_head.weight"])
+    assert np.array_equal(
+        open_checkpoint(tmp_path).tensors["lm_head.weight"].dequantise(), meant["lm_head.weight"]
+    )
     down = open_checkpoint(tmp_path).tensors[X + ".weight"]  # its last group holds 8 inputs
     assert np.array_equal(down.dequantise(), meant[X + ".weight"])
 
@@ -95,15 +101,27 @@ def test_the_padding_of_exl2_is_dropped_from_outputs_and_short_groups(tmp_path: 
 def test_settings_in_files_of_their_own(tmp_path: Path) -> None:
     """As older tools wrote them."""
     for method, packing, name, own in (
-        ("gptq", gptq(4, 64, index=False), "quantize_config.json", {"bits": 4, "group_size": 64, "desc_act": False}),
-        ("awq", awq("gemv", 64), "quant_config.json", {"w_bit": 4, "q_group_size": 64, "zero_point": True, "version": "GEMV"}),
+        (
+            "gptq",
+            gptq(4, 64, index=False),
+            "quantize_config.json",
+            {"bits": 4, "group_size": 64, "desc_act": False},
+        ),
+        (
+            "awq",
+            awq("gemv", 64),
+            "quant_config.json",
+            {"w_bit": 4, "q_group_size": 64, "zero_point": True, "version": "GEMV"},
+        ),
     ):
         meant = write_packed(tmp_path / method, packing)
         config = json.loads((tmp_path / method / "config.json").read_text())
         del config["quantization_config"]
         (tmp_path / method / "config.json").write_text(json.dumps(config))
         (tmp_path / method / name).write_text(json.dumps(own))
-        assert np.array_equal(open_checkpoint(tmp_path / method).tensors[X + ".weight"].dequantise(), meant[X + ".weight"])
+        assert np.array_equal(
+            open_checkpoint(tmp_path / method).tensors[X + ".weight"].dequantise(), meant[X + ".weight"]
+        )
 
 
 def test_exl2_in_several_files_beside_an_index_of_another_model(tmp_path: Path) -> None:
@@ -112,8 +130,13 @@ def test_exl2_in_several_files_beside_an_index_of_another_model(tmp_path: Path) 
     (tmp_path / EXL2_NAME).unlink()
     names = sorted(tensors)
     for i in range(2):
-        save_file({name: tensors[name] for name in names[i::2]}, tmp_path / f"output-0000{i + 1}-of-00002.safetensors")
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "model-00001-of-00004.safetensors"}}))
+        save_file(
+            {name: tensors[name] for name in names[i::2]},
+            tmp_path / f"output-0000{i + 1}-of-00002.safetensors",
+        )
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model-00001-of-00004.safetensors"}})
+    )
     assert np.array_equal(open_checkpoint(tmp_path).tensors[X + ".weight"].dequantise(), meant[X + ".weight"])
     (tmp_path / "output-00002-of-00002.safetensors").unlink()
     with pytest.raises(BadCheckpoint, match="1 of 2 files"):
@@ -128,7 +151,9 @@ def without(part: str) -> Spoil:
 
 
 def put(part: str, change: Callable[[Any], Any]) -> Spoil:
-    return lambda tensors: tensors.update({f"{X}.{part}": np.ascontiguousarray(change(tensors[f"{X}.{part}"]))})
+    return lambda tensors: tensors.update(
+        {f"{X}.{part}": np.ascontiguousarray(change(tensors[f"{X}.{part}"]))}
+    )
 
 
 def set_first(value: int) -> Callable[[Any], Any]:
@@ -142,35 +167,50 @@ def set_first(value: int) -> Callable[[Any], Any]:
 BROKEN: dict[str, tuple[Packing, Spoil, str]] = {
     "gptq without zeros": (gptq(), without("qzeros"), rf"{X}\.qzeros is missing"),
     "gptq without scales": (gptq(), without("scales"), rf"{X}\.scales is missing"),
-    "gptq: a group too large": (gptq(), put("g_idx", set_first(99)), rf"{X}\.g_idx holds the group 99.*8 groups"),
+    "gptq: a group too large": (gptq(), put("g_idx", set_first(99)),
+    rf"{X}\.g_idx holds the group 99.*8 groups"),
     "gptq: a group below zero": (gptq(), put("g_idx", set_first(-3)), rf"{X}\.g_idx holds the group -3"),
-    "gptq: zeros of another matrix": (gptq(), put("qzeros", lambda z: z[:, :3]), rf"{X}\.qzeros is I32 of shape \(8, 3\)"),
-    "gptq: scales too short": (gptq(), put("scales", lambda s: s[:, :5]), rf"{X}\.scales is F16 of shape \(8, 5\)"),
-    "gptq: words cut off": (gptq(), put("qweight", lambda q: q[:5]), rf"{X}\.qweight is I32 of shape \(5, 128\)"),
+    "gptq: zeros of another matrix": (gptq(), put("qzeros", lambda z: z[:, :3]),
+    rf"{X}\.qzeros is I32 of shape \(8, 3\)"),
+    "gptq: scales too short": (gptq(), put("scales", lambda s: s[:, :5]),
+    rf"{X}\.scales is F16 of shape \(8, 5\)"),
+    "gptq: words cut off": (gptq(), put("qweight", lambda q: q[:5]),
+    rf"{X}\.qweight is I32 of shape \(5, 128\)"),
     "gptq: no words": (gptq(), put("qweight", lambda q: q.astype(np.float32)), rf"{X}\.qweight is F32"),
-    "gptq: no dimensions": (gptq(), put("scales", lambda s: s.reshape(-1)), rf"{X}\.scales is F16 of shape \(1024,\)"),
+    "gptq: no dimensions": (gptq(), put("scales", lambda s: s.reshape(-1)),
+    rf"{X}\.scales is F16 of shape \(1024,\)"),
     "gptq: no groups": (gptq(), put("scales", lambda s: s[:0]), rf"{X}\.(qzeros|scales)"),
     "awq without zeros": (awq(), without("qzeros"), rf"{X}\.qzeros is missing"),
-    "awq: scales too short": (awq(), put("scales", lambda s: s[:, :8]), rf"{X}\.scales is F16 of shape \(8, 8\)"),
+    "awq: scales too short": (awq(), put("scales", lambda s: s[:, :8]),
+    rf"{X}\.scales is F16 of shape \(8, 8\)"),
     "awq: groups that do not divide": (awq(), put("scales", lambda s: s[:7]), rf"{X}\."),
     "awq gemv: zeros cut off": (awq("gemv"), put("qzeros", lambda z: z[:, :0]), rf"{X}\.(qzeros|scales)"),
     "exl2: an unknown width": (exl2(), put("q_groups", set_first(7)), rf"{X}\.q_groups gives group 0 7 bits"),
-    "exl2: a lying start": (exl2(), put("q_groups", lambda g: np.roll(g, 1)), rf"{X}\.q_groups gives group 0"),
+    "exl2: a lying start": (exl2(), put("q_groups", lambda g: np.roll(g, 1)),
+    rf"{X}\.q_groups gives group 0"),
     "exl2: words past the end": (exl2(), put("q_weight", lambda q: q[:9]), rf"{X}\.q_groups gives group"),
     "exl2: too few words": (exl2(), put("q_weight", lambda q: q[:-2]), r"inputs, but 256 were expected"),
-    "exl2: no permutation": (exl2(), put("q_invperm", set_first(300)), rf"{X}\.q_invperm is no permutation of 256"),
-    "exl2: scales of another matrix": (exl2(), put("q_scale", lambda s: s[:2]), rf"{X}\.q_scale is I32 of shape \(2,"),
+    "exl2: no permutation": (exl2(), put("q_invperm", set_first(300)),
+    rf"{X}\.q_invperm is no permutation of 256"),
+    "exl2: scales of another matrix": (exl2(), put("q_scale", lambda s: s[:2]),
+    rf"{X}\.q_scale is I32 of shape \(2,"),
     "exl2 without maxima": (exl2(), without("q_scale_max"), rf"{X}\.q_scale_max is missing"),
     "compressed without scales": (compressed(), without("weight_scale"), rf"{X}\.weight_scale is missing"),
-    "compressed: a lying shape": (compressed(), put("weight_shape", set_first(5)), rf"{X}\.weight_packed is I32"),
-    "compressed: a group too large": (compressed(by_activation=True), put("weight_g_idx", set_first(70)), r"_g_idx holds groups"),
-    "compressed: zeros cut off": (compressed(symmetric=False), put("weight_zero_point", lambda z: z[:3]), r"zero_point is I32"),
-    "compressed: scales cut off": (compressed(), put("weight_scale", lambda s: s[:9]), rf"{X}\.weight_scale is F16 of shape \(9, 8\)"),
+    "compressed: a lying shape": (compressed(), put("weight_shape", set_first(5)),
+    rf"{X}\.weight_packed is I32"),
+    "compressed: a group too large": (compressed(by_activation=True), put("weight_g_idx", set_first(70)),
+    r"_g_idx holds groups"),
+    "compressed: zeros cut off": (compressed(symmetric=False), put("weight_zero_point", lambda z: z[:3]),
+    r"zero_point is I32"),
+    "compressed: scales cut off": (compressed(), put("weight_scale", lambda s: s[:9]),
+    rf"{X}\.weight_scale is F16 of shape \(9, 8\)"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("packing", "spoil", "message"), BROKEN.values(), ids=BROKEN.keys())
-def test_what_is_broken_is_refused_by_name(tmp_path: Path, packing: Packing, spoil: Spoil, message: str) -> None:
+def test_what_is_broken_is_refused_by_name(
+    tmp_path: Path, packing: Packing, spoil: Spoil, message: str
+) -> None:
     write_packed(tmp_path, packing, file=file_name(packing))
     tensors = dict(load_file(tmp_path / file_name(packing)))
     spoil(tensors)
@@ -186,7 +226,11 @@ UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
     "5 bits": (gptq(index=False), {"bits": 5}, "5 bits; 2, 3, 4, 8"),
     "gemv_fast": (awq(), {"version": "gemv_fast"}, "'gemv_fast'.*gemm and gemv"),
     "awq of 3 bits": (awq(), {"bits": 3}, "3 bits"),
-    "nvfp4": (compressed(), {"format": "nvfp4-pack-quantized"}, "nvfp4-pack-quantized.*pack-quantized, int-quantized"),
+    "nvfp4": (
+        compressed(),
+        {"format": "nvfp4-pack-quantized"},
+        "nvfp4-pack-quantized.*pack-quantized, int-quantized",
+    ),
     "sparse": (compressed(), {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
     "rotated": (compressed(), {"transform_config": {"config_groups": {"R3": {}}}}, "transforms"),
     "no method": (compressed(), {"quant_method": "exl3"}, "'exl3'.*gptq, awq, exl2, compressed-tensors"),
@@ -194,7 +238,9 @@ UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("packing", "change", "message"), UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_other_layouts_are_refused_by_name(tmp_path: Path, packing: Packing, change: dict[str, Any], message: str) -> None:
+def test_other_layouts_are_refused_by_name(
+    tmp_path: Path, packing: Packing, change: dict[str, Any], message: str
+) -> None:
     write_packed(tmp_path, (packing[0], packing[1] | change))
     with pytest.raises(UnsupportedModel, match=message):
         open_checkpoint(tmp_path)
@@ -202,12 +248,21 @@ def test_other_layouts_are_refused_by_name(tmp_path: Path, packing: Packing, cha
 
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_numbers_in_the_small_tensors_are_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_numbers_in_the_small_tensors_are_read_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """No other error than the engine's own, whatever groups, permutations and shapes claim."""
     folder = tmp_path_factory.mktemp("fuzz")
     kind = data.draw(st.sampled_from(["q_groups", "q_invperm", "g_idx", "weight_shape"]))
-    packing = {"q_groups": exl2(), "q_invperm": exl2(), "g_idx": gptq(4, 32), "weight_shape": compressed()}[kind]
-    write_packed(folder, packing, SIZES.but(layers=1, width=64, heads=2, kv_heads=1, ffn_width=64), file=file_name(packing))
+    packing = {"q_groups": exl2(), "q_invperm": exl2(), "g_idx": gptq(4, 32), "weight_shape": compressed()}[
+        kind
+    ]
+    write_packed(
+        folder,
+        packing,
+        SIZES.but(layers=1, width=64, heads=2, kv_heads=1, ffn_width=64),
+        file=file_name(packing),
+    )
     tensors = dict(load_file(folder / file_name(packing)))
     part = tensors[f"{X}.{kind}"].copy()
     for _ in range(data.draw(st.integers(1, 3))):

@@ -37,12 +37,13 @@ def raw_file(header: Any, data: bytes = b"") -> bytes:
 
 def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
     tensors = {
-        "a": torch.randn(3, 5), "b": torch.randn(7).half(), "c": torch.randn(2, 3, 4).bfloat16(), "empty": torch.zeros(0, 4),
-        "scalar": torch.tensor(2.5),
+        "a": torch.randn(3, 5), "b": torch.randn(7).half(), "c": torch.randn(2, 3, 4).bfloat16(),
+        "empty": torch.zeros(0, 4), "scalar": torch.tensor(2.5),
     }  # fmt: skip
     found = open_checkpoint(folder_of(tmp_path, save(tensors, {"format": "pt"}))).tensors
     assert {name: (tensor.type, tensor.shape) for name, tensor in found.items()} == {
-        "a": ("F32", (3, 5)), "b": ("F16", (7,)), "c": ("BF16", (2, 3, 4)), "empty": ("F32", (0, 4)), "scalar": ("F32", ()),
+        "a": ("F32", (3, 5)), "b": ("F16", (7,)), "c": ("BF16", (2, 3, 4)), "empty": ("F32", (0, 4)),
+        "scalar": ("F32", ()),
     }  # fmt: skip
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(found[name].dequantise(), tensor.float().numpy())
@@ -51,7 +52,9 @@ def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shards", [1, 4])
 def test_folder_and_file_inside_it(tmp_path: Path, shards: int) -> None:
     folder = write_folder(tmp_path / "m", TINY, shards=shards)
-    expected = {name: values for file in folder.glob("*.safetensors") for name, values in load_file(file).items()}
+    expected = {
+        name: values for file in folder.glob("*.safetensors") for name, values in load_file(file).items()
+    }
     for path in (folder, *folder.glob("*.safetensors")):
         checkpoint = open_checkpoint(path)
         assert checkpoint.format == "safetensors"
@@ -89,23 +92,28 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "large product": (raw_file(one(shape=[1 << 20, 1 << 20]), DATA), BadCheckpoint, "tensor t of dtype F32"),
     "huge and empty": (raw_file(one(shape=[0, 1 << 61], offsets=[0, 0])), BadCheckpoint, "larger than any"),
     "JSON bomb": (raw_file(b'{"t":[' + b"[]," * (1 << 20) + b"[]]}"), BadCheckpoint, "more lists"),
-    "JSON of many numbers": (raw_file(b'{"t":[' + b"0," * (5 << 20) + b"0]}"), BadCheckpoint, "more lists or more things"),
+    "JSON of many numbers": (raw_file(b'{"t":[' + b"0," * (5 << 20) + b"0]}"), BadCheckpoint,
+    "more lists or more things"),
     "a number of 10000 digits": (raw_file(b'{"t":' + b"9" * 10000 + b"}"), BadCheckpoint, "not valid JSON"),
-    "many dimensions": (raw_file(one(shape=[1 << 61] * 5000), DATA), BadCheckpoint, "tensor t has 5000 dimensions"),
+    "many dimensions": (raw_file(one(shape=[1 << 61] * 5000), DATA), BadCheckpoint,
+    "tensor t has 5000 dimensions"),
     "long name": (raw_file({"n" * 9000: one()["t"]}, DATA), BadCheckpoint, "name has 9000 characters"),
     "too short": (raw_file(one(offsets=[0, 12]), DATA), BadCheckpoint, "16 bytes inside the file"),
     "past the end": (raw_file(one(offsets=[8, 24]), DATA), BadCheckpoint, "16 bytes inside the file"),
     "backwards": (raw_file(one(offsets=[16, 0]), DATA), BadCheckpoint, "16 bytes inside the file"),
     "three offsets": (raw_file(one(offsets=[0, 16, 16]), DATA), BadCheckpoint, "3 data_offsets"),
     "hole": (raw_file(one(), DATA + DATA), BadCheckpoint, "cover 16 of 32"),
-    "overlap": (raw_file(one() | {"u": one(offsets=[8, 24])["t"]}, bytes(24)), BadCheckpoint, "tensor u begins at byte 8"),
+    "overlap": (raw_file(one() | {"u": one(offsets=[8, 24])["t"]}, bytes(24)), BadCheckpoint,
+    "tensor u begins at byte 8"),
     "4-bit floats": (raw_file(one("F4"), DATA), UnsupportedModel, "tensor t has the dtype 'F4'"),
     "dtype list": (raw_file(one(["F32"]), DATA), UnsupportedModel, "tensor t has the dtype"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("raw", "error", "message"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_headers_fail_at_once(tmp_path: Path, raw: bytes, error: type[EngineError], message: str) -> None:
+def test_hostile_headers_fail_at_once(
+    tmp_path: Path, raw: bytes, error: type[EngineError], message: str
+) -> None:
     started = time.process_time()
     with pytest.raises(error, match=message) as caught:
         open_checkpoint(folder_of(tmp_path, raw))
@@ -114,7 +122,17 @@ def test_hostile_headers_fail_at_once(tmp_path: Path, raw: bytes, error: type[En
 
 
 @pytest.mark.parametrize(
-    "shard", ["../outside.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "a\\b.safetensors", "x.bin", 5, None]
+    "shard",
+    [
+        "../outside.safetensors",
+        "/etc/x.safetensors",
+        "sub/x.safetensors",
+        "..",
+        "a\\b.safetensors",
+        "x.bin",
+        5,
+        None,
+    ],
 )
 def test_an_index_names_only_files_of_the_folder(tmp_path: Path, shard: Any) -> None:
     save_file({"t": torch.zeros(2)}, tmp_path / "outside.safetensors")

@@ -1,4 +1,6 @@
-"""Quantising while loading: near the best that a type can do, in pieces as in one, what cannot be kept refused."""
+"""Quantising while loading: near the best that a type can do, in pieces as in one, what cannot be kept
+refused.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from engine.weights.transform.quantize import KINDS, QuantisedTensor, quantise
 
 Array = np.ndarray[Any, Any]
 ERRORS = {"q8": 0.0055, "q6": 0.0195, "q4": 0.075}
-"""Root mean square errors of normal numbers, of their own size; plain rounding of 4 bits with a minimum has 0.0782."""
+"""Root mean square errors of normal numbers, of their own size; plain rounding of 4 bits with a minimum
+has 0.0782.
+"""
 
 
 def plain(values: Array, kind: str = "F32") -> FileTensor:

@@ -1,4 +1,6 @@
-"""Matrices that lie the other way round are read in panels: the numbers are right, and little is read or held at a time."""
+"""Matrices that lie the other way round are read in panels: the numbers are right, and little is read or
+held at a time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def stored(path: Path, kind: str, shape: tuple[int, ...]) -> tuple[FileTensor, A
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
 @pytest.mark.parametrize("panel", [1, 64, 1000, 1 << 20])
-def test_any_rows_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, panel: int) -> None:
+def test_any_rows_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, panel: int
+) -> None:
     monkeypatch.setattr(transposed, "_PANEL_BYTES", panel)
     monkeypatch.setattr(transposed, "_ROWS_BYTES", 300)
     stack, values = stored(tmp_path / "m", kind, (3, 23, 41))
@@ -48,16 +52,21 @@ def test_any_rows_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     every_second = matrix.take(np.arange(1, 41, 2))
     np.testing.assert_array_equal(every_second.rows(4, 11).dequantise(), expected[1::2][4:11])
     shuffled = RNG.permutation(41)[:17]
-    np.testing.assert_array_equal(matrix.take(shuffled).take([2, 2, 16]).dequantise(), expected[shuffled][[2, 2, 16]])
+    np.testing.assert_array_equal(
+        matrix.take(shuffled).take([2, 2, 16]).dequantise(), expected[shuffled][[2, 2, 16]]
+    )
     assert (
-        matrix.rows(7, 20).data.tobytes() == np.ascontiguousarray(stack.part(1).data.reshape(23, 41, -1)[:, 7:20].swapaxes(0, 1)).tobytes()
+        matrix.rows(7, 20).data.tobytes()
+        == np.ascontiguousarray(stack.part(1).data.reshape(23, 41, -1)[:, 7:20].swapaxes(0, 1)).tobytes()
     )
 
 
 def test_rows_that_were_chosen_before(tmp_path: Path) -> None:
     matrix, values = stored(tmp_path / "m", "F32", (23, 41))
     order = RNG.permutation(23)
-    np.testing.assert_array_equal(Transposed(matrix.take(order)).rows(3, 12).dequantise(), values[order].T[3:12])
+    np.testing.assert_array_equal(
+        Transposed(matrix.take(order)).rows(3, 12).dequantise(), values[order].T[3:12]
+    )
 
 
 def test_pieces_read_the_file_once_and_hold_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

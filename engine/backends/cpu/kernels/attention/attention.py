@@ -1,18 +1,20 @@
 """Causal attention over the paged key/value store, read in place.
 
-Layout of one layer, P pages of 256 positions, G key/value heads, D the head dimension; a *group* is 32 turned dimensions, of
-which there are Q = D / 32, rounded up:
-keys    plain (P, G, 16, D, 16): sixteen neighbouring positions are the lanes, so a score needs no horizontal sum;
-        q8, q4 (P, G, 16, Q) of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, again a position a lane;
+Layout of one layer, P pages of 256 positions, G key/value heads, D the head dimension; a *group* is 32 turned
+dimensions, of which there are Q = D / 32, rounded up:
+keys    plain (P, G, 16, D, 16): sixteen neighbouring positions are the lanes, so a score needs no horizontal
+        sum; q8, q4 (P, G, 16, Q) of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, again a position a
+        lane;
 values  plain (P, G, 256, D rounded up to 16): the dimensions are the lanes;
         q8, q4 (P, G, Q) of 256 fp16 scales and 256 rows of 32 (q4: 16) code bytes.
-In q4 each page and head begins with vectors kept as 32 Q float32, padded together to whole 256 bytes: for keys the mean that they
-are differences from, then the sequence's first key; for values the first value. The first ones are used in a first page only.
-Queries are turned once where keys are, and the sum of turned values is turned back once; codes become numbers in registers.
-Softmax runs page by page with a running maximum (FlashAttention, arXiv 2205.14135). Up to eight rows, the pages are shared
-out over `SPLITS` tiles, by their numbers, whose partial results `combine` joins (flash-decoding); a longer step takes eight rows
-a tile. Every row is summed in the same order whatever rows are beside it, up to eight. Pages before the first row's window are
-not touched, and a row takes nothing from those before its own. Sinks join the sums at the end.
+In q4 each page and head begins with vectors kept as 32 Q float32, padded together to whole 256 bytes: for
+keys the mean that they are differences from, then the sequence's first key; for values the first value. The
+first ones are used in a first page only. Queries are turned once where keys are, and the sum of turned values
+is turned back once; codes become numbers in registers. Softmax runs page by page with a running maximum
+(FlashAttention, arXiv 2205.14135). Up to eight rows, the pages are shared out over `SPLITS` tiles, by their
+numbers, whose partial results `combine` joins (flash-decoding); a longer step takes eight rows a tile. Every
+row is summed in the same order whatever rows are beside it, up to eight. Pages before the first row's window
+are not touched, and a row takes nothing from those before its own. Sinks join the sums at the end.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ SPLITS = 16
 ) = range(18)  # fmt: skip
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 NO_WINDOW = 1 << 40
-"""Further back than any position: layers with and without a window, cap or sinks run the same code, at a test for each page."""
+"""Further back than any position: layers with and without a window, cap or sinks run the same code, at a
+test for each page.
+"""
 
 LOWEST = np.float32(MINUS_INFINITY)
 SCRATCH = 64
@@ -65,17 +69,23 @@ def padded(dim: int, to: int = 16) -> int:
 
 def widths(kind: CacheType, dim: int) -> tuple[int, int]:
     """Float32 numbers of a query and of an output in scratch."""
-    return padded(dim, GROUP) if kind.keys in QUANTISED else dim, padded(dim, GROUP if kind.values in QUANTISED else 16)
+    return padded(dim, GROUP) if kind.keys in QUANTISED else dim, padded(
+        dim, GROUP if kind.values in QUANTISED else 16
+    )
 
 
 def scratch_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Bytes of scratch each thread needs: scaled queries, scores of a page, outputs, scaled weights, maxima and sums."""
+    """Bytes of scratch each thread needs: scaled queries, scores of a page, outputs, scaled weights,
+    maxima and sums.
+    """
     queries = SMALL_ROWS * (heads // kv_heads)
     return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256
 
 
 def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Bytes of the shared partial results: for each split and head group, 8 rows of (maximum, sum, output)."""
+    """Bytes of the shared partial results: for each split and head group, 8 rows of (maximum, sum,
+    output).
+    """
     return SPLITS * kv_heads * SMALL_ROWS * (heads // kv_heads) * 4 * (2 + padded(dim))
 
 
@@ -122,7 +132,9 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         filled = min(PAGE_TOKENS, last - start + 1)
         vectors = (filled + 15) // 16
         values = ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
-        scores_of(keys + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores, values)
+        scores_of(
+            keys + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores, values
+        )
         for i in range(queries):
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
             row = scores + 4 * PAGE_TOKENS * i
@@ -132,7 +144,9 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
                 valid = 0
             weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
         after = j + jump if j + jump <= last // PAGE_TOKENS else j
-        ahead = keys + (ld_i32(ld_i64(step + 8 * PAGES) + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
+        ahead = keys + (ld_i32(ld_i64(step + 8 * PAGES) + 4 * after) * groups + g) * ld_i64(
+            args + 8 * A_KEY_PAGE
+        )
         mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if TURNED_VALUES:
         turn(out, queries * (width // GROUP))
@@ -147,9 +161,17 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
 def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
     """Scaled queries of the head group into scratch; outputs zero, maxima minus infinity, sums zero."""
     groups, dim, scale = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_f64(args + 8 * A_SCALE)
-    ratio, q_width, width = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
+    ratio, q_width, width = (
+        ld_i64(args + 8 * A_HEADS) // groups,
+        ld_i64(args + 8 * A_Q_WIDTH),
+        ld_i64(args + 8 * A_OUT_WIDTH),
+    )
     for i in range(queries):
-        source = ld_i64(args + 8 * A_Q) + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE) + 4 * dim * (g * ratio + i % ratio)
+        source = (
+            ld_i64(args + 8 * A_Q)
+            + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE)
+            + 4 * dim * (g * ratio + i % ratio)
+        )
         row_times(source, dim, scale * KEY_FACTOR, q + 4 * i * q_width)
         for d in range(dim, q_width):
             st_f32(q + 4 * (i * q_width + d), 0.0)
@@ -159,7 +181,8 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
 
 
 def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
-    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new maximum.
+    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new
+    maximum.
 
     Positions count from `low` on and before `valid`.
     """
@@ -192,10 +215,18 @@ def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, t
 
 def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
     """Normalised outputs into y; a sink's share of the sum is e^sink."""
-    groups, dim, width = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(args + 8 * A_OUT_WIDTH)
+    groups, dim, width = (
+        ld_i64(args + 8 * A_KV_HEADS),
+        ld_i64(args + 8 * A_DIM),
+        ld_i64(args + 8 * A_OUT_WIDTH),
+    )
     ratio, sinks = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_SINKS)
     for i in range(queries):
-        target = ld_i64(args + 8 * A_Y) + (first_row + i // ratio) * ld_i64(args + 8 * A_Y_STRIDE) + 4 * dim * (g * ratio + i % ratio)
+        target = (
+            ld_i64(args + 8 * A_Y)
+            + (first_row + i // ratio) * ld_i64(args + 8 * A_Y_STRIDE)
+            + 4 * dim * (g * ratio + i % ratio)
+        )
         total = ld_f32(state + 8 * i + 4)
         if sinks:
             before, sink = ld_f32(state + 8 * i), ld_f32(sinks + 4 * (g * ratio + i % ratio))
@@ -207,7 +238,8 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
 
 
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a head: join the splits that had pages of a short step: out = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s.
+    """One tile a head: join the splits that had pages of a short step: out = sum of e^(m_s - M) out_s / sum
+    of e^(m_s - M) l_s.
 
     A sink adds e^(sink - M) below the line.
     """
@@ -247,8 +279,12 @@ def attention_kernel(kind: CacheType, jit: Jit) -> Any:
         **attention_products(kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
         "weigh": jit(_weigh, words(7)),
-        "keep_partial": jit(specialise(_keep_partial, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]), words(6)),
-        "write_out": jit(specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)),
+        "keep_partial": jit(
+            specialise(_keep_partial, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
+        ),
+        "write_out": jit(
+            specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
+        ),
     }
     turned = {"TURNED_KEYS": kind.keys in QUANTISED, "TURNED_VALUES": kind.values in QUANTISED}
     return specialise(_attention_template, f"attention_{kind.keys}_{kind.values}", **parts, **turned)

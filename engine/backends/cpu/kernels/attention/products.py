@@ -1,6 +1,8 @@
-"""The two products of attention, queries with a page's keys and weights with its values, for each format of the cache.
+"""The two products of attention, queries with a page's keys and weights with its values, for each format of
+the cache.
 
-Layouts are described in `attention.py`. Both take scratch rows of 256 scores or weights a query; scores are made anew, outputs added to.
+Layouts are described in `attention.py`. Both take scratch rows of 256 scores or weights a query; scores are
+made anew, outputs added to.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from numba.core import types
 
 from engine.backends.cpu.codegen.simd import ld_f32, st_f32
 from engine.backends.cpu.kernels.attention.softmax import row_add, row_clear, row_dot, row_fill
-from engine.backends.cpu.kernels.attention.tiles import READERS, ROW_STEPS, THIN_STEPS, VECTORS, plain_tile, rows_at_once
+from engine.backends.cpu.kernels.attention.tiles import (
+    READERS,
+    ROW_STEPS,
+    THIN_STEPS,
+    VECTORS,
+    plain_tile,
+    rows_at_once,
+)
 from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, key_tile, times_scales, value_tile
 from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
 from engine.backends.kv_formats import GROUP, QUANTISED, WHOLE_KEYS, CacheType
@@ -34,22 +43,42 @@ KEEPS = False
 ZERO = np.float32(0)
 
 
-# --- products with plain numbers -----------------------------------------------------------------------------------
+# --- products with plain numbers ----------------------------------------------------------------------------
 
 
-def _plain_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
-    """out (queries, 256) = queries times the keys of a sequence's page j; from `ahead` on lies what is read next."""
-    products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead)
+def _plain_scores_template(
+    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
+) -> None:
+    """out (queries, 256) = queries times the keys of a sequence's page j; from `ahead` on lies what is
+    read next.
+    """
+    products(
+        keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead
+    )
 
 
-def _plain_mix_template(values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int) -> None:
+def _plain_mix_template(
+    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
+) -> None:
     """out (queries, width) += weights (queries, 256) times the values of a sequence's page j."""
-    products(values, SIZE * width, SIZE * 16, width // 16, weights, 4 * PAGE_TOKENS, queries, filled, out, 4 * width, ahead)
+    products(
+        values,
+        SIZE * width,
+        SIZE * 16,
+        width // 16,
+        weights,
+        4 * PAGE_TOKENS,
+        queries,
+        filled,
+        out,
+        4 * width,
+        ahead,
+    )
 
 
 def _products_template(
-    w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int, out: int, out_stride: int,
-    ahead: int,
+    w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int,
+    out: int, out_stride: int, ahead: int,
 ) -> None:  # fmt: skip
     """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles."""
     m = 0
@@ -82,10 +111,12 @@ def _products_template(
         m += VECTORS if wide else 1
 
 
-# --- products with codes -------------------------------------------------------------------------------------------
+# --- products with codes ------------------------------------------------------------------------------------
 
 
-def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
+def _turned_scores_template(
+    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
+) -> None:
     """As `_plain_scores_template`, of turned queries with codes, group by group."""
     groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
     head = keys
@@ -96,7 +127,11 @@ def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: in
     for i in range(queries):
         row_clear(out + out_stride * i, whole)
         if KEEPS and vectors > whole:
-            row_fill(out + out_stride * i + 64 * whole, vectors - whole, row_dot(q + stride * i, head, q_width // 16))
+            row_fill(
+                out + out_stride * i + 64 * whole,
+                vectors - whole,
+                row_dot(q + stride * i, head, q_width // 16),
+            )
     if KEEPS:
         keys += (8 * q_width + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     m = 0
@@ -136,7 +171,9 @@ def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: in
 def _turned_mix_template(
     values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
 ) -> None:
-    """As `_plain_mix_template`: each weight takes the scale of its position's group, then multiplies codes."""
+    """As `_plain_mix_template`: each weight takes the scale of its position's group, then multiplies
+    codes.
+    """
     stride = 4 * PAGE_TOKENS
     if KEEPS:
         if j == 0:
@@ -171,7 +208,9 @@ def _turned_mix_template(
 
 
 def _tiles(wide: Callable[[int], Any], thin: Callable[[int], Any] | None = None) -> dict[str, Any]:
-    """Tiles by name; a size that there is none of, and that is never taken, stands for the one of one query."""
+    """Tiles by name; a size that there is none of, and that is never taken, stands for the one of one
+    query.
+    """
     made = {f"wide_{n}": wide(n) for n in ROW_STEPS}
     if thin is not None:
         made |= {f"thin_{n}": thin(n) for n in THIN_STEPS}
@@ -184,13 +223,27 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
     keys, values = kind.keys, kind.values
     if keys in QUANTISED:
         tiles = _tiles(lambda n: key_tile(keys, VECTORS, n), lambda n: key_tile(keys, 1, n))
-        scores = specialise(_turned_scores_template, f"scores_{keys}", CODES=CODE_BYTES[keys], KEEPS=keys == "q4", **tiles, **at_once)
+        scores = specialise(
+            _turned_scores_template,
+            f"scores_{keys}",
+            CODES=CODE_BYTES[keys],
+            KEEPS=keys == "q4",
+            **tiles,
+            **at_once,
+        )
     else:
         made = _plain_products(keys, True, jit, at_once)
         scores = specialise(_plain_scores_template, f"scores_{keys}", products=made, SIZE=READERS[keys][0])
     if values in QUANTISED:
         tiles = _tiles(lambda n: value_tile(values, n))
-        mix = specialise(_turned_mix_template, f"mix_{values}", CODES=CODE_BYTES[values], KEEPS=values == "q4", **tiles, **at_once)
+        mix = specialise(
+            _turned_mix_template,
+            f"mix_{values}",
+            CODES=CODE_BYTES[values],
+            KEEPS=values == "q4",
+            **tiles,
+            **at_once,
+        )
     else:
         made = _plain_products(values, False, jit, at_once)
         mix = specialise(_plain_mix_template, f"mix_{values}", products=made, SIZE=READERS[values][0])

@@ -32,12 +32,23 @@ from engine.backends.cpu.codegen.simd import (
 )
 
 MINUS_INFINITY = -float("inf")
-_EXP2 = (0.00015353360504377633, 0.0013398875016719103, 0.00961843691766262, 0.055503323674201965, 0.24022647738456726, 0.6931471824645996)
-"""2^f - 1 = f times a polynomial, for |f| <= 1/2: the best one of degree 6 for the relative error (2e-9), fitted by exchange."""
+_EXP2 = (
+    0.00015353360504377633,
+    0.0013398875016719103,
+    0.00961843691766262,
+    0.055503323674201965,
+    0.24022647738456726,
+    0.6931471824645996,
+)
+"""2^f - 1 = f times a polynomial, for |f| <= 1/2: the best one of degree 6 for the relative error (2e-9),
+fitted by exchange.
+"""
 _LOG2_E, _LOG2_E_REST = 1.4426950216293335, 1.9259629911266175e-08
 """A float32 number and what it lacks."""
 AT_ONCE = 4
-"""Vectors of a row that softmax takes together, as many sums side by side: one alone would wait for itself."""
+"""Vectors of a row that softmax takes together, as many sums side by side: one alone would wait for
+itself.
+"""
 
 
 def exp_negative(b: ir.IRBuilder, x: Any) -> Any:
@@ -159,14 +170,20 @@ def _emit_exp_scalar(b: ir.IRBuilder, x: Any) -> Any:
 
 row_mask = intrinsic_function("row_mask", types.void, (types.int64,) * 4, _emit_mask)
 """row_mask(row, vectors, low, high): scores before `low` and from `high` on become minus infinity."""
-row_times = intrinsic_function("row_times", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_times)
+row_times = intrinsic_function(
+    "row_times", types.void, (types.int64, types.int64, types.float32, types.int64), _emit_times
+)
 """row_times(x, count, factor, y): y = factor times `count` numbers of x, no more."""
 row_max = intrinsic_function("row_max", types.float32, (types.int64, types.int64), _emit_max)
 row_exp = intrinsic_function("row_exp", types.float32, (types.int64, types.int64, types.float32), _emit_exp)
-row_scale = intrinsic_function("row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale)
+row_scale = intrinsic_function(
+    "row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale
+)
 row_cap = intrinsic_function("row_cap", types.void, (types.int64, types.int64, types.float32), _emit_cap)
 row_clear = intrinsic_function("row_clear", types.void, (types.int64, types.int64), _emit_clear)
 row_fill = intrinsic_function("row_fill", types.void, (types.int64, types.int64, types.float32), _emit_fill)
-row_add = intrinsic_function("row_add", types.void, (types.int64, types.int64, types.int64, types.float32), _emit_add)
+row_add = intrinsic_function(
+    "row_add", types.void, (types.int64, types.int64, types.int64, types.float32), _emit_add
+)
 row_dot = intrinsic_function("row_dot", types.float32, (types.int64, types.int64, types.int64), _emit_dot)
 exp_scalar = intrinsic_function("exp_scalar", types.float32, (types.float32,), _emit_exp_scalar)

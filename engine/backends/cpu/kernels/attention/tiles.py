@@ -1,8 +1,9 @@
 """Register tiles of attention's products, and how many queries take one together.
 
-A tile multiplies what lies in the store with up to six queries. Whatever its size, a query's sum is taken in the same order, so
-that its bits do not depend on the queries beside it. While it works it asks for what is read next: keys and values are read once
-a step, from main memory, and the CPU does not guess where the next page is.
+A tile multiplies what lies in the store with up to six queries. Whatever its size, a query's sum is taken in
+the same order, so that its bits do not depend on the queries beside it. While it works it asks for what is
+read next: keys and values are read once a step, from main memory, and the CPU does not guess where the next
+page is.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def rows_at_once(left: int) -> int:
 
 
 def load_small_e4m3(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """16 fp8 numbers as float32 / `FP8_FACTOR`: with the bits moved into fp16's places only the bias of the exponent differs."""
+    """16 fp8 numbers as float32 / `FP8_FACTOR`: with the bits moved into fp16's places only the bias of
+    the exponent differs.
+    """
     wide = ir.VectorType(I16, LANES)
     byte = b.sext(load(b, address, ir.VectorType(I8, LANES)), wide)
     return halves(b, b.and_(b.shl(byte, const_vector(7, wide)), const_vector(0xBFFF, wide)))
@@ -70,16 +73,26 @@ def ask_for(b: ir.IRBuilder, address: ir.Value, lines: int) -> None:
 
 
 def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead): strides in bytes, w fp32, fp16 or fp8.
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead): strides in bytes, w fp32,
+    fp16 or fp8.
 
-    out[t, 16 m + lane] = (0 where `fresh`, or itself) + sum over k of w[k, m, lane] * x[t, k]. As many bytes as are read of w
-    are asked for from `ahead` on.
+    out[t, 16 m + lane] = (0 where `fresh`, or itself) + sum over k of w[k, m, lane] * x[t, k]. As many bytes
+    as are read of w are asked for from `ahead` on.
     """
     size, read = READERS[number]
     step = vectors * LANES * size
 
     def emit(
-        b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any, ahead: Any
+        b: ir.IRBuilder,
+        w: Any,
+        w_stride: Any,
+        vector_stride: Any,
+        x: Any,
+        x_stride: Any,
+        count: Any,
+        out: Any,
+        out_stride: Any,
+        ahead: Any,
     ) -> None:
         totals = Accumulators(b, vectors * rows)
         out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
@@ -87,7 +100,9 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
         starts = [b.mul(vector_stride, ir.Constant(I64, m)) for m in range(vectors)]
         for t in range(rows):
             for m in range(vectors):
-                totals.set(t * vectors + m, const_vector(0.0) if fresh else load(b, out_rows[t], VF32, 64 * m))
+                totals.set(
+                    t * vectors + m, const_vector(0.0) if fresh else load(b, out_rows[t], VF32, 64 * m)
+                )
         with counted_loop(b, count) as k:
             ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
             row = b.add(w, b.mul(k, w_stride))

@@ -1,4 +1,7 @@
-"""Writing keys and values of a step's rows into the paged store. The layouts are described in `attention.py`."""
+"""Writing keys and values of a step's rows into the paged store.
+
+The layouts are described in `attention.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ import numpy as np
 
 from engine.backends.cpu.codegen.simd import ld_f32, ld_i32, ld_i64, st_e4m3, st_f16, st_f32
 from engine.backends.cpu.kernels.kv_write.query_aware import steered_keys_kernel, turned_head
-from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, CODES_ROOM, pack_q4, quantise_q4, quantise_q8
+from engine.backends.cpu.kernels.kv_write.tiles import (
+    CODE_BYTES,
+    CODES_ROOM,
+    pack_q4,
+    quantise_q4,
+    quantise_q8,
+)
 from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS
 from engine.backends.kv_formats import GROUP, QUANTISED
@@ -44,7 +53,11 @@ def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> Non
     width = (dim + 15) // 16 * 16
     source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
     for g in range(groups):
-        target = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE) + SIZE * slot * width
+        target = (
+            ld_i64(args + 8 * W_TARGET)
+            + (page * groups + g) * ld_i64(args + 8 * W_PAGE)
+            + SIZE * slot * width
+        )
         for d in range(dim):
             put(target + SIZE * d, ld_f32(source + 4 * (g * dim + d)))
 
@@ -80,11 +93,18 @@ _PLAIN = {"fp32": (4, st_f32), "fp16": (2, st_f16), "fp8": (1, st_e4m3)}
 
 
 def store_kernel(side: str, name: str, jit: Jit) -> Any:
-    """The kernel that writes "keys" or "values" in one format, one tile a row; `jit(function, signature)` compiles its parts."""
+    """The kernel that writes "keys" or "values" in one format, one tile a row; `jit(function, signature)`
+    compiles its parts.
+    """
     if name not in QUANTISED:
         size, writer = _PLAIN[name]
         template = _plain_keys_template if side == "keys" else _plain_values_template
         return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
     if side == "keys":
         return steered_keys_kernel(name, jit)
-    return specialise(_turned_values_template, f"store_{side}_{name}", turn_head=jit(turned_head, words(4)), CODES=CODE_BYTES[name])
+    return specialise(
+        _turned_values_template,
+        f"store_{side}_{name}",
+        turn_head=jit(turned_head, words(4)),
+        CODES=CODE_BYTES[name],
+    )

@@ -1,7 +1,8 @@
 """Writing q8 and q4 keys, rounded so that scores keep right; those of q4 are differences from a mean.
 
-What is stored is defined, with the reasons, in `engine.backends.kv_rounding.steered`; the layout is in `attention.py`. Of q8
-a tile writes one row. Of q4 it writes all rows of a head, in order: a mean is taken over keys that lie in the store already.
+What is stored is defined, with the reasons, in `engine.backends.kv_rounding.steered`; the layout is in
+`attention.py`. Of q8 a tile writes one row. Of q4 it writes all rows of a head, in order: a mean is taken
+over keys that lie in the store already.
 """
 
 from __future__ import annotations
@@ -30,7 +31,16 @@ from engine.backends.cpu.codegen.simd import (
     st_i8,
     store,
 )
-from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, CODES_ROOM, half_bytes, limit, pack_q4, quantise_q4, steer_q8, turn
+from engine.backends.cpu.kernels.kv_write.tiles import (
+    CODE_BYTES,
+    CODES_ROOM,
+    half_bytes,
+    limit,
+    pack_q4,
+    quantise_q4,
+    steer_q8,
+    turn,
+)
 from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS
 from engine.backends.kv_formats import GROUP, STEERING, WHOLE_KEYS
@@ -46,7 +56,9 @@ SLACK = np.float32(1 / STEERING)
 
 
 def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip: Any, out: Any) -> None:
-    """key_sums: out (32,) = the sum of one group over `blocks` x 16 positions, without the first one where `skip` is 1."""
+    """key_sums: out (32,) = the sum of one group over `blocks` x 16 positions, without the first one where
+    `skip` is 1.
+    """
     wide = ir.VectorType(I64, LANES)
     lanes = ir.Constant(wide, [ir.Constant(I64, i) for i in range(LANES)])
     totals = Accumulators(b, 2)
@@ -56,11 +68,15 @@ def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip:
             block = b.add(column, b.mul(i, stride))
             address = b.add(block, b.add(b.shl(row, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)))
             place = b.add(splat(b, b.mul(i, ir.Constant(I64, LANES))), lanes)
-            scale = b.select(b.icmp_signed("<", place, splat(b, skip)), const_vector(0.0), load_half(b, block))
+            scale = b.select(
+                b.icmp_signed("<", place, splat(b, skip)), const_vector(0.0), load_half(b, block)
+            )
             for half in range(2):
                 totals.add_product(half, scale, half_bytes(b, address, half == 1))
         for half in range(2):
-            store(b, reduce(b, totals.get(half), b.fadd), b.add(out, b.shl(row, ir.Constant(I64, 2))), 64 * half)
+            store(
+                b, reduce(b, totals.get(half), b.fadd), b.add(out, b.shl(row, ir.Constant(I64, 2))), 64 * half
+            )
 
 
 key_sums = intrinsic_function("key_sums", types.void, (types.int64,) * 5, _emit_key_sums)
@@ -84,11 +100,17 @@ def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     for g in range(groups):
         turn_head(source + 4 * dim * g, dim, count, work)
         aim_at(args, tile, g, count, aim)
-        block = ld_i64(args + 8 * K_TARGET) + (page * groups + g) * ld_i64(args + 8 * K_PAGE) + slot // 16 * count * size
+        block = (
+            ld_i64(args + 8 * K_TARGET)
+            + (page * groups + g) * ld_i64(args + 8 * K_PAGE)
+            + slot // 16 * count * size
+        )
         error = ZERO
         for j in range(count):
             at, lane = 4 * GROUP * j, slot % 16
-            error = steer_q8(work + at, aim + at, gains + at, error, block + 2 * lane, block + 2 * LANES + lane)
+            error = steer_q8(
+                work + at, aim + at, gains + at, error, block + 2 * lane, block + 2 * LANES + lane
+            )
             block += size
 
 
@@ -131,7 +153,9 @@ def turned_head(source: int, dim: int, count: int, work: int) -> None:
 
 
 def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None:
-    """The turned mean of keys in the page at `before`: of positions 1 .. 15 for `page` 0, of the whole page before for the next."""
+    """The turned mean of keys in the page at `before`: of positions 1 .. 15 for `page` 0, of the whole
+    page before for the next.
+    """
     if page == 0:
         for j in range(count):
             place = target + 4 * GROUP * j
@@ -150,7 +174,9 @@ def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None
 
 
 def _aim_at(args: int, t: int, g: int, count: int, aim: int) -> None:
-    """The turned unit vector along the sum of the row's unit queries; behind it each entry's gain, then what later ones can mend."""
+    """The turned unit vector along the sum of the row's unit queries; behind it each entry's gain, then
+    what later ones can mend.
+    """
     dim, ratio = ld_i64(args + 8 * K_DIM), ld_i64(args + 8 * K_HEADS) // ld_i64(args + 8 * K_KV_HEADS)
     width = count * GROUP
     for d in range(width):
@@ -194,8 +220,16 @@ def _steer(block: int, lane: int, count: int, work: int, aim: int, codes: int) -
 
 
 def steered_keys_kernel(name: str, jit: Jit) -> Any:
-    """The kernel that writes keys as "q8", one tile a row, or "q4", one tile a head; `jit(function, signature)` compiles its parts."""
+    """The kernel that writes keys as "q8", one tile a row, or "q4", one tile a head;
+    `jit(function, signature)` compiles its parts.
+    """
     parts = {"turn_head": jit(turned_head, words(4)), "aim_at": jit(_aim_at, words(5))}
     if name == "q8":
         return specialise(_q8_keys_template, "store_keys_q8", **parts)
-    return specialise(_q4_keys_template, "store_keys_q4", mean_of=jit(_mean_of, words(5)), steer=jit(_steer, words(6)), **parts)
+    return specialise(
+        _q4_keys_template,
+        "store_keys_q4",
+        mean_of=jit(_mean_of, words(5)),
+        steer=jit(_steer, words(6)),
+        **parts,
+    )

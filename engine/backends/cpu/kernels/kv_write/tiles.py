@@ -1,12 +1,15 @@
-"""Code for the quantised cache types: turning by the Walsh-Hadamard transform, rounding to codes, and the register tiles.
+"""Code for the quantised cache types: turning by the Walsh-Hadamard transform, rounding to codes, and the
+register tiles.
 
-A group is 32 turned dimensions of one head at one position: an fp16 scale and 32 codes, which lie in memory as
+A group is 32 turned dimensions of one head at one position: an fp16 scale and 32 codes, which lie in memory
+as
 
 q8   32 bytes: int8 codes -128 .. 127;
-q4   16 bytes: byte i holds code i in its low half and code i + 16 in its high half, 0 .. 15; `Q4_LEVELS` says what they mean.
+q4   16 bytes: byte i holds code i in its low half and code i + 16 in its high half, 0 .. 15; `Q4_LEVELS` says
+what they mean.
 
-The tiles turn codes into float32 in registers; nothing is unpacked to memory. What a code means is written down once more, in
-plain torch, in `engine.backends.kv_rounding`.
+The tiles turn codes into float32 in registers; nothing is unpacked to memory. What a code means is written
+down once more, in plain torch, in `engine.backends.kv_rounding`.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ _VI8 = ir.VectorType(I8, LANES)
 _LARGEST = 65504.0
 
 
-# --- to codes ------------------------------------------------------------------------------------------------------
+# --- to codes -----------------------------------------------------------------------------------------------
 
 
 def _butterfly(b: ir.IRBuilder, value: ir.Value, distance: int) -> ir.Value:
@@ -74,7 +77,9 @@ def _emit_turn(b: ir.IRBuilder, address: Any, groups: Any) -> None:
 
 
 def _emit_limit(b: ir.IRBuilder, address: Any, groups: Any) -> None:
-    """NaN becomes 0, and what fp16 cannot hold its largest number, so that one wild number spoils no scale."""
+    """NaN becomes 0, and what fp16 cannot hold its largest number, so that one wild number spoils no
+    scale.
+    """
     with counted_loop(b, b.mul(groups, ir.Constant(I64, 2))) as i:
         place = b.add(address, b.mul(i, ir.Constant(I64, 64)))
         x = load(b, place, VF32)
@@ -90,32 +95,47 @@ def _between(b: ir.IRBuilder, x: ir.Value, low: float, high: float) -> ir.Value:
 def _extreme(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value]) -> ir.Value:
     """The entry of largest magnitude; of two, the positive one."""
     x, y = parts
-    top = reduce(b, b.select(b.fcmp_ordered(">", x, y), x, y), lambda p, q: b.select(b.fcmp_ordered(">", p, q), p, q))
-    bottom = reduce(b, b.select(b.fcmp_ordered("<", x, y), x, y), lambda p, q: b.select(b.fcmp_ordered("<", p, q), p, q))
+    top = reduce(
+        b, b.select(b.fcmp_ordered(">", x, y), x, y), lambda p, q: b.select(b.fcmp_ordered(">", p, q), p, q)
+    )
+    bottom = reduce(
+        b, b.select(b.fcmp_ordered("<", x, y), x, y), lambda p, q: b.select(b.fcmp_ordered("<", p, q), p, q)
+    )
     return b.select(b.fcmp_ordered(">=", top, b.fneg(bottom)), top, bottom)
 
 
 def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> None:
-    """32 turned float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of codes."""
+    """32 turned float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of
+    codes.
+    """
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
     stored = _store_scale_q8(b, parts, scale)
     for i, part in enumerate(parts):
-        ratio = b.select(b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(part, stored))
+        ratio = b.select(
+            b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(part, stored)
+        )
         store(b, b.trunc(b.fptosi(_between(b, rint(b, ratio), -128, 127), VI32), _VI8), codes, 16 * i)
 
 
-def _emit_steer_q8(b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, scale: Any, codes: Any) -> Any:
-    """steer_q8: as `quantise_q8`, but each entry makes up for the error so far by its gain; codes go to every sixteenth byte.
+def _emit_steer_q8(
+    b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, scale: Any, codes: Any
+) -> Any:
+    """steer_q8: as `quantise_q8`, but each entry makes up for the error so far by its gain; codes go to every
+    sixteenth byte.
 
     Returns the error along `aim`, `before` being that of the groups before.
     """
     stored = _store_scale_q8(b, (load(b, source, VF32), load(b, source, VF32, 64)), scale)
-    inverse = b.select(b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), stored))
+    inverse = b.select(
+        b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), stored)
+    )
     state = Accumulators(b, 1)
     state.set(0, splat(b, before))
     with counted_loop(b, ir.Constant(I64, GROUP)) as i:
         offset = b.shl(i, ir.Constant(I64, 2))
-        value, direction, gain = (splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains))
+        value, direction, gain = (
+            splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains)
+        )
         code = _between(b, rint(b, b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)), -128, 127)
         state.add_product(0, direction, b.fsub(b.fmul(code, stored), value))
         lane = b.extract_element(b.trunc(b.fptosi(code, VI32), _VI8), ir.Constant(I32, 0))
@@ -130,25 +150,31 @@ def _store_scale_q8(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value], scale: An
     return halves(b, splat(b, bits))
 
 
-def _emit_quantise_q4(b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any) -> Any:
+def _emit_quantise_q4(
+    b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any
+) -> Any:
     """quantise_q4: sixteen scales are tried at once, one a lane.
 
-    32 turned float32 to an fp16 scale and 32 bytes, codes 0 .. 15; returns the error along `aim`, `before` being that of the
-    groups before. Each entry makes up for the error so far by its gain, and what is left at the end costs its square over
-    `rest`. 32 x 16 bytes at `codes` are written over.
+    32 turned float32 to an fp16 scale and 32 bytes, codes 0 .. 15; returns the error along `aim`, `before`
+    being that of the groups before. Each entry makes up for the error so far by its gain, and what is left at
+    the end costs its square over `rest`. 32 x 16 bytes at `codes` are written over.
     """
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
     shares = ir.Constant(VF32, [ir.Constant(F32, share / Q4_LEVELS[0]) for share in SCALE_SHARES])
     # fp16 holds the scale: a difference of two wild keys is cut.
     bits = half_bits(b, b.fmul(_between(b, splat(b, _extreme(b, parts)), -Q4_EXTREME, Q4_EXTREME), shares))
     scales = halves(b, bits)
-    inverse = b.select(b.fcmp_ordered("==", scales, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), scales))
+    inverse = b.select(
+        b.fcmp_ordered("==", scales, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), scales)
+    )
     state = Accumulators(b, 2)
     state.set(0, splat(b, before))
     state.set(1, const_vector(0.0))
     with counted_loop(b, ir.Constant(I64, GROUP)) as i:
         offset = b.shl(i, ir.Constant(I64, 2))
-        value, direction, gain = (splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains))
+        value, direction, gain = (
+            splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains)
+        )
         wanted = b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)
         code, level = _nearest(b, wanted)
         error = b.fsub(b.fmul(level, scales), value)
@@ -166,15 +192,21 @@ def _emit_quantise_q4(b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before
 
 
 def _nearest(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The code, int32, whose level is nearest, and the level: a search by halves over the borders between levels."""
+    """The code, int32, whose level is nearest, and the level: a search by halves over the borders between
+    levels.
+    """
     borders = [(low + high) / 2 for low, high in pairwise(Q4_LEVELS)]
-    parts: list[tuple[ir.Value, ir.Value]] = [(const_vector(code, VI32), const_vector(level)) for code, level in enumerate(Q4_LEVELS)]
+    parts: list[tuple[ir.Value, ir.Value]] = [
+        (const_vector(code, VI32), const_vector(level)) for code, level in enumerate(Q4_LEVELS)
+    ]
     width = 1
     while len(parts) > 1:
         joined = []
         for i in range(0, len(parts), 2):
             above = b.fcmp_ordered(">", x, const_vector(borders[(i + 1) * width - 1]))
-            joined.append((b.select(above, parts[i + 1][0], parts[i][0]), b.select(above, parts[i + 1][1], parts[i][1])))
+            joined.append(
+                (b.select(above, parts[i + 1][0], parts[i][0]), b.select(above, parts[i + 1][1], parts[i][1]))
+            )
         parts, width = joined, 2 * width
     return parts[0]
 
@@ -213,7 +245,7 @@ CODES_ROOM = GROUP * LANES
 """Bytes that `quantise_q4` writes over."""
 
 
-# --- from codes ----------------------------------------------------------------------------------------------------
+# --- from codes ---------------------------------------------------------------------------------------------
 
 
 def _signed(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -226,36 +258,56 @@ def half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
     word = b.zext(load(b, address, _VI8), VI32)
     if WIDE:  # a table of sixteen is one register, and only the lowest four bits choose
         return permute(
-            b, ir.Constant(VF32, [ir.Constant(F32, level) for level in Q4_LEVELS]), b.lshr(word, const_vector(4, VI32)) if high else word
+            b,
+            ir.Constant(VF32, [ir.Constant(F32, level) for level in Q4_LEVELS]),
+            b.lshr(word, const_vector(4, VI32)) if high else word,
         )
     whole = b.lshr(word, const_vector(4, VI32)) if high else b.and_(word, const_vector(15, VI32))
     code = b.sitofp(b.sub(whole, const_vector(8, VI32)), VF32)
     # Whole numbers below 2^24 and a power of two: every step is exact, as in the table.
-    return b.fmul(b.fmul(fma(b, b.fmul(code, code), const_vector(3.0), const_vector(512.0)), code), const_vector(1 / 512))
+    return b.fmul(
+        b.fmul(fma(b, b.fmul(code, code), const_vector(3.0), const_vector(512.0)), code),
+        const_vector(1 / 512),
+    )
 
 
 def key_tile(name: str, vectors: int, rows: int) -> Any:
-    """tile(w, vector_stride, x, x_stride, out, out_stride, ahead): scores of one group, 16 positions a vector.
+    """tile(w, vector_stride, x, x_stride, out, out_stride, ahead): scores of one group, 16 positions a
+    vector.
 
-    out[t, 16 m + lane] += scale[m, lane] * sum over the 32 dimensions d of code[m, d, lane] * x[t, d]. `w` + m `vector_stride`
-    is where sixteen positions' scales begin; the 32 rows (q4: 16 rows of bytes) of 16 codes follow. As many bytes as are read
-    are asked for from `ahead` on.
+    out[t, 16 m + lane] += scale[m, lane] * sum over the 32 dimensions d of code[m, d, lane] * x[t, d]. `w` +
+    m `vector_stride` is where sixteen positions' scales begin; the 32 rows (q4: 16 rows of bytes) of 16 codes
+    follow. As many bytes as are read are asked for from `ahead` on.
     """
     steps = CODE_BYTES[name]
     lines = -(-vectors * LANES // LINE)
 
-    def emit(b: ir.IRBuilder, w: Any, vector_stride: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, ahead: Any) -> None:
+    def emit(
+        b: ir.IRBuilder,
+        w: Any,
+        vector_stride: Any,
+        x: Any,
+        x_stride: Any,
+        out: Any,
+        out_stride: Any,
+        ahead: Any,
+    ) -> None:
         totals = Accumulators(b, vectors * rows)
         totals.clear()
         starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
-        ask_for(b, b.add(ahead, ir.Constant(I64, steps * vectors * LANES)), max(1, 2 * LANES * vectors // LINE))
+        ask_for(
+            b, b.add(ahead, ir.Constant(I64, steps * vectors * LANES)), max(1, 2 * LANES * vectors // LINE)
+        )
         # The halves of bytes take turns, so that no more vectors are alive than there are registers.
         for half in range(GROUP // steps):
             with counted_loop(b, ir.Constant(I64, steps)) as k:
                 if half == 0:
                     ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, vectors * LANES))), lines)
-                place, offset = b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)), b.shl(k, ir.Constant(I64, 2))
+                place, offset = (
+                    b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)),
+                    b.shl(k, ir.Constant(I64, 2)),
+                )
                 places = [b.add(start, place) for start in starts]
                 codes = [_signed(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places]
                 for t in range(rows):
@@ -266,25 +318,36 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
             scale = load_half(b, starts[m])
             for t in range(rows):
                 target = b.add(out, b.mul(out_stride, ir.Constant(I64, t)))
-                store(b, fma(b, scale, totals.get(t * vectors + m), load(b, target, VF32, 64 * m)), target, 64 * m)
+                store(
+                    b,
+                    fma(b, scale, totals.get(t * vectors + m), load(b, target, VF32, 64 * m)),
+                    target,
+                    64 * m,
+                )
 
     return intrinsic_function(f"key_tile_{name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)
 
 
 def value_tile(name: str, rows: int) -> Any:
-    """tile(w, count, x, x_stride, out, out_stride, ahead): out[t, d] += sum over `count` positions p of x[t, p] * code[p, d], d < 32.
+    """tile(w, count, x, x_stride, out, out_stride, ahead): out[t, d] += sum over `count` positions p of x[t,
+    p] * code[p, d], d < 32.
 
-    Positions go by twos, each of the two into a sum of its own: the last of an odd count needs a weight of zero behind it.
+    Positions go by twos, each of the two into a sum of its own: the last of an odd count needs a weight of
+    zero behind it.
     """
     size = CODE_BYTES[name]
     chains = 2 if WIDE else 1
 
-    def emit(b: ir.IRBuilder, w: Any, count: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, ahead: Any) -> None:
+    def emit(
+        b: ir.IRBuilder, w: Any, count: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, ahead: Any
+    ) -> None:
         totals = Accumulators(b, 2 * rows * chains)
         totals.clear()
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
         out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
-        with counted_loop(b, b.sdiv(b.add(count, ir.Constant(I64, chains - 1)), ir.Constant(I64, chains))) as pair:
+        with counted_loop(
+            b, b.sdiv(b.add(count, ir.Constant(I64, chains - 1)), ir.Constant(I64, chains))
+        ) as pair:
             start = b.mul(pair, ir.Constant(I64, size * chains))
             ask_for(b, b.add(ahead, start), 1)
             for c in range(chains):

@@ -1,7 +1,7 @@
 """The register tile of all dense products: up to 4 x 16 output columns times up to 12 rows, summed over k.
 
-Used for the prompt's matrix products (weights unpacked to a float32 panel) and for both products of attention (keys and
-values read in place). out[t, 16 m + lane] += sum over k of w[k, m, lane] * x[t, k].
+Used for the prompt's matrix products (weights unpacked to a float32 panel) and for both products of attention
+(keys and values read in place). out[t, 16 m + lane] += sum over k of w[k, m, lane] * x[t, k].
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ COLUMN_VECTORS = 2 if WIDE else 1
 """Vectors of 16 columns taken at once in matrix products."""
 
 
-
-
 def emit_tile(
-    b: ir.IRBuilder, vectors: int, rows: int, read: Any, w: Any, w_stride: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any,
-    out: Any, out_stride: Any,
+    b: ir.IRBuilder, vectors: int, rows: int, read: Any, w: Any, w_stride: Any, vector_stride: Any, x: Any,
+    x_stride: Any, count: Any, out: Any, out_stride: Any,
 ) -> None:  # fmt: skip
     """The code of a tile; `read` loads 16 weights."""
     totals = Accumulators(b, vectors * rows)
@@ -62,7 +60,9 @@ def emit_tile(
 
 
 def register_tile(vectors: int, rows: int, number: str = "fp32") -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride): strides in bytes, w fp32, fp16 or fp8 numbers."""
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride): strides in bytes, w fp32,
+    fp16 or fp8 numbers.
+    """
     read = {"fp32": load_float, "fp16": load_half, "fp8": load_e4m3}[number]
 
     def emit(b: ir.IRBuilder, *values: Any) -> None:
@@ -72,7 +72,9 @@ def register_tile(vectors: int, rows: int, number: str = "fp32") -> Any:
 
 
 def panel_tile(vectors: int, rows: int) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): the same for a panel of float32 vectors side by side."""
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): the same for a panel of float32
+    vectors side by side.
+    """
 
     def emit(b: ir.IRBuilder, panel: Any, *others: Any) -> None:
         emit_tile(b, vectors, rows, load_float, panel, ir.Constant(I64, 64), *others)

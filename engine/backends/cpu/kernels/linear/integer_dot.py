@@ -1,4 +1,6 @@
-"""Products of integer weights with records of 16-bit activations: exact in int32, whatever the CPU's instruction."""
+"""Products of integer weights with records of 16-bit activations: exact in int32, whatever the CPU's
+instruction.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,18 @@ ALL = 2
 
 
 def whole_products(
-    b: ir.IRBuilder, operands: Iterable[tuple[int, ir.Value]], records: Sequence[ir.Value], zero: int, part: int, signed: bool
+    b: ir.IRBuilder,
+    operands: Iterable[tuple[int, ir.Value]],
+    records: Sequence[ir.Value],
+    zero: int,
+    part: int,
+    signed: bool,
 ) -> list[ir.Value]:
-    """For each record the sums of (weight - `zero`) times activation over the operands' features, as float32 of whole numbers.
+    """For each record the sums of (weight - `zero`) times activation over the operands' features, as float32
+    of whole numbers.
 
-    An operand is (q, bytes of the features 4 q .. 4 q + 3 in each lane); `part` names the sums that cover all of them. Exact: the
-    largest sum is 32 x 255 x 32639.
+    An operand is (q, bytes of the features 4 q .. 4 q + 3 in each lane); `part` names the sums that cover all
+    of them. Exact: the largest sum is 32 x 255 x 32639.
     """
     high: list[ir.Value] = [const_vector(0, VI32) for _ in records]
     low = [_start(b, record, zero, part) for record in records]

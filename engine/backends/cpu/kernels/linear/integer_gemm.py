@@ -1,8 +1,9 @@
 """Many rows times integer weights, for the prompt: products of 16-bit pairs (vpdpwssd), or of bytes.
 
-A block of weights is unpacked once into a panel that stays in the first-level cache, and register tiles run over all rows. `Cells`
-says how a panel holds weights. Pairs of 16 bits take activations as decoding does; they want VNNI, without which float32 is as
-fast. Bytes take activations in 8 bits: twice as many products in an instruction, for those who ask for it.
+A block of weights is unpacked once into a panel that stays in the first-level cache, and register tiles run
+over all rows. `Cells` says how a panel holds weights. Pairs of 16 bits take activations as decoding does;
+they want VNNI, without which float32 is as fast. Bytes take activations in 8 bits: twice as many products in
+an instruction, for those who ask for it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from engine.backends.cpu.codegen.simd_bytes import KIND, V64I8, byte_products, j
 from engine.backends.cpu.kernels.packed_activations import FEATURES, whole_numbers
 
 PAIRS = KIND == "vnni"
-"""Whether the CPU multiplies pairs of 16 bits and adds them to 32 in one instruction; otherwise float32 is as fast."""
+"""Whether the CPU multiplies pairs of 16 bits and adds them to 32 in one instruction; otherwise float32 is
+as fast.
+"""
 LARGEST_BYTE = 127
 V32I16 = ir.VectorType(I16, 2 * LANES)
 ROW_STEPS = (6, 2, 1) if WIDE else (3, 1, 1)
@@ -51,14 +54,14 @@ COLUMN_VECTORS = 2 if WIDE else 1
 class Cells:
     """How a panel holds a weight layout's weights: cells of 32 features x 16 columns.
 
-    bits 16   16 vectors of pairs of int16, weights as they are; of each quad of features the pairs are (0, 2) and (1, 3), as a mask
-              and a shift take them out of bytes.
+    bits 16   16 vectors of pairs of int16, weights as they are; of each quad of features the pairs are (0, 2)
+              and (1, 3), as a mask and a shift take them out of bytes.
     bits 8    8 vectors of quads of bytes, weights plus `zero`, signed or not as `byte_products` wants them.
-    Then, for each part of `part` features, 16 float32 scales and, where there are `minimums`, 16 of these: what is added times the
-    activations' sum. With `zero` there are always minimums, which take it off again.
+    Then, for each part of `part` features, 16 float32 scales and, where there are `minimums`, 16 of these:
+    what is added times the activations' sum. With `zero` there are always minimums, which take it off again.
 
-    A row's record of 32 activations: 32 numbers of `bits` bits, in the order of the weights, then float32: the scale, and the scale
-    times the sums of the first and second 16 numbers and of all.
+    A row's record of 32 activations: 32 numbers of `bits` bits, in the order of the weights, then float32:
+    the scale, and the scale times the sums of the first and second 16 numbers and of all.
     """
 
     bits: int
@@ -103,7 +106,9 @@ class Cells:
         for i, vector in enumerate(vectors):
             store(b, vector, cell, 64 * (q * self.vectors // 8 + i))
 
-    def put_scales(self, b: ir.IRBuilder, cell: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None) -> None:
+    def put_scales(
+        self, b: ir.IRBuilder, cell: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None
+    ) -> None:
         """Write a part's scales and minimums, float32 (16)."""
         at = self.code_bytes + part * LANES * 4 * (2 if self.minimums else 1)
         store(b, scale, cell, at)
@@ -162,7 +167,9 @@ def _emit_row(cells: Cells) -> Any:
         with counted_loop(b, count) as i:
             record = b.add(records, b.mul(i, ir.Constant(I64, cells.record)))
             place = b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES)))
-            scale, halves, totals = whole_numbers(b, place) if cells.bits == 16 else whole_numbers(b, place, LARGEST_BYTE)
+            scale, halves, totals = (
+                whole_numbers(b, place) if cells.bits == 16 else whole_numbers(b, place, LARGEST_BYTE)
+            )
             store(b, b.shuffle_vector(*[b.trunc(half, number) for half in halves], mask), record)
             store(b, scale, record, cells.scale_at)
             for n, total in enumerate(totals):
@@ -177,27 +184,44 @@ byte_row = intrinsic_function("byte_row", types.void, (types.int64,) * 3, _emit_
 
 def pair_rows(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile a row: float32 to records of pairs."""
-    x, y = ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE), ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE)
+    x, y = (
+        ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
+        ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
+    )
     pair_row(x, ld_i64(args + 8 * P_BLOCKS), y)
 
 
 def byte_rows(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile a row: float32 to records of bytes."""
-    x, y = ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE), ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE)
+    x, y = (
+        ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
+        ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
+    )
     byte_row(x, ld_i64(args + 8 * P_BLOCKS), y)
 
 
 def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
-    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): out[t, 16 m + lane] += x (rows, 32 count) times the panel."""
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): out[t, 16 m + lane] += x (rows, 32
+    count) times the panel.
+    """
     part, parts = cells.part, FEATURES // cells.part
 
     vector = V32I16 if cells.bits == 16 else V64I8
 
     def product(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
-        return pair_products(b, total, weights, x) if cells.bits == 16 else byte_products(b, total, weights, x, cells.signed)
+        return (
+            pair_products(b, total, weights, x)
+            if cells.bits == 16
+            else byte_products(b, total, weights, x, cells.signed)
+        )
 
     def finish(
-        b: ir.IRBuilder, sums: list[ir.Value], starts: list[ir.Value], records: Sequence[ir.Value], p: int, totals: Accumulators
+        b: ir.IRBuilder,
+        sums: list[ir.Value],
+        starts: list[ir.Value],
+        records: Sequence[ir.Value],
+        p: int,
+        totals: Accumulators,
     ) -> None:
         at = cells.code_bytes + p * LANES * 4 * (2 if cells.minimums else 1)
         which = cells.scale_at + 4 + 4 * (2 if parts == 1 else p)
@@ -213,7 +237,14 @@ def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
                 totals.set(slot, total)
 
     def emit(
-        b: ir.IRBuilder, panel: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any
+        b: ir.IRBuilder,
+        panel: Any,
+        vector_stride: Any,
+        x: Any,
+        x_stride: Any,
+        count: Any,
+        out: Any,
+        out_stride: Any,
     ) -> None:
         totals = Accumulators(b, vectors * rows)
         out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
@@ -227,7 +258,9 @@ def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
             records = [b.add(row, b.mul(i, ir.Constant(I64, cells.record))) for row in x_rows]
             for p in range(parts):
                 sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
-                for k in range(p * part * cells.vectors // FEATURES, (p + 1) * part * cells.vectors // FEATURES):
+                for k in range(
+                    p * part * cells.vectors // FEATURES, (p + 1) * part * cells.vectors // FEATURES
+                ):
                     weights = [load(b, start, vector, 64 * k) for start in starts]
                     for t, record in enumerate(records):
                         value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)

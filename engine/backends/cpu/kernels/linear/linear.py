@@ -1,10 +1,11 @@
 """y = x W^T (+ bias) (+ residual): the matrix product, for one weight layout of packed weights each.
 
-One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows, each summed in
-the same order whatever rows are beside it, so that a drafted token gets to the last bit the logits it would have alone. More
-rows (the prompt): blocks are unpacked into a panel that stays in the nearest cache, of whole numbers or of float32, and register
-tiles run over all rows. Plain weights take activations as they are; whole numbers take them in 16 bits (`activations`),
-or, where fast prompts are asked for, those of many rows in 8.
+One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows,
+each summed in the same order whatever rows are beside it, so that a drafted token gets to the last bit the
+logits it would have alone. More rows (the prompt): blocks are unpacked into a panel that stays in the nearest
+cache, of whole numbers or of float32, and register tiles run over all rows. Plain weights take activations as
+they are; whole numbers take them in 16 bits (`activations`), or, where fast prompts are asked for, those of
+many rows in 8.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ PANEL = 256
 """Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
 
 MANY_TILES, MANY_ROWS = 4, 132
-"""A ticket of a long step: columns enough that a panel's part of x is used again, rows few enough that all threads have work."""
+"""A ticket of a long step: columns enough that a panel's part of x is used again, rows few enough that all
+threads have work.
+"""
 
 # Words of the argument block.
 (
@@ -72,9 +75,11 @@ def scratch_bytes(columns: int) -> int:
 
 
 def _dot(weight_layout: WeightLayout, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x holds records for a `whole` weight layout.
+    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x holds records for a
+    `whole` weight layout.
 
-    Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2 and for 1.
+    Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2
+    and for 1.
     """
 
     def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, here: Any, out: Any) -> None:
@@ -82,12 +87,17 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
         totals = Accumulators(b, width)
         totals.clear()
         last = b.sub(here, ir.Constant(I64, 1))
-        index = [b.select(b.icmp_signed("<", here, ir.Constant(I64, r + 1)), last, ir.Constant(I64, r)) for r in range(rows)]
+        index = [
+            b.select(b.icmp_signed("<", here, ir.Constant(I64, r + 1)), last, ir.Constant(I64, r))
+            for r in range(rows)
+        ]
         x_rows = [b.add(x, b.mul(x_stride, i)) for i in index]
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
             unit = weight_layout.unit
-            offset = b.mul(i, ir.Constant(I64, RECORD * unit // RECORD_FEATURES if weight_layout.whole else 4 * unit))
+            offset = b.mul(
+                i, ir.Constant(I64, RECORD * unit // RECORD_FEATURES if weight_layout.whole else 4 * unit)
+            )
             weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
         for r in range(rows):
             value = totals.get(r)
@@ -104,7 +114,9 @@ def _unpack(weight_layout: WeightLayout) -> Any:
     def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
         with counted_loop(b, blocks) as i:
             block = b.add(first, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            weight_layout.emit_unpack(b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * weight_layout.unit))))
+            weight_layout.emit_unpack(
+                b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * weight_layout.unit)))
+            )
 
     return intrinsic_function(f"unpack_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
 
@@ -140,7 +152,8 @@ finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_fini
 clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
 WIDE_DOT = WIDE
 
-# Filled in for each weight layout by `linear_kernel`; named here so that the templates below are complete for readers and checkers.
+# Filled in for each weight layout by `linear_kernel`; named here so that the templates below are complete for
+# readers and checkers.
 dot1: Any = None
 dot2: Any = None
 dot4: Any = None
@@ -163,7 +176,14 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
     tiles = ld_i64(args + 8 * A_TILES)
     if rows <= SMALL_ROWS:
         first = tile * ld_i64(args + 8 * A_GROUP)
-        few_rows(args, ld_i64(step + 8 * SERIAL), rows, first, min(first + ld_i64(args + 8 * A_GROUP), tiles), scratch)
+        few_rows(
+            args,
+            ld_i64(step + 8 * SERIAL),
+            rows,
+            first,
+            min(first + ld_i64(args + 8 * A_GROUP), tiles),
+            scratch,
+        )
     else:
         tickets = (tiles + MANY_TILES - 1) // MANY_TILES
         first, start = tile % tickets * MANY_TILES, tile // tickets * MANY_ROWS
@@ -172,7 +192,11 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
 
 def _few_rows_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Every packed block of tiles first .. last - 1 is read once and multiplied with all rows."""
-    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
+    weight, tile_bytes, blocks = (
+        ld_i64(args + 8 * A_WEIGHT),
+        ld_i64(args + 8 * A_TILE_BYTES),
+        ld_i64(args + 8 * A_BLOCKS),
+    )
     x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
     if WHOLE:
         records, width = scratch + SCRATCH_RECORDS, blocks * UNIT // RECORD_FEATURES
@@ -209,14 +233,31 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
     """y[r, 16 j ..] = value + bias + residual."""
     column = r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j
     bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
-    finish(value, bias + 64 * j if bias else 0, residual + column if residual else 0, ld_i64(args + 8 * A_Y) + column)
+    finish(
+        value,
+        bias + 64 * j if bias else 0,
+        residual + column if residual else 0,
+        ld_i64(args + 8 * A_Y) + column,
+    )
 
 
 def _many_rows_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
-    """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x stays near for all."""
-    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
-    x_stride, y_stride = ld_i64(args + 8 * (A_RECORDS_STRIDE if IN_CELLS else A_X_STRIDE)), ld_i64(args + 8 * A_Y_STRIDE)
-    x, y = ld_i64(args + 8 * (A_RECORDS if IN_CELLS else A_X)) + start * x_stride, ld_i64(args + 8 * A_Y) + start * y_stride
+    """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x
+    stays near for all.
+    """
+    weight, tile_bytes, blocks = (
+        ld_i64(args + 8 * A_WEIGHT),
+        ld_i64(args + 8 * A_TILE_BYTES),
+        ld_i64(args + 8 * A_BLOCKS),
+    )
+    x_stride, y_stride = (
+        ld_i64(args + 8 * (A_RECORDS_STRIDE if IN_CELLS else A_X_STRIDE)),
+        ld_i64(args + 8 * A_Y_STRIDE),
+    )
+    x, y = (
+        ld_i64(args + 8 * (A_RECORDS if IN_CELLS else A_X)) + start * x_stride,
+        ld_i64(args + 8 * A_Y) + start * y_stride,
+    )
     panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
     clear(zero)
     for j in range(first, last):
@@ -237,7 +278,9 @@ def _many_rows_template(args: int, start: int, rows: int, first: int, last: int,
             j += wide
 
 
-def _panel_rows_template(panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int) -> None:
+def _panel_rows_template(
+    panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int
+) -> None:
     """y += x times the panel, in register tiles of as many rows as fit."""
     r = 0
     while r < rows:
@@ -254,7 +297,8 @@ def _panel_rows_template(panel: int, x: int, x_stride: int, length: int, rows: i
 
 
 def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
-    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last, scratch)`, compiled by `jit`.
+    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last,
+    scratch)`, compiled by `jit`.
 
     Many rows take activations of `bits` bits, 16 or 8, where there are `cells_of` them.
     """
@@ -271,11 +315,16 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         dot8=_dot(weight_layout, 8 if WIDE else 4),
         **constants,
     )
-    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(weight_layout, jit, bits, constants), words(6))}
+    return {
+        "few_rows": jit(few, words(6)),
+        "many_rows": jit(_many_rows(weight_layout, jit, bits, constants), words(6)),
+    }
 
 
 def cells_of(weight_layout: WeightLayout, bits: int) -> Cells | None:
-    """How steps of many rows take weights and activations as whole numbers; None where they take both as float32."""
+    """How steps of many rows take weights and activations as whole numbers; None where they take both as
+    float32.
+    """
     return weight_layout.cells(bits) if isinstance(weight_layout, Whole) and (bits == 8 or PAIRS) else None
 
 
@@ -284,12 +333,14 @@ def _panels(weight_layout: WeightLayout, cells: Cells | None) -> dict[str, Any]:
     if cells is None:
         tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
         return {
-            "name": "floats", "unpack": _unpack(weight_layout), "tiles": tiles, "steps": ROW_STEPS, "vectors": COLUMN_VECTORS,
-            "panel_bytes": PANEL * 64, "x_bytes": 4 * weight_layout.unit, "x_unit": 1,
+            "name": "floats", "unpack": _unpack(weight_layout), "tiles": tiles, "steps": ROW_STEPS,
+            "vectors": COLUMN_VECTORS, "panel_bytes": PANEL * 64, "x_bytes": 4 * weight_layout.unit,
+            "x_unit": 1,
         }  # fmt: skip
     assert isinstance(weight_layout, Whole)
     return {
-        "name": cells.name, "unpack": _cells(weight_layout, cells), "steps": WHOLE_STEPS, "vectors": WHOLE_VECTORS,
+        "name": cells.name, "unpack": _cells(weight_layout, cells), "steps": WHOLE_STEPS,
+        "vectors": WHOLE_VECTORS,
         "tiles": {n: [whole_tile(n, rows, cells) for rows in WHOLE_STEPS] for n in {WHOLE_VECTORS, 1}},
         "panel_bytes": PANEL // RECORD_FEATURES * cells.size,
         "x_bytes": weight_layout.unit // RECORD_FEATURES * cells.record, "x_unit": RECORD_FEATURES,
@@ -301,9 +352,16 @@ def _many_rows(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict
     kind = _panels(weight_layout, cells)
     rows_of = {}
     for vectors, (big, middle, one) in kind["tiles"].items():
-        steps = {"STEP_BIG": kind["steps"][0], "STEP_MIDDLE": kind["steps"][1], "PANEL_BYTES": kind["panel_bytes"]}
+        steps = {
+            "STEP_BIG": kind["steps"][0],
+            "STEP_MIDDLE": kind["steps"][1],
+            "PANEL_BYTES": kind["panel_bytes"],
+        }
         name = f"rows_{kind['name']}_{vectors}"
-        rows_of[vectors] = jit(specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps), words(7))
+        rows_of[vectors] = jit(
+            specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps),
+            words(7),
+        )
     return specialise(
         _many_rows_template,
         f"many_rows_{kind['name']}_{weight_layout.name}",
@@ -321,16 +379,24 @@ def _many_rows(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict
 
 def product_name(operation: str, weight_layout: WeightLayout, bits: int) -> str:
     """Of a kernel: linear_q41, experts_q41, and linear8_q41 where long steps take activations in 8 bits."""
-    return f"{operation}{8 if bits == 8 and cells_of(weight_layout, 8) is not None else ''}_{weight_layout.name}"
+    return (
+        f"{operation}{8 if bits == 8 and cells_of(weight_layout, 8) is not None else ''}_{weight_layout.name}"
+    )
 
 
 def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
-    """The plain Python kernel for one weight layout, ready to be compiled; `jit(function, signature)` compiles its parts."""
-    return specialise(_template, product_name("linear", weight_layout, bits), **row_parts(weight_layout, jit, bits))
+    """The plain Python kernel for one weight layout, ready to be compiled; `jit(function, signature)`
+    compiles its parts.
+    """
+    return specialise(
+        _template, product_name("linear", weight_layout, bits), **row_parts(weight_layout, jit, bits)
+    )
 
 
 def specialise(template: Any, name: str, **values: Any) -> Any:
-    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of its own."""
+    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of
+    its own.
+    """
     function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
     function.__qualname__ = name
     function.__module__ = template.__module__

@@ -26,7 +26,9 @@ PARAMETERS = "llllllll" + "ii" + "ff" + "i"
 
 
 def splits_for(kv_heads: int, processors: int) -> int:
-    """Blocks that the positions of one key/value head are shared out to: a power of two, about two blocks a multiprocessor in all."""
+    """Blocks that the positions of one key/value head are shared out to: a power of two, about two blocks
+    a multiprocessor in all.
+    """
     wanted, splits = 2 * processors // kv_heads, 1
     while 2 * splits <= min(wanted, MOST_SPLITS):
         splits *= 2
@@ -69,8 +71,8 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
     few = head_dim <= 64
     return Kernel(
-        name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255, constants,
-        blocks=3 if few else 2, model="attend",
+        name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255,
+        constants, blocks=3 if few else 2, model="attend",
     )  # fmt: skip
 
 
@@ -90,7 +92,15 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}"
-    return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants, model="attend")
+    return Kernel(
+        name,
+        attention_plain._attend_plain,
+        PARAMETERS,
+        attention_plain.THREADS,
+        255,
+        constants,
+        model="attend",
+    )
 
 
 @cache
@@ -113,7 +123,14 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
     name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
     least = 80 if record == "pairs" else 75
     return Kernel(
-        name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 80, constants, least=least, model="combine"
+        name,
+        attention_combine._combine,
+        "llllllll" + "iii",
+        attention_combine.THREADS,
+        80,
+        constants,
+        least=least,
+        model="combine",
     )
 
 
@@ -128,11 +145,14 @@ def attention_calls(
     processors: int,
     floats: bool = True,
 ) -> tuple[Call, Call]:
-    """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
+    """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at
+    `addresses` (see `store`).
 
-    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`, and to `record`: a kind of
-    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0.
-    `processors`: the device's; the same for all calls of a program. The buffer between the two calls has `partial_numbers` float32 a row.
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`,
+    and to `record`: a kind of `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H
+    float32, or 0.
+    `processors`: the device's; the same for all calls of a program. The buffer between the two calls has
+    `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
@@ -143,7 +163,18 @@ def attention_calls(
     attend = Call(
         kernel,
         lambda rows: (splits, groups, -(-rows * ratio // columns)),
-        (*addresses, q, q.stride, partial, partial.stride, *given, ratio, shape.scale, shape.soft_cap, shape.window),
+        (
+            *addresses,
+            q,
+            q.stride,
+            partial,
+            partial.stride,
+            *given,
+            ratio,
+            shape.scale,
+            shape.soft_cap,
+            shape.window,
+        ),
         (q, *touched(addresses)),
         (partial,),
     )
@@ -162,7 +193,13 @@ def partial_numbers(shape: AttentionShape, processors: int) -> int:
 
 def forms() -> Iterator[Kernel]:
     """For the registry."""
-    for keys, values, dim in (("fp16", "fp16", 64), ("fp16", "fp16", 128), ("fp16", "fp16", 256), ("q8", "q8", 128), ("q8", "q4", 128)):
+    for keys, values, dim in (
+        ("fp16", "fp16", 64),
+        ("fp16", "fp16", 128),
+        ("fp16", "fp16", 256),
+        ("q8", "q8", 128),
+        ("q8", "q4", 128),
+    ):
         yield kernel_for(CacheType(keys, values), dim)
     yield kernel_for(CacheType("q4", "q4"), 128)
     yield kernel_for(CacheType("fp8", "fp8"), 80)

@@ -1,7 +1,8 @@
-"""Joining the splits of attention: out = sum of 2^(m_s - M) out_s / sum of 2^(m_s - M) l_s, turned back, as rows and as records.
+"""Joining the splits of attention: out = sum of 2^(m_s - M) out_s / sum of 2^(m_s - M) l_s, turned back, as
+rows and as records.
 
-Source: flash-decoding's reduction. A sink adds 2^(sink - M) below the line. Only splits that had positions of the row are read, in their
-order from the row's first chunk on, so nothing depends on other rows.
+Source: flash-decoding's reduction. A sink adds 2^(sink - M) below the line. Only splits that had positions of
+the row are read, in their order from the row's first chunk on, so nothing depends on other rows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
-from engine.backends.cuda.kernels.attention.parts import HEAD, LOG2_E, LOWEST, turned_lane, warp_maximum, warp_sum
+from engine.backends.cuda.kernels.attention.parts import (
+    HEAD,
+    LOG2_E,
+    LOWEST,
+    turned_lane,
+    warp_maximum,
+    warp_sum,
+)
 from engine.backends.cuda.kernels.packed_activations_write import store_four, write_halves, write_pairs
 
 WARPS = 4
@@ -51,7 +59,9 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
         two, two_sum = ld_f32x2_now(heads + int64(int32(int32(begin + lane) + 32) & int32(splits - 1)) * size)
     top = maximum(warp_maximum(maximum(one, two)), sink)
     one, two = exp2(one - top), exp2(two - top)
-    total = warp_sum(one_sum * one + two_sum * two) + (exp2(sink - top) if sink > float32(LOWEST) else float32(0.0))
+    total = warp_sum(one_sum * one + two_sum * two) + (
+        exp2(sink - top) if sink > float32(LOWEST) else float32(0.0)
+    )
     out = float32(0.0)
     parts = registers(float32(0.0), AT_ONCE)
     k = int32(0)
@@ -71,8 +81,8 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
 
 
 def _combine(
-    partial: int, partial_stride: int, y: int, y_stride: int, record: int, record_stride: int, sinks: int, position: int,
-    heads: int, splits: int, window: int,
+    partial: int, partial_stride: int, y: int, y_stride: int, record: int, record_stride: int, sinks: int,
+    position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     """Block (HEADS heads, row)."""
     wait_for_others()

@@ -1,7 +1,9 @@
-"""Reading the key/value store: eight numbers of one position at once as fp16, or one as float32, in each of its formats.
+"""Reading the key/value store: eight numbers of one position at once as fp16, or one as float32, in each of
+its formats.
 
-An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4 of q4 (see `store`). Numbers
-of fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale. Levels of q4 are rounded to fp16.
+An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4
+of q4 (see `store`). Numbers of fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale.
+Levels of q4 are rounded to fp16.
 """
 
 from __future__ import annotations
@@ -91,12 +93,17 @@ def _levels(word: int) -> int:
 
 def halves_q4(a: int, b: int, c: int, d: int) -> Any:
     """The levels of the codes."""
-    return _levels(a), _levels(uint32(a >> uint32(4))), _levels(uint32(a >> uint32(8))), _levels(uint32(a >> uint32(12)))
+    return (
+        _levels(a),
+        _levels(uint32(a >> uint32(4))),
+        _levels(uint32(a >> uint32(8))),
+        _levels(uint32(a >> uint32(12))),
+    )
 
 
 def element_fp32(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the page's address, `place` the
-    position in it, or in the sequence.
+    """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the
+    page's address, `place` the position in it, or in the sequence.
     """
     return ld_f32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim))
 
@@ -124,7 +131,12 @@ def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> in
 def times_scale(a: int, b: int, c: int, d: int, scale: int) -> Any:
     """An octet times a scale in the low bits."""
     scale = permute_bytes(scale, scale, uint32(0x1010))
-    return multiply_halves(a, scale), multiply_halves(b, scale), multiply_halves(c, scale), multiply_halves(d, scale)
+    return (
+        multiply_halves(a, scale),
+        multiply_halves(b, scale),
+        multiply_halves(c, scale),
+        multiply_halves(d, scale),
+    )
 
 
 def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
@@ -176,7 +188,13 @@ def number_q4_value(block: int, position: int, dim: int, row: int, scales: int, 
 
 _OCTETS = {"fp16": octet_fp16, "fp8": octet_bytes, "q8": octet_bytes, "q4": octet_q4}
 _HALVES = {"fp16": halves_fp16, "fp8": halves_fp8, "q8": halves_q8, "q4": halves_q4}
-_ELEMENTS = {"fp32": element_fp32, "fp16": element_fp16, "fp8": element_fp8, "q8": element_q8, "q4": element_q4}
+_ELEMENTS = {
+    "fp32": element_fp32,
+    "fp16": element_fp16,
+    "fp8": element_fp8,
+    "q8": element_q8,
+    "q4": element_q4,
+}
 
 
 def reading(layout: Layout, prefix: str) -> dict[str, Any]:
@@ -194,7 +212,9 @@ def reading(layout: Layout, prefix: str) -> dict[str, Any]:
         "OCTETS": 4 * layout.groups if layout.name in QUANTISED else -(-layout.head_dim // 8),
         "LIMIT": GROUP * layout.groups if layout.name in QUANTISED else layout.head_dim,
         "element": _ELEMENTS[layout.name],
-        "first": (kept_key if layout.side == KEYS else kept_value) if layout.name == "q4" else _ELEMENTS[layout.name],
+        "first": (kept_key if layout.side == KEYS else kept_value)
+        if layout.name == "q4"
+        else _ELEMENTS[layout.name],
     }
     if layout.name in OCTET_BYTES:
         constants |= {"octet": _OCTETS[layout.name], "halves": _HALVES[layout.name]}

@@ -1,10 +1,13 @@
-"""Attention of few rows by tensor cores: scores and weighted values of eight columns at once, 16 positions a warp and turn.
+"""Attention of few rows by tensor cores: scores and weighted values of eight columns at once, 16 positions a
+warp and turn.
 
-Scores are S^T = K Q^T: the fragments of a tile of 16 positions by 16 dimensions are what lanes load from the store, eight dimensions at
-once; queries, halved to a number of order one and split in two fp16 whose sum has 22 bits, are the columns. Weights, rounded to fp16, are
-transposed in registers and take O^T = V^T P. Lane (g, t) = (lane / 4, lane % 4) has, of scores, positions g and g + 8 and columns 2 t and
-2 t + 1, and of outputs the dimensions 64 j + 8 g + 2 i and the next for these columns, in accumulators 4 (4 j + i) .. + 3. Softmax runs
-along with a running maximum in base 2 (arXiv 2205.14135); a first key or value that q4 keeps whole is where the sums begin.
+Scores are S^T = K Q^T: the fragments of a tile of 16 positions by 16 dimensions are what lanes load from the
+store, eight dimensions at once; queries, halved to a number of order one and split in two fp16 whose sum has
+22 bits, are the columns. Weights, rounded to fp16, are transposed in registers and take O^T = V^T P. Lane (g,
+t) = (lane / 4, lane % 4) has, of scores, positions g and g + 8 and columns 2 t and 2 t + 1, and of outputs
+the dimensions 64 j + 8 g + 2 i and the next for these columns, in accumulators 4 (4 j + i) .. + 3. Softmax
+runs along with a running maximum in base 2 (arXiv 2205.14135); a first key or value that q4 keeps whole is
+where the sums begin.
 """
 
 from __future__ import annotations
@@ -35,7 +38,13 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.kernels.attention.kv_read import element_fp16, halves_fp16, octet_fp16, scale_word, times_scale
+from engine.backends.cuda.kernels.attention.kv_read import (
+    element_fp16,
+    halves_fp16,
+    octet_fp16,
+    scale_word,
+    times_scale,
+)
 from engine.backends.cuda.kernels.attention.parts import LOWEST, rows_maximum
 from engine.backends.cuda.kernels.attention.stage import (
     COLUMNS,
@@ -61,7 +70,9 @@ KEPT_FIRST = 0
 VBLOCKS, KP, VP = 1, 2, 1
 """Blocks of 64 dimensions; groups of keys and blocks of values that are loaded at once."""
 FRAGMENTS, STATE, SHARED = 0, 0, 0
-"""Offsets in shared memory: of queries as fragments, of what warps tell each other; float32 queries and outputs begin at 0."""
+"""Offsets in shared memory: of queries as fragments, of what warps tell each other; float32 queries and
+outputs begin at 0.
+"""
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = K_MEAN = K_Q4 = K_OCTET = K_OCTETS = 0
 V_BLOCK = V_ROW = V_SCALES = V_LIMIT = V_OCTET = V_OCTETS = 0
 K_FACTOR = V_FACTOR = 1.0
@@ -80,7 +91,9 @@ def _key_scores(
     a0: int, a1: int, a2: int, a3: int, b0: int, b1: int, b2: int, b3: int, one: int, two: int, fragment: int,
     s0: float, s1: float, s2: float, s3: float,
 ) -> Any:  # fmt: skip
-    """Scores s and those of a group's 32 dimensions; a and b are octets of positions g and g + 8, `one` and `two` their scales."""
+    """Scores s and those of a group's 32 dimensions; a and b are octets of positions g and g + 8, `one`
+    and `two` their scales.
+    """
     a0, a1, a2, a3 = K_halves(a0, a1, a2, a3)
     b0, b1, b2, b3 = K_halves(b0, b1, b2, b3)
     q0, q1, r0, r1 = lds_u32x4(fragment)
@@ -133,23 +146,45 @@ def _scaled_halves(a: int, b: int, c: int, d: int, scale: int) -> Any:
 
 
 def _outputs(
-    a: int, b: int, c: int, d: int, w0: int, w1: int, less_a: float, less_b: float, o0: float, o1: float, o2: float, o3: float
+    a: int, b: int, c: int, d: int, w0: int, w1: int, less_a: float, less_b: float, o0: float, o1: float,
+    o2: float, o3: float
 ) -> Any:  # fmt: skip
-    """Outputs of two dimensions: what they were by the new maximum, and weights times words of values at 2 t, 2 t + 1, 2 t + 8, 2 t + 9."""
+    """Outputs of two dimensions: what they were by the new maximum, and weights times words of values at 2
+    t, 2 t + 1, 2 t + 8, 2 t + 9.
+    """
     low, high = uint32(0x5410), uint32(0x7632)
-    x0, x1, x2, x3 = permute_bytes(a, b, low), permute_bytes(a, b, high), permute_bytes(c, d, low), permute_bytes(c, d, high)
+    x0, x1, x2, x3 = (
+        permute_bytes(a, b, low),
+        permute_bytes(a, b, high),
+        permute_bytes(c, d, low),
+        permute_bytes(c, d, high),
+    )
     return mma_halves(x0, x1, x2, x3, w0, w1, o0 * less_a, o1 * less_b, o2 * less_a, o3 * less_b)
 
 
 def _softmax(
-    s0: float, s1: float, s2: float, s3: float, factor_a: float, factor_b: float, cap: float, top_a: float, top_b: float, seen: int
+    s0: float,
+    s1: float,
+    s2: float,
+    s3: float,
+    factor_a: float,
+    factor_b: float,
+    cap: float,
+    top_a: float,
+    top_b: float,
+    seen: int,
 ) -> Any:
-    """Of a tile's sums of products, four a lane: new maxima, what earlier sums are worth by them, and weights. `seen`: a bit each."""
+    """Of a tile's sums of products, four a lane: new maxima, what earlier sums are worth by them, and
+    weights. `seen`: a bit each.
+    """
     one, two, four, eight = (seen & 1) != 0, (seen & 2) != 0, (seen & 4) != 0, (seen & 8) != 0
     low = float32(LOWEST)
     s0, s1 = base_two(s0, factor_a, cap) if one else low, base_two(s1, factor_b, cap) if two else low
     s2, s3 = base_two(s2, factor_a, cap) if four else low, base_two(s3, factor_b, cap) if eight else low
-    new_a, new_b = maximum(top_a, rows_maximum(maximum(s0, s2))), maximum(top_b, rows_maximum(maximum(s1, s3)))
+    new_a, new_b = (
+        maximum(top_a, rows_maximum(maximum(s0, s2))),
+        maximum(top_b, rows_maximum(maximum(s1, s3))),
+    )
     nothing = float32(0.0)
     s0, s1 = exp2(s0 - new_a) if one else nothing, exp2(s1 - new_b) if two else nothing
     s2, s3 = exp2(s2 - new_a) if four else nothing, exp2(s3 - new_b) if eight else nothing
@@ -159,12 +194,20 @@ def _softmax(
 def _sees(p0: int, low_a: int, own_a: int, low_b: int, own_b: int) -> int:
     """Bits of positions p0 and p0 + 8 for two columns."""
     p1 = int32(p0 + 8)
-    one, two = int32(1) if p0 > low_a and p0 <= own_a else int32(0), int32(2) if p0 > low_b and p0 <= own_b else int32(0)
-    four, eight = int32(4) if p1 > low_a and p1 <= own_a else int32(0), int32(8) if p1 > low_b and p1 <= own_b else int32(0)
+    one, two = (
+        int32(1) if p0 > low_a and p0 <= own_a else int32(0),
+        int32(2) if p0 > low_b and p0 <= own_b else int32(0),
+    )
+    four, eight = (
+        int32(4) if p1 > low_a and p1 <= own_a else int32(0),
+        int32(8) if p1 > low_b and p1 <= own_b else int32(0),
+    )
     return int32(int32(one | two) | int32(four | eight))
 
 
-def _begin(out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int) -> Any:
+def _begin(
+    out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int
+) -> Any:
     """Where sums begin: with position 0, which q4 keeps whole. Outputs, and maxima and sums of weights."""
     top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
     for m in static(range(8 * VBLOCKS)):
@@ -178,7 +221,9 @@ def _load_keys(kw: Any, ks: Any, block: int, t: int, at0: int, at1: int, first: 
     """Octets and scales of two positions, of the groups from `first` on."""
     for i in static(range(min(KP, GROUPS - first))):
         kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3] = _key(block, int32(t + 4 * (first + i)), at0)
-        kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7] = _key(block, int32(t + 4 * (first + i)), at1)
+        kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7] = _key(
+            block, int32(t + 4 * (first + i)), at1
+        )
         ks[2 * i] = K_scale(block, at0, int32(first + i), int32(K_SCALES), int32(GROUPS))
         ks[2 * i + 1] = K_scale(block, at1, int32(first + i), int32(K_SCALES), int32(GROUPS))
 
@@ -189,40 +234,54 @@ def _load_values(vw: Any, vs: Any, block: int, g: int, pair: int, last: int, fir
         at = int32(min(int32(pair + (n & 1) + 8 * (n >> 1)), last) & 255)
         for j in static(range(min(VP, VBLOCKS - first))):
             octet = int32(g + 8 * (first + j))
-            vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3] = _value(block, octet, at)
+            vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3] = (
+                _value(block, octet, at)
+            )
             vs[4 * j + n] = _value_scale(block, octet, at)
 
 
-def _add_scores(s: Any, means: Any, kw: Any, ks: Any, block: int, base: int, lane: int, t: int, first: int) -> None:
+def _add_scores(
+    s: Any, means: Any, kw: Any, ks: Any, block: int, base: int, lane: int, t: int, first: int
+) -> None:
     """Scores, and those of the page's mean, with what was loaded of keys from group `first` on."""
     for i in static(range(min(KP, GROUPS - first))):
         fragment = int32(base + FRAGMENTS + int32(lane << 4) + 1024 * (first + i))
         s[0], s[1], s[2], s[3] = _key_scores(
-            kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3], kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7],
-            ks[2 * i], ks[2 * i + 1], fragment, s[0], s[1], s[2], s[3],
+            kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3], kw[8 * i + 4], kw[8 * i + 5],
+            kw[8 * i + 6], kw[8 * i + 7], ks[2 * i], ks[2 * i + 1], fragment, s[0], s[1], s[2], s[3],
         )  # fmt: skip
         if K_Q4 == 1:
             mean = block + K_MEAN + 32 * int64(int32(t + 4 * (first + i)))
-            means[0], means[1], means[2], means[3] = _mean_scores(mean, fragment, means[0], means[1], means[2], means[3])
+            means[0], means[1], means[2], means[3] = _mean_scores(
+                mean, fragment, means[0], means[1], means[2], means[3]
+            )
 
 
-def _add_values(out: Any, vw: Any, vs: Any, w0: int, w1: int, less_a: float, less_b: float, first: int) -> None:
+def _add_values(
+    out: Any, vw: Any, vs: Any, w0: int, w1: int, less_a: float, less_b: float, first: int
+) -> None:
     """Outputs with what was loaded of values from block `first` on, by the weights w."""
     v = registers(uint32(0), 16)
     for j in static(range(min(VP, VBLOCKS - first))):
         for n in static(range(4)):
             v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3] = _scaled_halves(
-                vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3], vs[4 * j + n]
+                vw[16 * j + 4 * n],
+                vw[16 * j + 4 * n + 1],
+                vw[16 * j + 4 * n + 2],
+                vw[16 * j + 4 * n + 3],
+                vs[4 * j + n],
             )
         for i in static(range(16 * (first + j), 16 * (first + j) + 16, 4)):
             out[i], out[i + 1], out[i + 2], out[i + 3] = _outputs(
-                v[i % 16 // 4], v[4 + i % 16 // 4], v[8 + i % 16 // 4], v[12 + i % 16 // 4], w0, w1, less_a, less_b,
-                out[i], out[i + 1], out[i + 2], out[i + 3],
+                v[i % 16 // 4], v[4 + i % 16 // 4], v[8 + i % 16 // 4], v[12 + i % 16 // 4], w0, w1, less_a,
+                less_b, out[i], out[i + 1], out[i + 2], out[i + 3],
             )  # fmt: skip
 
 
 def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
-    """The warps' outputs, each by what it is worth beside the others, one warp after the other into shared memory."""
+    """The warps' outputs, each by what it is worth beside the others, one warp after the other into shared
+    memory.
+    """
     less_a, less_b = share(base, int32(2 * t), warp), share(base, int32(int32(2 * t) + 1), warp)
     turn = int32(0)
     while turn < WARPS:
@@ -230,18 +289,23 @@ def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
             for m in static(range(8 * VBLOCKS)):
                 at = int32(base + int32(32 * g) + int32(8 * t) + 256 * m)
                 one, two = before(at, turn)
-                one, two = one + out[4 * (m // 2) + 2 * (m % 2)] * less_a, two + out[4 * (m // 2) + 2 * (m % 2) + 1] * less_b
+                one, two = (
+                    one + out[4 * (m // 2) + 2 * (m % 2)] * less_a,
+                    two + out[4 * (m // 2) + 2 * (m % 2) + 1] * less_b,
+                )
                 sts_f32x2(at, one, two)
         barrier()
         turn = int32(turn + 1)
 
 
 def _decode_loop(
-    out: Any, keys: int, values: int, pages: int, base: int, chunk: int, end: int, last: int, lane: int, warp: int,
-    low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
+    out: Any, keys: int, values: int, pages: int, base: int, chunk: int, end: int, last: int, lane: int,
+    warp: int, low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
     top_a: float, top_b: float, sum_a: float, sum_b: float,
 ) -> Any:  # fmt: skip
-    """The split's chunks up to `end`, a tile of 16 positions a warp and turn: outputs, and new maxima and sums."""
+    """The split's chunks up to `end`, a tile of 16 positions a warp and turn: outputs, and new maxima and
+    sums.
+    """
     g, t = int32(lane >> 2), int32(lane & 3)
     kw = registers(uint32(0), 8 * KP)
     vw = registers(uint32(0), 16 * VP)
@@ -252,7 +316,8 @@ def _decode_loop(
     while chunk <= end:
         p0, place = int32(int32(int32(chunk << 6) + int32(warp << 4)) + g), block_of(pages, chunk)
         key_block, value_block = keys + place * K_BLOCK, values + place * V_BLOCK
-        # Positions past the step's last were perhaps never written: the last stands for them, at a weight of 0.
+        # Positions past the step's last were perhaps never written: the last stands for them, at a weight of
+        # 0.
         at0, at1 = int32(min(p0, last) & 255), int32(min(int32(p0 + 8), last) & 255)
         pair = int32(int32(p0 - g) + int32(2 * t))
         for i in static(range(4)):
@@ -281,10 +346,12 @@ def _decode_loop(
 
 
 def _attend(
-    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int, pages: int,
-    rows: int, ratio: int, scale: float, cap: float, window: int,
+    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int,
+    pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
 ) -> None:  # fmt: skip
-    """Block (split, key/value head, columns): maxima, sums and outputs of the split's positions, for each of the columns."""
+    """Block (split, key/value head, columns): maxima, sums and outputs of the split's positions, for each
+    of the columns.
+    """
     wait_for_others()
     base, start = shared(SHARED), ld_i32_now(position)
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
@@ -310,7 +377,9 @@ def _attend(
         out = registers(float32(0.0), 16 * VBLOCKS)
         if KEPT_FIRST == 1:
             if begins != 0:
-                top_a, top_b, sum_a, sum_b = _begin(out, base, values + place * V_BLOCK, cap, g, t, warp, low_a, low_b)
+                top_a, top_b, sum_a, sum_b = _begin(
+                    out, base, values + place * V_BLOCK, cap, g, t, warp, low_a, low_b
+                )
             low_a, low_b = int32(max(low_a, int32(0))), int32(max(low_b, int32(0)))
         barrier()
         top_a, top_b, sum_a, sum_b = _decode_loop(

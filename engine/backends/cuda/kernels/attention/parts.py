@@ -1,8 +1,10 @@
-"""What both forms of attention for few rows do alike: columns, turning, soft cap, and where partial results lie.
+"""What both forms of attention for few rows do alike: columns, turning, soft cap, and where partial results
+lie.
 
-A *column* is a query head at a row of the step. Those that share a key/value head are numbered row by row, and a block takes `COLUMNS` of
-them. Positions are shared out by chunks of 64: chunk c belongs to split c & (splits - 1), whatever the rows. So a column's sums are taken
-in one order, which its own position alone decides.
+A *column* is a query head at a row of the step. Those that share a key/value head are numbered row by row,
+and a block takes `COLUMNS` of them. Positions are shared out by chunks of 64: chunk c belongs to split c &
+(splits - 1), whatever the rows. So a column's sums are taken in one order, which its own position alone
+decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Attention of few rows in float32, number by number: for float32 stores, and for head dimensions that no wide load fits.
+"""Attention of few rows in float32, number by number: for float32 stores, and for head dimensions that no
+wide load fits.
 
-A block is one warp, which takes four columns over a split's positions, a few positions at once; lanes share out the dimensions. Positions,
-splits and partial results are those of `parts`.
+A block is one warp, which takes four columns over a split's positions, a few positions at once; lanes share
+out the dimensions. Positions, splits and partial results are those of `parts`.
 """
 
 from __future__ import annotations
@@ -59,26 +60,40 @@ Q_turn: Any = turned_lane
 
 def _key(block: int, position: int, dim: int) -> float:
     """0 for dimensions past the format's."""
-    return K_number(block, position, dim, int32(K_ROW), int32(K_SCALES), int32(GROUPS)) if dim < K_LIMIT else float32(0.0)
+    return (
+        K_number(block, position, dim, int32(K_ROW), int32(K_SCALES), int32(GROUPS))
+        if dim < K_LIMIT
+        else float32(0.0)
+    )
 
 
 def _value(block: int, position: int, dim: int) -> float:
     """0 for dimensions past the format's."""
-    return V_number(block, position, dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS)) if dim < V_LIMIT else float32(0.0)
+    return (
+        V_number(block, position, dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS))
+        if dim < V_LIMIT
+        else float32(0.0)
+    )
 
 
 def _store(partial: int, partial_stride: int, index: int, ratio: int) -> int:
     """The address of a column's partial results."""
     row = row_of(index, ratio)
     head = int32(int32(block_y() * ratio) + int32(index - int32(row * ratio)))
-    return partial + int64(row) * partial_stride + int64(int32(int32(head * blocks_x()) + block_x())) * int64(4 * (DP + HEAD))
+    return (
+        partial
+        + int64(row) * partial_stride
+        + int64(int32(int32(head * blocks_x()) + block_x())) * int64(4 * (DP + HEAD))
+    )
 
 
 def _attend_plain(
-    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int, pages: int,
-    rows: int, ratio: int, scale: float, cap: float, window: int,
+    keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int,
+    pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
 ) -> None:  # fmt: skip
-    """Block (split, key/value head, columns): maxima, sums and outputs of the split's positions, for each of the columns."""
+    """Block (split, key/value head, columns): maxima, sums and outputs of the split's positions, for each
+    of the columns.
+    """
     wait_for_others()
     lane, start = thread(), ld_i32_now(position)
     first = int32(block_z() * COLUMNS)
@@ -97,15 +112,21 @@ def _attend_plain(
     if chunk <= end:
         for c in static(range(COLUMNS)):
             for i in static(range(GROUPS)):
-                x[c * GROUPS + i] = _query(q, q_stride, int32(first + min(int32(count - 1), int32(c))), ratio, int32(lane + 32 * i))
+                x[c * GROUPS + i] = _query(
+                    q, q_stride, int32(first + min(int32(count - 1), int32(c))), ratio, int32(lane + 32 * i)
+                )
         while chunk <= end:
             place, tile = block_of(pages, chunk), int32(chunk << 6)
             stop = int32(min(int32(tile + 63), last))
             while tile <= stop:
                 for u in static(range(AT_ONCE)):
                     for i in static(range(GROUPS)):
-                        k[u * GROUPS + i] = _key(keys + place * K_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i))
-                        v[u * GROUPS + i] = _value(values + place * V_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i))
+                        k[u * GROUPS + i] = _key(
+                            keys + place * K_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i)
+                        )
+                        v[u * GROUPS + i] = _value(
+                            values + place * V_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i)
+                        )
                 for c in static(range(COLUMNS)):
                     own = own_position(int32(c), first, count, start, ratio)
                     low, new = unseen(own, window), top[c]
@@ -121,7 +142,11 @@ def _attend_plain(
                     for i in static(range(GROUPS)):
                         out[c * GROUPS + i] = out[c * GROUPS + i] * less
                     for u in static(range(AT_ONCE)):
-                        weight = exp2(s[u] - new) if int32(tile + u) > low and int32(tile + u) <= own else float32(0.0)
+                        weight = (
+                            exp2(s[u] - new)
+                            if int32(tile + u) > low and int32(tile + u) <= own
+                            else float32(0.0)
+                        )
                         total[c] = total[c] + weight
                         for i in static(range(GROUPS)):
                             out[c * GROUPS + i] = out[c * GROUPS + i] + weight * v[u * GROUPS + i]

@@ -70,7 +70,8 @@ def prefill_attention(
     sinks: int,
     flash: bool,
 ) -> TorchCall:
-    """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, the rows' own among them; any number of rows.
+    """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, the rows' own among them;
+    any number of rows.
 
     `sinks` is the address of H float32, or 0; `flash` whether the device `has_flash` for this shape.
     """

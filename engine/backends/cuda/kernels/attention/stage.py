@@ -1,7 +1,8 @@
-"""What attention by tensor cores does before and after its loop: queries into shared memory, and warps' results out of it.
+"""What attention by tensor cores does before and after its loop: queries into shared memory, and warps'
+results out of it.
 
-See `mma`. Shared memory holds, from 0 on, queries in float32 and later outputs; at FRAGMENTS the queries as fragments; at STATE
-what columns' scores lack, and later each warp's maxima and sums, eight of each.
+See `mma`. Shared memory holds, from 0 on, queries in float32 and later outputs; at FRAGMENTS the queries as
+fragments; at STATE what columns' scores lack, and later each warp's maxima and sums, eight of each.
 """
 
 from __future__ import annotations
@@ -37,7 +38,17 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.attention.kv_read import element_fp16
-from engine.backends.cuda.kernels.attention.parts import HEAD, LOG2_E, LOWEST, capped, row_of, rows_sum, turned_lane, warp_maximum, warp_sum
+from engine.backends.cuda.kernels.attention.parts import (
+    HEAD,
+    LOG2_E,
+    LOWEST,
+    capped,
+    row_of,
+    rows_sum,
+    turned_lane,
+    warp_maximum,
+    warp_sum,
+)
 
 WARPS = 4
 THREADS = 32 * WARPS
@@ -64,13 +75,25 @@ def _first_key(block: int, dim: int) -> float:
 def first_value(block: int, dim: int) -> float:
     """Of position 0, turned where values are, without their factor; dimensions past the format's are 0."""
     if dim < V_LIMIT:
-        return V_first(block, int32(0), dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS)) * float32(1.0 / V_FACTOR)
+        return V_first(block, int32(0), dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS)) * float32(
+            1.0 / V_FACTOR
+        )
     return float32(0.0)
 
 
-def stage(base: int, q: int, q_stride: int, first: int, count: int, ratio: int, scale: float, block: int, begins: int) -> None:
-    """Queries, turned, times a power of two each that brings them to order one, into shared memory; what scores lack of them goes to
-    STATE (8 numbers), and with `begins` scores of position 0 behind it.
+def stage(
+    base: int,
+    q: int,
+    q_stride: int,
+    first: int,
+    count: int,
+    ratio: int,
+    scale: float,
+    block: int,
+    begins: int,
+) -> None:
+    """Queries, turned, times a power of two each that brings them to order one, into shared memory; what
+    scores lack of them goes to STATE (8 numbers), and with `begins` scores of position 0 behind it.
     """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     x = registers(float32(0.0), GROUPS)
@@ -108,16 +131,23 @@ def stage(base: int, q: int, q_stride: int, first: int, count: int, ratio: int, 
                     total = total + x[i] * _first_key(block, int32(lane + 32 * i))
                 total = warp_sum(total)
                 if lane == 0:
-                    sts_f32(int32(base + STATE + 32 + int32(4 * column)), total * factor * float32(1.0 / K_FACTOR))
+                    sts_f32(
+                        int32(base + STATE + 32 + int32(4 * column)), total * factor * float32(1.0 / K_FACTOR)
+                    )
 
 
 def fragments(base: int) -> None:
-    """Staged queries as the columns of `mma_halves`: for each 16 dimensions two words of what fp16 has of them, two of what it lacks."""
+    """Staged queries as the columns of `mma_halves`: for each 16 dimensions two words of what fp16 has of
+    them, two of what it lacks.
+    """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     for k in static(range((2 * GROUPS + WARPS - 1) // WARPS)):
         step = int32(warp + WARPS * k)
         if step < 2 * GROUPS:
-            dim = int32(int32(int32(step >> 1) << 5) + int32(int32(int32(lane & 3) << 3) + int32(int32(step & 1) << 2)))
+            dim = int32(
+                int32(int32(step >> 1) << 5)
+                + int32(int32(int32(lane & 3) << 3) + int32(int32(step & 1) << 2))
+            )
             a, b, c, d = lds_f32x4(int32(base + int32(4 * int32(int32(int32(lane >> 2) * DP) + dim))))
             low, high = pack_halves(a, b), pack_halves(c, d)
             low_rest = pack_halves(a - half_float(low), b - high_half_float(low))
@@ -134,7 +164,9 @@ def base_two(score: float, factor: float, cap: float) -> float:
 
 
 def told(base: int, top_a: float, top_b: float, sum_a: float, sum_b: float) -> None:
-    """Tell the other warps this one's maxima and sums, eight of each, once nobody reads fragments any more."""
+    """Tell the other warps this one's maxima and sums, eight of each, once nobody reads fragments any
+    more.
+    """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     sum_a, sum_b = rows_sum(sum_a), rows_sum(sum_b)
     if lane < 4:
@@ -180,7 +212,9 @@ def write_partial(base: int, partial: int, partial_stride: int, first: int, coun
         dim = me
         while dim < DP:
             tile = int32(int32(int32(dim >> 6) << 3) + int32(int32(dim & 7)))
-            at = int32(base + int32(256 * tile) + int32(4 * int32(int32(int32(int32(dim >> 3) & 7) << 3) + i)))
+            at = int32(
+                base + int32(256 * tile) + int32(4 * int32(int32(int32(int32(dim >> 3) & 7) << 3) + i))
+            )
             st_f32(target + 4 * HEAD + 4 * int64(dim), lds_f32(at) * float32(V_FACTOR))
             dim = int32(dim + THREADS)
         i = int32(i + 1)

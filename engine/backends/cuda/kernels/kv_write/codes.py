@@ -1,11 +1,25 @@
-"""Numbers of the key/value cache in kernels: limits, the 32-point transform across a warp, codes. Defined in `backends.cache_rounding`."""
+"""Numbers of the key/value cache in kernels: limits, the 32-point transform across a warp, codes.
+
+Defined in `backends.cache_rounding`.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from engine.backends.cuda.codegen.ptx import absolute, float_bits, fma, maximum, minimum, static, thread, to_float, to_int, xor_f
+from engine.backends.cuda.codegen.ptx import (
+    absolute,
+    float_bits,
+    fma,
+    maximum,
+    minimum,
+    static,
+    thread,
+    to_float,
+    to_int,
+    xor_f,
+)
 from engine.backends.cuda.codegen.words import float32, int32, uint32
 from engine.backends.kv_formats import GROUP
 
@@ -14,9 +28,17 @@ E4M3_LARGEST = 448.0
 SHRINK = 1 / math.sqrt(GROUP)
 CURVE = 3 / 512
 """Of `kv_formats.Q4_LEVELS`: code c + 8 stands for c + CURVE c^3."""
-INVERSE = (0.9945462079299726, -0.005399574469031219, 6.41564543877702e-05, -5.407242815494678e-07, 1.943676786360371e-09)
-"""y (sum of INVERSE[i] y^(2 i)) is the number whose nearest whole one is the code of y: at the borders between levels, which lie at
-h (1 + 3/4 CURVE) + CURVE h^3 for h = -7.5, -6.5 .. 6.5, it is within 0.0007 of h. Fitted by least squares of the largest error there."""
+INVERSE = (
+    0.9945462079299726,
+    -0.005399574469031219,
+    6.41564543877702e-05,
+    -5.407242815494678e-07,
+    1.943676786360371e-09,
+)
+"""y (sum of INVERSE[i] y^(2 i)) is the number whose nearest whole one is the code of y: at the borders
+between levels, which lie at h (1 + 3/4 CURVE) + CURVE h^3 for h = -7.5, -6.5 .. 6.5, it is within 0.0007 of
+h. Fitted by least squares of the largest error there.
+"""
 
 
 def number(x: Any) -> Any:
@@ -46,12 +68,18 @@ def turned_lanes(x: Any) -> Any:
 
 
 def e4m3_byte(x: Any) -> Any:
-    """The e4m3 number nearest to x, of two the even one, as a uint32: past 448 it is 448, of NaN 0. The same on all devices."""
+    """The e4m3 number nearest to x, of two the even one, as a uint32: past 448 it is 448, of NaN 0.
+
+    The same on all devices.
+    """
     x = maximum(minimum(number(x), float32(E4M3_LARGEST)), float32(-E4M3_LARGEST))
     bits = uint32(float_bits(x))
     size = uint32(bits & uint32(0x7FFFFFFF))
-    # 20 bits of the fraction go; the exponents' biases are 127 and 7. Below 2^-6 numbers are multiples of 2^-9.
-    whole = uint32(uint32(size + uint32(0x7FFFF) + uint32(uint32(size >> uint32(20)) & uint32(1))) >> uint32(20))
+    # 20 bits of the fraction go; the exponents' biases are 127 and 7. Below 2^-6 numbers are multiples of
+    # 2^-9.
+    whole = uint32(
+        uint32(size + uint32(0x7FFFF) + uint32(uint32(size >> uint32(20)) & uint32(1))) >> uint32(20)
+    )
     small = uint32(to_int(absolute(x) * float32(512.0)))
     byte = small if size < uint32(0x3C800000) else uint32(whole - uint32(120 << 3))
     return uint32(byte | uint32(uint32(bits >> uint32(24)) & uint32(0x80)))

@@ -1,4 +1,6 @@
-"""Plain keys or values of a run of positions out of the paged store, for attention by matrix products over long prompts."""
+"""Plain keys or values of a run of positions out of the paged store, for attention by matrix products over
+long prompts.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +66,22 @@ def _gather(store: int, pages: int, target: int, first: int, count: int) -> None
     if TURNED:
         x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _turned_back(block, position, chunk)
     else:
-        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _plain(block + int64(int32(position & 255) * ROW), chunk)
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _plain(
+            block + int64(int32(position & 255) * ROW), chunk
+        )
     size = 2 if HALVES else 4
     out = target + ((int64(index) * heads + head) * int64(DIM) + int64(8 * chunk)) * int64(size)
     if WHOLE:
         inside = live and 8 * chunk < DIM
         if inside:
             if HALVES:
-                st_u32x4(out, pack_halves(x[0], x[1]), pack_halves(x[2], x[3]), pack_halves(x[4], x[5]), pack_halves(x[6], x[7]))
+                st_u32x4(
+                    out,
+                    pack_halves(x[0], x[1]),
+                    pack_halves(x[2], x[3]),
+                    pack_halves(x[4], x[5]),
+                    pack_halves(x[6], x[7]),
+                )
             else:
                 st_f32x4(out, x[0], x[1], x[2], x[3])
                 st_f32x4(out + 16, x[4], x[5], x[6], x[7])
@@ -113,9 +123,14 @@ def _turned_back(block: Any, position: Any, chunk: Any) -> Any:
             x[d] = fma(x[d], factor, kept[d])
     for stage in static(range(3)):
         for i in static(range(4)):
-            x[(i >> stage << stage + 1) + i % (1 << stage)], x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)] = (
-                x[(i >> stage << stage + 1) + i % (1 << stage)] + x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
-                x[(i >> stage << stage + 1) + i % (1 << stage)] - x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
+            (
+                x[(i >> stage << stage + 1) + i % (1 << stage)],
+                x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
+            ) = (
+                x[(i >> stage << stage + 1) + i % (1 << stage)]
+                + x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
+                x[(i >> stage << stage + 1) + i % (1 << stage)]
+                - x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
             )
     for d in static(range(8)):
         x[d] = _across(x[d]) * float32(SHRINK)
@@ -189,20 +204,30 @@ def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
     layout = Layout(side, name, head_dim)
     turned = name in QUANTISED
     constants = {
-        "FORMAT": name, "DIM": head_dim, "GROUPS": layout.groups, "CHUNKS": 4 * layout.groups if turned else -(-head_dim // 8),
-        "NUMBER": 0 if turned else layout.row // head_dim, "BLOCK": layout.block, "ROW": layout.row, "SCALES": layout.scales,
-        "MEAN": layout.mean, "FIRST": layout.first, "HALVES": halves, "WHOLE": head_dim % 8 == 0, "TURNED": turned,
-        "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
+        "FORMAT": name, "DIM": head_dim, "GROUPS": layout.groups,
+        "CHUNKS": 4 * layout.groups if turned else -(-head_dim // 8),
+        "NUMBER": 0 if turned else layout.row // head_dim, "BLOCK": layout.block, "ROW": layout.row,
+        "SCALES": layout.scales, "MEAN": layout.mean, "FIRST": layout.first, "HALVES": halves,
+        "WHOLE": head_dim % 8 == 0, "TURNED": turned, "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
     }  # fmt: skip
     label = f"gather_store_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
     return Kernel(label, _gather, "lllii", THREADS, 48, constants, model="gather_store")
 
 
 def gather_call(
-    side: str, name: str, address: int, target: Argument, shape: AttentionShape, first: int, count: int, *, halves: bool = True
+    side: str,
+    name: str,
+    address: int,
+    target: Argument,
+    shape: AttentionShape,
+    first: int,
+    count: int,
+    *,
+    halves: bool = True,
 ) -> Call:
-    """target (count, G, D), fp16 or with `halves` False float32, = a layer's "keys" or "values" of format `name` at `address`
-    (`CudaCache.addresses`) from position `first` on, turned back and with their means. fp16 makes infinities of what it cannot hold.
+    """target (count, G, D), fp16 or with `halves` False float32, = a layer's "keys" or "values" of format
+    `name` at `address` (`CudaCache.addresses`) from position `first` on, turned back and with their means.
+    fp16 makes infinities of what it cannot hold.
     """
     kernel = gather_kernel(side, name, shape.head_dim, halves)
     chunks = -(-count * kernel.constants["CHUNKS"] // THREADS)

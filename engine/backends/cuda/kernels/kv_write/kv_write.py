@@ -1,4 +1,7 @@
-"""Writing a step's keys and values into the paged store: one warp for each row, head and side. Layout: `store`."""
+"""Writing a step's keys and values into the paged store: one warp for each row, head and side.
+
+Layout: `store`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,12 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.kv_write.codes import e4m3_byte, limited, turned_lanes, warp_sum
-from engine.backends.cuda.kernels.kv_write.mean import key_mean_call, key_mean_kernel, mean_constants, mean_of_group
+from engine.backends.cuda.kernels.kv_write.mean import (
+    key_mean_call,
+    key_mean_kernel,
+    mean_constants,
+    mean_of_group,
+)
 from engine.backends.cuda.kernels.kv_write.query_aware import ENTRY, keep_plain_q8, keep_q4, keep_steered_q8
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
 from engine.backends.cuda.lowering.call import Bound, Call, Given, Operation, TorchCall
@@ -99,7 +107,9 @@ def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
 
 
 def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: Any) -> None:
-    """One key, at k, whose queries lie at q one after the other: plain ones to memory, others as entries to shared memory."""
+    """One key, at k, whose queries lie at q one after the other: plain ones to memory, others as entries
+    to shared memory.
+    """
     lane = int32(thread())
     x = registers(float32(0.0), GROUPS)
     for j in static(range(GROUPS)):
@@ -162,7 +172,9 @@ def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
         for j in static(range(GROUPS)):
             if position == 0:
                 st_f32(block + int64(V_FIRST + 4 * (32 * j + lane)), x[j])
-            sts_f32x4(int32(entries + ENTRY * (32 * j + lane)), x[j], float32(0.0), float32(0.0), float32(0.0))
+            sts_f32x4(
+                int32(entries + ENTRY * (32 * j + lane)), x[j], float32(0.0), float32(0.0), float32(0.0)
+            )
             if lane == 0:
                 sts_f32(int32(entries + TAILS + ENTRY * j), float32(1.0))
 
@@ -177,13 +189,16 @@ def _means(keys: Any, pages: Any, position: Any, groups: Any) -> None:
 
 
 def _append(
-    q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int, pages: int,
-    ratio: int, groups: int, first: int, alone: int,
+    q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int,
+    pages: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
-    """Keys and values of rows from `first` on, at positions from that at `start` on. Block (head, row, side) of one warp.
+    """Keys and values of rows from `first` on, at positions from that at `start` on.
 
-    `alone`: no other launch has made the mean that this step's q4 keys may need. Then a row behind a page's start takes the step's rows
-    before that start once more, makes the mean, and goes on: blocks that do so write the same bytes to the same places.
+    Block (head, row, side) of one warp.
+
+    `alone`: no other launch has made the mean that this step's q4 keys may need. Then a row behind a page's
+    start takes the step's rows before that start once more, makes the mean, and goes on: blocks that do so
+    write the same bytes to the same places.
     """
     wait_for_others()
     let_others_start()
@@ -227,23 +242,34 @@ def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     k, v = Layout(KEYS, keys, head_dim), Layout(VALUES, values, head_dim)
     entries = 32 * ENTRY * k.groups
     constants = {
-        **(mean_constants(head_dim) if keys == "q4" else {}),
-        "KEY_FORMAT": keys, "VALUE_FORMAT": values,
-        "KEYS_Q8": keys == "q8", "KEYS_Q4": keys == "q4", "VALUES_Q4": values == "q4",
-        "DIM": head_dim, "GROUPS": k.groups,
-        "HEADS_AT_ONCE": max(1, 8 // k.groups), "TAILS": entries, "WORDS": entries + ENTRY * k.groups,
-        "SHARED": entries + ENTRY * k.groups + 32 * 16,
-        "K_BLOCK": k.block, "K_ROW": k.row, "K_SCALES": k.scales, "V_BLOCK": v.block, "V_ROW": v.row, "V_SCALES": v.scales,
-        "V_FIRST": v.first,
+        **(mean_constants(head_dim) if keys == "q4" else {}), "KEY_FORMAT": keys, "VALUE_FORMAT": values,
+        "KEYS_Q8": keys == "q8", "KEYS_Q4": keys == "q4", "VALUES_Q4": values == "q4", "DIM": head_dim,
+        "GROUPS": k.groups, "HEADS_AT_ONCE": max(1, 8 // k.groups), "TAILS": entries,
+        "WORDS": entries + ENTRY * k.groups, "SHARED": entries + ENTRY * k.groups + 32 * 16,
+        "K_BLOCK": k.block, "K_ROW": k.row, "K_SCALES": k.scales, "V_BLOCK": v.block, "V_ROW": v.row,
+        "V_SCALES": v.scales, "V_FIRST": v.first,
     }  # fmt: skip
     most, blocks = (128, 16) if keys in QUANTISED or values == "q4" else (64, 32)
     if k.groups > 8 and most > 64:
         most, blocks = 248, 8
-    return Kernel(f"append_{keys}_{values}_{head_dim}", _append, "lllllllllliiii", 32, most, constants, blocks, model="append")
+    return Kernel(
+        f"append_{keys}_{values}_{head_dim}",
+        _append,
+        "lllllllllliiii",
+        32,
+        most,
+        constants,
+        blocks,
+        model="append",
+    )
 
 
-def append_calls(kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Operation:
-    """Write k, v (T, G D) into a layer's store (`CudaCache.addresses`); q (T, H D) steers the rounding of q8 and q4 keys."""
+def append_calls(
+    kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape
+) -> Operation:
+    """Write k, v (T, G D) into a layer's store (`CudaCache.addresses`); q (T, H D) steers the rounding of
+    q8 and q4 keys.
+    """
     kernel = append_kernel(kind.keys, kind.values, shape.head_dim)
     reads, writes = (q, k, v), touched(addresses)
     groups = Layout(KEYS, kind.keys, shape.head_dim).groups
@@ -252,7 +278,13 @@ def append_calls(kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buff
         """All rows of few, or `count` of many."""
         arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Given.POSITION, Given.PAGES)
         numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
-        return Call(kernel, lambda rows: (shape.kv_heads, rows if count is None else count, 2), (*arguments, *numbers), reads, writes)
+        return Call(
+            kernel,
+            lambda rows: (shape.kv_heads, rows if count is None else count, 2),
+            (*arguments, *numbers),
+            reads,
+            writes,
+        )
 
     def run(bound: Bound) -> None:
         for first, count, page in segments(bound.position, bound.rows):
@@ -262,11 +294,15 @@ def append_calls(kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buff
 
     if kind.keys != "q4":
         return Operation((call(0, None),))
-    return Operation((call(0, None),), (TorchCall(run, reads, writes, (kernel, key_mean_kernel(shape.head_dim))),))
+    return Operation(
+        (call(0, None),), (TorchCall(run, reads, writes, (kernel, key_mean_kernel(shape.head_dim))),)
+    )
 
 
 def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Rows whose q4 keys are differences from one mean: the first, how many, and the page whose mean must be made before, or -1."""
+    """Rows whose q4 keys are differences from one mean: the first, how many, and the page whose mean must
+    be made before, or -1.
+    """
     first = 0
     while first < rows:
         place = position + first

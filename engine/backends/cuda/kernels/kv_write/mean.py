@@ -1,5 +1,6 @@
-"""The mean that a page's q4 keys are differences from: of positions 1 .. 15 for the rest of the first page, of the whole page before
-for each later one. One warp for each group of 32 turned dimensions."""
+"""The mean that a page's q4 keys are differences from: of positions 1 .. 15 for the rest of the first page,
+of the whole page before for each later one. One warp for each group of 32 turned dimensions.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ LATER_SHARE = (PAGE_TOKENS - WHOLE_KEYS) / PAGE_TOKENS
 
 
 def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
-    """Write the mean of one group of the keys in the block at `before` into that at `here`, for page number `page` of the sequence.
+    """Write the mean of one group of the keys in the block at `before` into that at `here`, for page number
+    `page` of the sequence.
 
     For page 0 both are the same block. Lane (slice, word) adds up eight dimensions of every eighth position.
     """
@@ -95,19 +97,32 @@ def _key_mean(keys: int, pages: int, page: int) -> None:
     heads, head = int32(blocks_y()), int32(block_y())
     here = int64(ld_i32_now(pages + int64(4 * page)))
     before = int64(ld_i32_now(pages + int64(4 * (page - 1)))) if page > 0 else here
-    mean_of_group(keys + (before * heads + head) * int64(K_BLOCK), keys + (here * heads + head) * int64(K_BLOCK), int32(block_x()), page)
+    mean_of_group(
+        keys + (before * heads + head) * int64(K_BLOCK),
+        keys + (here * heads + head) * int64(K_BLOCK),
+        int32(block_x()),
+        page,
+    )
 
 
 def mean_constants(head_dim: int) -> dict[str, Any]:
     """Where `mean_of_group` finds things."""
     layout = Layout(KEYS, "q4", head_dim)
-    return {"GROUPS": layout.groups, "K_BLOCK": layout.block, "K_SCALES": layout.scales, "MEAN": layout.mean, "FIRST": layout.first}
+    return {
+        "GROUPS": layout.groups,
+        "K_BLOCK": layout.block,
+        "K_SCALES": layout.scales,
+        "MEAN": layout.mean,
+        "FIRST": layout.first,
+    }
 
 
 @cache
 def key_mean_kernel(head_dim: int) -> Kernel:
     """See `_key_mean`."""
-    return Kernel(f"key_mean_{head_dim}", _key_mean, "lli", 32, 64, mean_constants(head_dim), model="key_mean")
+    return Kernel(
+        f"key_mean_{head_dim}", _key_mean, "lli", 32, 64, mean_constants(head_dim), model="key_mean"
+    )
 
 
 def key_mean_call(addresses: tuple[int, int], kv_heads: int, head_dim: int, page: int) -> Call:

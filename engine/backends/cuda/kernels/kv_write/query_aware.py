@@ -1,9 +1,11 @@
-"""Rounding of one head's vector at one position to q8 or q4 by one warp, entry after entry where an aim steers it.
+"""Rounding of one head's vector at one position to q8 or q4 by one warp, entry after entry where an aim
+steers it.
 
-The definition is `engine.backends.kv_rounding.steered`. Shared memory holds for each entry, 16 bytes each: the turned number r, its
-gain (what share of the error so far it makes up for), the aim's entry a, and a r; behind them for each group what of the aim is left
-after it, float32 in 16 bytes. A group's chain is serial: entry by entry the error e, so everything else is kept off it.
-The number of groups is an argument, for a loop of known length would be written out, which takes many more registers.
+The definition is `engine.backends.kv_rounding.steered`. Shared memory holds for each entry, 16 bytes each:
+the turned number r, its gain (what share of the error so far it makes up for), the aim's entry a, and a r;
+behind them for each group what of the aim is left after it, float32 in 16 bytes. A group's chain is serial:
+entry by entry the error e, so everything else is kept off it. The number of groups is an argument, for a loop
+of known length would be written out, which takes many more registers.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ from engine.backends.cuda.kernels.kv_write.codes import CURVE, INVERSE
 from engine.backends.kv_formats import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
 
 MAGIC = 12582912.0
-"""1.5 x 2^23: added to a small float32 it rounds that to a whole number, whose two's complement the lowest bits are."""
+"""1.5 x 2^23: added to a small float32 it rounds that to a whole number, whose two's complement the lowest
+bits are.
+"""
 MAGIC_8 = MAGIC + 8
 Q8_AT_ONCE, Q4_AT_ONCE = 16, 8
 """Entries that are read from shared memory before the chain begins."""
@@ -103,7 +107,9 @@ def keep_steered_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> None:
 
 
 def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
-    """So many entries, one after the other: this lane's code, if it is among them (else what it was), and the error behind them."""
+    """So many entries, one after the other: this lane's code, if it is among them (else what it was), and
+    the error behind them.
+    """
     wanted = registers(float32(0.0), Q8_AT_ONCE)
     gains = registers(float32(0.0), Q8_AT_ONCE)
     aims = registers(float32(0.0), Q8_AT_ONCE)
@@ -123,9 +129,12 @@ def _q8_entry(wanted: Any, gain: Any, aim: Any, part: Any, mine: Any, code: Any,
 
 
 def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
-    """All groups of a vector: codes and scales to memory. Lanes try a scale each, 16 of them; the first of lowest cost is taken.
+    """All groups of a vector: codes and scales to memory.
 
-    `tails` is where the groups' rests lie in shared memory, `words` room for four words of codes of each lane.
+    Lanes try a scale each, 16 of them; the first of lowest cost is taken.
+
+    `tails` is where the groups' rests lie in shared memory, `words` room for four words of codes of each
+    lane.
     """
     lane, before = int32(thread()), float32(0.0)
     trial = int32(lane & 15)
@@ -133,7 +142,11 @@ def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scale
     for group in range(groups):
         base = int32(entries + group * (GROUP * ENTRY))
         top = extreme(lds_f32(int32(base + lane * ENTRY)))
-        bits = uint32(pack_halves(minimum(maximum(top, float32(-Q4_EXTREME)), float32(Q4_EXTREME)) * share, float32(0.0)))
+        bits = uint32(
+            pack_halves(
+                minimum(maximum(top, float32(-Q4_EXTREME)), float32(Q4_EXTREME)) * share, float32(0.0)
+            )
+        )
         scale = half_float(bits)
         inverse = inverse_of(scale)
         error, cost = before, float32(0.0)
@@ -157,7 +170,9 @@ def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scale
 
 
 def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
-    """Eight entries, one after the other, by this lane's scale: their word, the error behind them, and the cost so far."""
+    """Eight entries, one after the other, by this lane's scale: their word, the error behind them, and the
+    cost so far.
+    """
     numbers = registers(float32(0.0), Q4_AT_ONCE)
     gains = registers(float32(0.0), Q4_AT_ONCE)
     aims = registers(float32(0.0), Q4_AT_ONCE)
@@ -183,7 +198,11 @@ def _q4_entry(x: Any, gain: Any, aim: Any, part: Any, scale: Any, inverse: Any, 
     c = whole - float32(MAGIC_8)
     bend = fma(c * c, float32(CURVE), float32(1.0))
     miss = fma(c * bend, scale, -x)
-    return uint32(uint32(float_bits(whole)) & uint32(15)), fma(c * (aim * scale), bend, error - part), fma(miss, miss, cost)
+    return (
+        uint32(uint32(float_bits(whole)) & uint32(15)),
+        fma(c * (aim * scale), bend, error - part),
+        fma(miss, miss, cost),
+    )
 
 
 def in_word(word: Any, code: Any, shift: Any) -> Any:

@@ -1,13 +1,14 @@
 """y = x W^T (+ bias) (+ residual) for one to eight rows of x, of packed codes, by tensor cores.
 
-A warp takes `TILES` tiles of 16 outputs and every `WARPS`th unit of two blocks of 64 columns of K; a block of threads is `WARPS` warps,
-whose sums are added up in their order at the end. The words of the unit after are asked for as soon as those of a block were taken, so
-that one or two blocks are under way; the first ones are asked for before the rows of x are there. The codes are operand a as they are
-(subnormal fp16), x is operand b: column n of the product is row n of x, so that no row meets another and its numbers are the same
-whatever rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
+A warp takes `TILES` tiles of 16 outputs and every `WARPS`th unit of two blocks of 64 columns of K; a block of
+threads is `WARPS` warps, whose sums are added up in their order at the end. The words of the unit after are
+asked for as soon as those of a block were taken, so that one or two blocks are under way; the first ones are
+asked for before the rows of x are there. The codes are operand a as they are (subnormal fp16), x is operand
+b: column n of the product is row n of x, so that no row meets another and its numbers are the same whatever
+rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
 
-Budget: 80 registers with one tile a warp (24 warps on a multiprocessor), 96 with two (20 warps, with twice as many bytes under way), 128
-for blocks of the most words (16 warps).
+Budget: 80 registers with one tile a warp (24 warps on a multiprocessor), 96 with two (20 warps, with twice as
+many bytes under way), 128 for blocks of the most words (16 warps).
 """
 
 from __future__ import annotations
@@ -43,7 +44,16 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.layouts.blocks import WAYS, codes, fetch, fixed_words, half_at, low_code, scale, ways_of
+from engine.backends.cuda.layouts.blocks import (
+    WAYS,
+    codes,
+    fetch,
+    fixed_words,
+    half_at,
+    low_code,
+    scale,
+    ways_of,
+)
 from engine.backends.cuda.layouts.layout import EXPERTS as EXPERTS_PARAMETERS
 from engine.backends.cuda.layouts.layout import LINEAR, Form
 
@@ -75,7 +85,9 @@ def x_words_of(x: int) -> Any:
 
 
 def sums_of(x: Any, ones: Any) -> Any:
-    """Four numbers for each group: sums of x times minus what the code 0 stands for, as the products' own results lie."""
+    """Four numbers for each group: sums of x times minus what the code 0 stands for, as the products' own
+    results lie.
+    """
     sums = registers(float32(0.0), 16)
     for group in static(range(GROUPS if ZERO else 0)):
         for step in static(range(STEPS * group, STEPS * (group + 1))):
@@ -96,12 +108,17 @@ def lows_of(w: Any, x: Any) -> Any:
         upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
         lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
         for step in static(range(STEPS * group, STEPS * (group + 1))):
-            d[0], d[1], d[2], d[3] = mma_halves(upper, lower, upper, lower, x[2 * step], x[2 * step + 1], d[0], d[1], d[2], d[3])
+            d[0], d[1], d[2], d[3] = mma_halves(
+                upper, lower, upper, lower, x[2 * step], x[2 * step + 1], d[0], d[1], d[2], d[3]
+            )
     for row in static(range(2)):
-        # Rows g + 8 are counted in units of `HIGH_FACTOR`; of bytes as they are those of rows g are `LOW_FACTOR`.
+        # Rows g + 8 are counted in units of `HIGH_FACTOR`; of bytes as they are those of rows g are
+        # `LOW_FACTOR`.
         factor = float32(1.0 / (HIGH_FACTOR if row else LOW_FACTOR))
         if LOWS == "sub":
-            factor = float32(half_at(w[M_WORD], row) * float32(-LOW_FACTOR / (HIGH_FACTOR if row else LOW_FACTOR)))
+            factor = float32(
+                half_at(w[M_WORD], row) * float32(-LOW_FACTOR / (HIGH_FACTOR if row else LOW_FACTOR))
+            )
         d[2 * row], d[2 * row + 1] = float32(d[2 * row] * factor), float32(d[2 * row + 1] * factor)
     return d[0], d[1], d[2], d[3]
 
@@ -137,7 +154,9 @@ def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any
                     upper, lower, upper, lower, x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
                 )
         for row in static(range(2)):
-            factor = scale(w[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], w[D_WORD], row, fixed[0])
+            factor = scale(
+                w[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], w[D_WORD], row, fixed[0]
+            )
             for j in static(range(2 * row, 2 * row + 2)):
                 parts[j] = fma(factor, dot[j], parts[j])
     return parts[0], parts[1], parts[2], parts[3]
@@ -158,7 +177,15 @@ def _ask_first(
 
 
 def _multiply(
-    totals: Any, tile: int, words: Any, header: Any, x_words: Any, sums: Any, fixed: Any, scale_0: float, scale_1: float
+    totals: Any,
+    tile: int,
+    words: Any,
+    header: Any,
+    x_words: Any,
+    sums: Any,
+    fixed: Any,
+    scale_0: float,
+    scale_1: float,
 ) -> None:
     """Add a block's products, times the scales of x's two rows, to a tile's `totals`."""
     parts = block_product(words, header, x_words, sums, fixed)
@@ -166,7 +193,9 @@ def _multiply(
         totals[4 * tile + j] = fma(scale_1 if j % 2 else scale_0, parts[j], totals[4 * tile + j])
 
 
-def _ask_next(tile: int, tiles: Any, header: Any, near: Any, coming: Any, ways: Any, block: int, blocks: int) -> None:
+def _ask_next(
+    tile: int, tiles: Any, header: Any, near: Any, coming: Any, ways: Any, block: int, blocks: int
+) -> None:
     """The words of a tile's next block, and the numbers of its unit."""
     coming[tile] = header[tile]
     if block < blocks:
@@ -183,8 +212,8 @@ def _ones_of(nothing: int, outputs: int, x_stride: int, y_stride: int) -> Any:
 
 
 def _product(
-    weight: int, outputs: int, first_tile: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int,
-    x: int, x_stride: int, rows: int, columns: int,
+    weight: int, outputs: int, first_tile: int, y: int, y_stride: int, bias: int, residual: int,
+    residual_stride: int, x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
     """`TILES` tiles from `first_tile` on times all rows of x."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
@@ -230,11 +259,17 @@ def _product(
         for i in static(range(TILES)):
             _multiply(totals, i, far[i], header[i], x_words, sums, fixed, later_0, later_1)
             if int32(block + 1) < blocks:
-                far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD + BLOCK_BYTES, False, True)
+                far[i] = fetch(
+                    tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD + BLOCK_BYTES, False, True
+                )
             header[i] = coming[i]
         for j in static(range(WAY_COUNT)):
             ways[j] = uint32(ways[j] + AHEAD)
-        mine, scale_0, scale_1 = uint32(mine + (256 * WARPS - 128)), uint32(scale_0 + 8 * WARPS), uint32(scale_1 + 8 * WARPS)
+        mine, scale_0, scale_1 = (
+            uint32(mine + (256 * WARPS - 128)),
+            uint32(scale_0 + 8 * WARPS),
+            uint32(scale_1 + 8 * WARPS),
+        )
     if block < blocks:
         x_scale_0, x_scale_1 = ld_f32_now(int64(x + int64(scale_0))), ld_f32_now(int64(x + int64(scale_1)))
         x_words = x_words_of(int64(x + int64(mine)))
@@ -253,7 +288,10 @@ def _sum_up(
     for i in static(range(TILES)):
         for j in static(range(4)):
             place = int32((8 * warp + 2 * t + j % 2) * (16 * TILES) + (16 * i + 8 * (j // 2)) + g)
-            sts_f32(int32(memory + 4 * place), float32(totals[4 * i + j] * float32(HIGH_FACTOR if j >= 2 else LOW_FACTOR)))
+            sts_f32(
+                int32(memory + 4 * place),
+                float32(totals[4 * i + j] * float32(HIGH_FACTOR if j >= 2 else LOW_FACTOR)),
+            )
     barrier()
     for index in range(thread(), 128 * TILES, 32 * WARPS):
         row, output = int32(index >> TILE_SHIFT), int32(16 * first_tile + (index & (16 * TILES - 1)))
@@ -261,7 +299,9 @@ def _sum_up(
             store(int32(memory + 4 * index), output, row, y, y_stride, bias, residual, residual_stride)
 
 
-def store(memory: int, output: int, row: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int) -> None:
+def store(
+    memory: int, output: int, row: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int
+) -> None:
     """One number of y: the warps' sums, then what is added."""
     total = float32(0.0)
     for i in range(WARPS):
@@ -276,27 +316,57 @@ def store(memory: int, output: int, row: int, y: int, y_stride: int, bias: int, 
 
 def _linear(
     weight: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int, outputs: int,
-    weight_1: int, y_1: int, y_stride_1: int, bias_1: int, residual_1: int, residual_stride_1: int, outputs_1: int,
-    weight_2: int, y_2: int, y_stride_2: int, bias_2: int, residual_2: int, residual_stride_2: int, outputs_2: int,
-    x: int, x_stride: int, rows: int, columns: int,
+    weight_1: int, y_1: int, y_stride_1: int, bias_1: int, residual_1: int, residual_stride_1: int,
+    outputs_1: int, weight_2: int, y_2: int, y_stride_2: int, bias_2: int, residual_2: int,
+    residual_stride_2: int, outputs_2: int, x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
     """See `WeightLayout`: finds the block's part."""
     group = int32(block_x())
-    first, second = int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT), int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT)
+    first, second = (
+        int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT),
+        int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT),
+    )
     if group >= first:
         group = int32(group - first)
-        weight, y, y_stride, bias, residual, residual_stride = weight_1, y_1, y_stride_1, bias_1, residual_1, residual_stride_1
+        weight, y, y_stride, bias, residual, residual_stride = (
+            weight_1,
+            y_1,
+            y_stride_1,
+            bias_1,
+            residual_1,
+            residual_stride_1,
+        )
         outputs = outputs_1
         if group >= second:
             group = int32(group - second)
-            weight, y, y_stride, bias, residual, residual_stride = weight_2, y_2, y_stride_2, bias_2, residual_2, residual_stride_2
+            weight, y, y_stride, bias, residual, residual_stride = (
+                weight_2,
+                y_2,
+                y_stride_2,
+                bias_2,
+                residual_2,
+                residual_stride_2,
+            )
             outputs = outputs_2
-    _product(weight, outputs, int32(group * TILES), y, y_stride, bias, residual, residual_stride, x, x_stride, rows, columns)
+    _product(
+        weight,
+        outputs,
+        int32(group * TILES),
+        y,
+        y_stride,
+        bias,
+        residual,
+        residual_stride,
+        x,
+        x_stride,
+        rows,
+        columns,
+    )
 
 
 def _experts(
-    table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int, ids: int, ids_stride: int, used: int,
-    x: int, x_stride: int, columns: int,
+    table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int, ids: int, ids_stride: int,
+    used: int, x: int, x_stride: int, columns: int,
 ) -> None:  # fmt: skip
     """See `WeightLayout`: each row of x times the matrix of its expert."""
     wait_for_others()
@@ -308,7 +378,9 @@ def _experts(
         own_bias = int64(bias + expert * bias_stride) if bias != 0 else int64(0)
         own_x, own_y = int64(x + int64(spread) * x_stride), int64(y + int64(spread) * y_stride)
         tile, none = int32(block_x() * TILES), int64(0)
-        _product(weight, outputs, tile, own_y, y_stride, own_bias, none, none, own_x, x_stride, int32(1), columns)
+        _product(
+            weight, outputs, tile, own_y, y_stride, own_bias, none, none, own_x, x_stride, int32(1), columns
+        )
 
 
 _TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq1", "tq2")
@@ -319,11 +391,18 @@ _WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
 
 def _light(weight_layout: CodeLayout) -> bool:
     """Whether there are so few numbers beside the codes that a warp can take two tiles."""
-    return weight_layout.scales == "half" and weight_layout.lows == "" and weight_layout.bits < 8 and weight_layout.table == ""
+    return (
+        weight_layout.scales == "half"
+        and weight_layout.lows == ""
+        and weight_layout.bits < 8
+        and weight_layout.table == ""
+    )
 
 
 def form(weight_layout: CodeLayout, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
-    """Two tiles a warp, where that leaves 20 warps for each multiprocessor; else one, and for small matrices more warps along K."""
+    """Two tiles a warp, where that leaves 20 warps for each multiprocessor; else one, and for small
+    matrices more warps along K.
+    """
     if _light(weight_layout) and tiles // 2 * 4 >= 20 * processors:
         each, warps = 2, 4
     else:
@@ -365,7 +444,8 @@ def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = Fa
     words = sum(region.words for region in weight_layout.regions if not region.header)
     limit = 96 if tiles == 2 else _WIDE.get(weight_layout.name, 128 if words > 12 else 80)
     return Kernel(
-        f"{'experts' if experts else 'linear'}_{weight_layout.name}_{tiles}x{warps}", _experts if experts else _linear,
-        EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**weight_layout.constants, **sizes},
-        max(1, 65536 // (limit * 32 * warps)), model="experts_codes" if experts else "linear_codes",
+        f"{'experts' if experts else 'linear'}_{weight_layout.name}_{tiles}x{warps}",
+        _experts if experts else _linear, EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit,
+        {**weight_layout.constants, **sizes}, max(1, 65536 // (limit * 32 * warps)),
+        model="experts_codes" if experts else "linear_codes",
     )  # fmt: skip

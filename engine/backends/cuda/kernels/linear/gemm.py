@@ -1,9 +1,9 @@
 """Products of more than eight rows: a few more go through the kernels of eight (`gemm_passes`); else torch
 multiplies, with float32 sums, what its matrix units take: bf16, fp16 or float32.
 
-Matrices of plain numbers are multiplied where they lie; others are unpacked to fp16 first, a piece at a time, into memory that all
-share. x becomes bf16, rounded; or fp16, whose rows are brought near 1 by a power of two only where they have to be, so that the
-results seldom need a second touch; or stays float32.
+Matrices of plain numbers are multiplied where they lie; others are unpacked to fp16 first, a piece at a time,
+into memory that all share. x becomes bf16, rounded; or fp16, whose rows are brought near 1 by a power of two
+only where they have to be, so that the results seldom need a second touch; or stays float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from engine.backends.cuda.kernels.linear.gemm_passes import (
     short_passes,
     write_record,
 )
-from engine.backends.cuda.kernels.linear.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel, row_blocks
+from engine.backends.cuda.kernels.linear.gemm_rows import (
+    after_kernel,
+    before_kernel,
+    expert_biases_kernel,
+    halves_kernel,
+    row_blocks,
+)
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS, UNPACK_COLUMNS, Packed
@@ -54,7 +60,11 @@ def _tiles_at_once(weight: WeightOutline) -> int:
 
 def product_scratch(weight: WeightOutline) -> int:
     """Bytes that its products of many rows need besides, whatever the rows: those it is unpacked into."""
-    return 0 if isinstance(weight.weight_layout, Plain) else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
+    return (
+        0
+        if isinstance(weight.weight_layout, Plain)
+        else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
+    )
 
 
 def _rooms(weights: Sequence[WeightOutline], copies: int, experts: bool = False) -> dict[int, Room]:
@@ -81,8 +91,9 @@ def _dtype(kind: str) -> Any:
 
 @dataclass(frozen=True)
 class _Input:
-    """Rows of x as matrices of `kind` take them: `rows` (T, K); `factors` (T,), float32, is what their products are multiplied
-    with, None where all are 1."""
+    """Rows of x as matrices of `kind` take them: `rows` (T, K); `factors` (T,), float32, is what their
+    products are multiplied with, None where all are 1.
+    """
 
     kind: str
     rows: torch.Tensor
@@ -110,7 +121,9 @@ def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
 
 
 def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tensor, add: bool) -> None:
-    """y (T, n) float32 = x (T, K) times rows (n, K) transposed, with float32 sums; `add`: on top of what y holds."""
+    """y (T, n) float32 = x (T, K) times rows (n, K) transposed, with float32 sums; `add`: on top of what y
+    holds.
+    """
     import torch
 
     if device.torch_device.type != "cuda":
@@ -131,7 +144,9 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
     whole = padded(k)
     if isinstance(weight.weight_layout, Plain):
         with bound.device.torch_work():
-            dense = weight.data[: weight.nbytes].view(_dtype(weight.weight_layout.name)).view(-1, whole)[:n, :k]
+            dense = (
+                weight.data[: weight.nbytes].view(_dtype(weight.weight_layout.name)).view(-1, whole)[:n, :k]
+            )
             _multiply(bound.device, x, dense, y, add)
         return
     assert isinstance(weight.weight_layout, Packed)
@@ -150,7 +165,9 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
 
 def _kernels(weights: Sequence[WeightOutline], processors: int) -> list[Kernel]:
     """Those that read the weights, and rows as fp16 for them."""
-    kinds = {w.weight_layout.name: w.weight_layout.unpack() for w in weights if isinstance(w.weight_layout, Packed)}
+    kinds = {
+        w.weight_layout.name: w.weight_layout.unpack() for w in weights if isinstance(w.weight_layout, Packed)
+    }
     halves = [halves_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
     return [*halves, *kinds.values(), *passes_kernels(weights, processors)]
 
@@ -161,7 +178,10 @@ def _grid(chunks: int, tiles: int) -> Blocks:
 
 
 def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall:
-    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows. Matrices may be of several weight layouts."""
+    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows.
+
+    Matrices may be of several weight layouts.
+    """
 
     def run(bound: Bound) -> None:
         inputs: dict[str, _Input] = {}
@@ -188,7 +208,9 @@ def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall
     weights = [part.weight for part in parts]
     rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
     kernels = _kernels(weights, processors)
-    kernels += [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
+    kernels += (
+        [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
+    )
     kernels += [after_kernel()] if halves_kernel() in kernels else []
     return TorchCall(run, reads, writes, tuple(kernels), x.on_logit_rows, x.copies, rooms)
 
@@ -198,8 +220,11 @@ def _part(bound: Bound, part: Part, x: _Input) -> None:
     add = bool(part.bias_address) or part.residual is not None
     factors = 0 if x.factors is None else x.factors.data_ptr()
     if add:
-        # What is added lies in y before the product, divided by the row's factor, which the result is multiplied with.
-        residual: tuple[Argument, Argument] = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+        # What is added lies in y before the product, divided by the row's factor, which the result is
+        # multiplied with.
+        residual: tuple[Argument, Argument] = (
+            (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+        )
         arguments = (y, y.stride, *residual, part.bias_address, factors, y.width)
         bound.launch(Call(before_kernel(), row_blocks(rows), arguments, (), (y,)))
     with bound.device.torch_work():
@@ -218,10 +243,12 @@ def expert_product_call(
     bias_address: int = 0,
     bias_stride: int = 0,
 ) -> TorchCall:
-    """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`: experts a row uses) times the
-    matrix of the expert that ids (rows, used), int32, name for it, + that expert's row of biases, float32 at an address.
+    """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`:
+    experts a row uses) times the matrix of the expert that ids (rows, used), int32, name for it, + that
+    expert's row of biases, float32 at an address.
 
-    Rows of experts that are not of the table's weight layout are left alone. The ids are read to the host once.
+    Rows of experts that are not of the table's weight layout are left alone. The ids are read to the host
+    once.
     """
     assert x.copies == y.copies == ids.width
     kind, weights = dense_type(table.first), table.weights
@@ -247,7 +274,17 @@ def expert_product_call(
                 rows = rows or _input(bound, x, kind, bound.rows)
                 _expert(bound, weight, rows, own, y)
         if bias_address:
-            arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width, table.address)
+            arguments = (
+                y,
+                y.stride,
+                ids,
+                ids.stride,
+                ids.width,
+                bias_address,
+                bias_stride,
+                y.width,
+                table.address,
+            )
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
     kernels = _kernels([table.first], processors) + ([expert_biases_kernel()] if bias_address else [])
@@ -270,7 +307,9 @@ def _expert_in_passes(
             .view(count, stride // 4)
         )
         torch.index_select(rows, 0, places, out=room)
-    record = write_record(bound, weight.weight_layout.record, (room.data_ptr(), stride), x.width, count, _RECORD)
+    record = write_record(
+        bound, weight.weight_layout.record, (room.data_ptr(), stride), x.width, count, _RECORD
+    )
     result = (
         bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
     )
@@ -288,7 +327,11 @@ def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor
         columns, size = x.rows.shape[1], x.rows.element_size()
         room = bound.scratch(count * columns * size, _CHOSEN)[: count * columns * size]
         some = torch.index_select(x.rows, 0, places, out=room.view(x.rows.dtype).view(count, columns))
-        result = bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
+        result = (
+            bound.scratch(4 * count * width, _RESULT)[: 4 * count * width]
+            .view(torch.float32)
+            .view(count, width)
+        )
     _product(bound, weight, some, result, False)
     with bound.device.torch_work():
         if x.factors is not None:

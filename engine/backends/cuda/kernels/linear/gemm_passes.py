@@ -1,6 +1,8 @@
-"""Products of a few more rows than one short step has: the kernels of eight rows, several times over, where that moves fewer bytes.
+"""Products of a few more rows than one short step has: the kernels of eight rows, several times over, where
+that moves fewer bytes.
 
-Unpacking a matrix reads it, writes two bytes for each of its numbers and reads those again; a pass of eight rows just reads it.
+Unpacking a matrix reads it, writes two bytes for each of its numbers and reads those again; a pass of eight
+rows just reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ MOST_ROWS = 64
 
 
 def short_passes(weight: WeightOutline, rows: int) -> int:
-    """How many passes of the kernels of few rows move fewer bytes than unpacking the matrix; 0 where none do."""
+    """How many passes of the kernels of few rows move fewer bytes than unpacking the matrix; 0 where none
+    do.
+    """
     passes, dense = -(-rows // FEW_ROWS), 2 * ROWS * weight.tiles * padded(weight.shape[1])
     fewer = passes * weight.nbytes < weight.nbytes + 2 * dense
     return passes if fewer and rows <= MOST_ROWS and isinstance(weight.weight_layout, Packed) else 0
@@ -28,7 +32,9 @@ def short_passes(weight: WeightOutline, rows: int) -> int:
 def passes_kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[Kernel, ...]:
     """Those that `multiply_in_passes` and `write_record` launch."""
     packed = [weight for weight in weights if isinstance(weight.weight_layout, Packed)]
-    forms = [weight.weight_layout.linear(weight.tiles, weight.shape[1], processors).kernel for weight in packed]
+    forms = [
+        weight.weight_layout.linear(weight.tiles, weight.shape[1], processors).kernel for weight in packed
+    ]
     kinds = {weight.weight_layout.record for weight in packed} - {"floats"}
     return (*dict.fromkeys(forms), *(record_kernel(kind) for kind in sorted(kinds)))
 
@@ -62,7 +68,9 @@ def multiply_in_passes(
     bias: int = 0,
     residual: tuple[Argument, int] = (0, 0),
 ) -> None:
-    """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the records."""
+    """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the
+    records.
+    """
     form = weight.weight_layout.linear(weight.tiles, weight.shape[1], bound.device.processors)
     blocks = -(-weight.tiles // form.tiles)
     rest = [0] * (7 * (PARTS - 1))

@@ -1,4 +1,6 @@
-"""Kernels around torch's matrix products: rows as fp16, and what lies in the result before and after a product. One block a row."""
+"""Kernels around torch's matrix products: rows as fp16, and what lies in the result before and after a
+product. One block a row.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from engine.backends.cuda.lowering.call import Blocks
 
 THREADS = 256
 LEAST, MOST = 2.0**-10, 2.0**15
-"""A row whose largest magnitude lies between is converted as it is: what falls below fp16's normal numbers is less than 2^-15 of it."""
+"""A row whose largest magnitude lies between is converted as it is: what falls below fp16's normal numbers
+is less than 2^-15 of it.
+"""
 LOWEST, HIGHEST = 2.0**-100, 2.0**126
 
 
@@ -62,7 +66,9 @@ def _largest(x: int, columns: int) -> Any:
 
 
 def _halves(x: int, x_stride: int, target: int, target_stride: int, factors: int, columns: int) -> None:
-    """x[row] = factor * target[row], fp16; the factor is 1, or a power of two near the largest magnitude where that is far from 1."""
+    """x[row] = factor * target[row], fp16; the factor is 1, or a power of two near the largest magnitude
+    where that is far from 1.
+    """
     wait_for_others()
     row = int64(block_x())
     here, there = x + row * x_stride, target + row * target_stride
@@ -70,7 +76,9 @@ def _halves(x: int, x_stride: int, target: int, target_stride: int, factors: int
     factor = float32(1.0)
     if top > float32(MOST) or (top < float32(LEAST) and top > float32(0.0)):
         top = bits_float(uint32(float_bits(top) & uint32(0x7F800000)))
-        factor = float32(LOWEST) if top < float32(LOWEST) else float32(HIGHEST) if top > float32(HIGHEST) else top
+        factor = (
+            float32(LOWEST) if top < float32(LOWEST) else float32(HIGHEST) if top > float32(HIGHEST) else top
+        )
     # 1 / factor: its exponent, negative.
     inverse = bits_float(uint32(uint32(254 << 23) - float_bits(factor)))
     if thread() == 0:
@@ -81,11 +89,17 @@ def _halves(x: int, x_stride: int, target: int, target_stride: int, factors: int
         b = b if column + 1 < columns else float32(0.0)
         c = c if column + 2 < columns else float32(0.0)
         d = d if column + 3 < columns else float32(0.0)
-        st_u32x2(there + 2 * int64(column), pack_halves(a * inverse, b * inverse), pack_halves(c * inverse, d * inverse))
+        st_u32x2(
+            there + 2 * int64(column),
+            pack_halves(a * inverse, b * inverse),
+            pack_halves(c * inverse, d * inverse),
+        )
         column = int32(column + 4 * THREADS)
 
 
-def _before(y: int, y_stride: int, residual: int, residual_stride: int, bias: int, factors: int, width: int) -> None:
+def _before(
+    y: int, y_stride: int, residual: int, residual_stride: int, bias: int, factors: int, width: int
+) -> None:
     """y = (residual + bias) / factor of the row; factors at 0: all 1."""
     wait_for_others()
     row = int64(block_x())
@@ -115,9 +129,19 @@ def _after(y: int, y_stride: int, factors: int, width: int) -> None:
 
 
 def _expert_biases(
-    y: int, y_stride: int, ids: int, ids_stride: int, used: int, biases: int, bias_stride: int, width: int, table: int
+    y: int,
+    y_stride: int,
+    ids: int,
+    ids_stride: int,
+    used: int,
+    biases: int,
+    bias_stride: int,
+    width: int,
+    table: int,
 ) -> None:
-    """Row r of y += row e = ids[r / used, r % used] of the biases, where entry e of the table of addresses is not 0."""
+    """Row r of y += row e = ids[r / used, r % used] of the biases, where entry e of the table of addresses
+    is not 0.
+    """
     wait_for_others()
     row = int32(block_x())
     token = int32(row // used)
@@ -153,7 +177,16 @@ def after_kernel() -> Kernel:
 @cache
 def expert_biases_kernel() -> Kernel:
     """See `_expert_biases`."""
-    return Kernel("gemm_expert_biases", _expert_biases, "llllillil", THREADS, 40, _CONSTANTS, 4, model="gemm_expert_biases")
+    return Kernel(
+        "gemm_expert_biases",
+        _expert_biases,
+        "llllillil",
+        THREADS,
+        40,
+        _CONSTANTS,
+        4,
+        model="gemm_expert_biases",
+    )
 
 
 def forms() -> Iterator[Kernel]:

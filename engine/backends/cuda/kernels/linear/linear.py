@@ -1,4 +1,6 @@
-"""Products of one to eight rows as recorded calls: y = x W^T (+ bias) (+ residual), several matrices at once, or one for each row."""
+"""Products of one to eight rows as recorded calls: y = x W^T (+ bias) (+ residual), several matrices at
+once, or one for each row.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from engine.backends.memory_plan import Buffer
 
 @dataclass(frozen=True)
 class Part:
-    """One matrix of a launch: y = x W^T + bias (float32 on the device, at an address; 0: none) + residual; y may be the residual."""
+    """One matrix of a launch: y = x W^T + bias (float32 on the device, at an address; 0: none) + residual;
+    y may be the residual.
+    """
 
     weight: WeightOutline
     y: Buffer
@@ -22,33 +26,54 @@ class Part:
 
 
 def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Call:
-    """One launch for one to three matrices of one weight layout that share x, whose record (`weight_layout.record`) is `x_record`."""
+    """One launch for one to three matrices of one weight layout that share x, whose record
+    (`weight_layout.record`) is `x_record`.
+    """
     first = parts[0].weight
     assert 1 <= len(parts) <= PARTS
-    assert all(p.weight.weight_layout is first.weight_layout and p.weight.shape[1] == first.shape[1] for p in parts)
+    assert all(
+        p.weight.weight_layout is first.weight_layout and p.weight.shape[1] == first.shape[1] for p in parts
+    )
     assert x_record.copies == 1
     form = first.weight_layout.linear(sum(p.weight.tiles for p in parts), first.shape[1], processors)
     arguments: list[Argument] = []
     for part in parts:
         assert part.y.width == part.weight.shape[0]
-        residual: tuple[Argument, Argument] = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
-        arguments += [part.weight.address, part.y, part.y.stride, part.bias_address, *residual, part.weight.shape[0]]
+        residual: tuple[Argument, Argument] = (
+            (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+        )
+        arguments += [
+            part.weight.address,
+            part.y,
+            part.y.stride,
+            part.bias_address,
+            *residual,
+            part.weight.shape[0],
+        ]
     arguments += [0] * (7 * (PARTS - len(parts)))
     arguments += [x_record, x_record.stride, Given.ROWS, first.shape[1]]
     blocks = sum(-(-p.weight.tiles // form.tiles) for p in parts)
     residuals = [p.residual for p in parts if p.residual is not None]
     return Call(
-        form.kernel, lambda rows: (blocks, 1, 1), tuple(arguments), (x_record, *residuals, *(p.weight for p in parts)),
-        tuple(p.y for p in parts), x_record.on_logit_rows,
+        form.kernel, lambda rows: (blocks, 1, 1), tuple(arguments),
+        (x_record, *residuals, *(p.weight for p in parts)), tuple(p.y for p in parts), x_record.on_logit_rows,
     )  # fmt: skip
 
 
 def expert_call(
-    table: ExpertTable, x_record: Buffer, ids: Buffer, y: Buffer, processors: int, bias_address: int = 0, bias_stride: int = 0
+    table: ExpertTable,
+    x_record: Buffer,
+    ids: Buffer,
+    y: Buffer,
+    processors: int,
+    bias_address: int = 0,
+    bias_stride: int = 0,
 ) -> Call:
-    """Each row of `x_record` (`copies`: the experts a row uses) times its expert's matrix, those of the table's weight layout only.
+    """Each row of `x_record` (`copies`: the experts a row uses) times its expert's matrix, those of the
+    table's weight layout only.
 
-    `ids` are int32 (rows, used), y has the records' copies. `bias_address`: float32 (experts, N) on the device, `bias_stride` bytes a row.
+    `ids` are int32 (rows, used), y has the records' copies. `bias_address`: float32 (experts, N) on the
+    device, `bias_stride` bytes a row.
     """
     first, used = table.first, ids.width
     assert x_record.copies == y.copies == used
@@ -60,7 +85,13 @@ def expert_call(
     )  # fmt: skip
     blocks = -(-first.tiles // form.tiles)
     return Call(
-        form.kernel, lambda rows: (blocks, rows, 1), arguments, (x_record, ids, table), (y,), x_record.on_logit_rows, x_record.copies
+        form.kernel,
+        lambda rows: (blocks, rows, 1),
+        arguments,
+        (x_record, ids, table),
+        (y,),
+        x_record.on_logit_rows,
+        x_record.copies,
     )
 
 

@@ -1,9 +1,11 @@
-"""How warps multiply weights of plain numbers with up to eight rows: bf16, fp16 and e4m3 on tensor cores, float32 with plain sums.
+"""How warps multiply weights of plain numbers with up to eight rows: bf16, fp16 and e4m3 on tensor cores,
+float32 with plain sums.
 
-A block of `WARPS` warps has `TILES` tiles of 16 features; its warps take steps of 64 columns in turn and leave their sums in shared
-memory. Lane (g, t) = (lane / 4, lane % 4) has features g and g + 8. A matrix instruction wants 16 columns of a step, but not in their
-order: lane t gives eight neighbours, 8 t .. 8 t + 7 of each 32, of weights and of x alike, so that a load brings 16 bytes. Rows beyond
-`rows` are computed as copies of the last one and dropped.
+A block of `WARPS` warps has `TILES` tiles of 16 features; its warps take steps of 64 columns in turn and
+leave their sums in shared memory. Lane (g, t) = (lane / 4, lane % 4) has features g and g + 8. A matrix
+instruction wants 16 columns of a step, but not in their order: lane t gives eight neighbours, 8 t .. 8 t + 7
+of each 32, of weights and of x alike, so that a load brings 16 bytes. Rows beyond `rows` are computed as
+copies of the last one and dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def _leave(sums: int, tile: int, d0: float, d1: float, d2: float, d3: float) -> 
 
 
 def _ask(a: Any, weight: int, tile_step: int, row_bytes: int, start: int, last: int) -> None:
-    """A turn's weights of two bytes into the registers `a`: of each step and tile 16 words, four of each of two halves of two features."""
+    """A turn's weights of two bytes into the registers `a`: of each step and tile 16 words, four of each
+    of two halves of two features.
+    """
     for u in static(range(UNROLL)):
         at = 128 * int64(min(int32(start + u * WARPS), last))
         for i in static(range(TILES)):
@@ -64,7 +68,9 @@ def _ask(a: Any, weight: int, tile_step: int, row_bytes: int, start: int, last: 
                 ) = ld_stream(here)
 
 
-def multiply_bf16(tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int) -> None:
+def multiply_bf16(
+    tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
+) -> None:
     """Weights bf16 (16, K64) by "pairs": both halves of x times the weights, exactly, with float32 sums."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
@@ -110,7 +116,9 @@ def multiply_bf16(tile: int, tile_step: int, x: int, x_stride: int, rows: int, c
         _leave(sums, i, acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3])
 
 
-def multiply_fp16(tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int) -> None:
+def multiply_fp16(
+    tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
+) -> None:
     """Weights fp16 (16, K64) by "halves": the sums of 64 columns are scaled as those of x are."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
@@ -175,8 +183,12 @@ def high_pair(word: int) -> Any:
     return and_or(word, uint32(0x80008000), uint32(uint32(word >> 1) & uint32(0x3F803F80)))
 
 
-def multiply_fp8(tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int) -> None:
-    """Weights e4m3 (see `plain.Fp8`) by "halves"; the sums of `UNIT` columns, at most 64, get the scales of both."""
+def multiply_fp8(
+    tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
+) -> None:
+    """Weights e4m3 (see `plain.Fp8`) by "halves"; the sums of `UNIT` columns, at most 64, get the scales
+    of both.
+    """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
     last = int32(steps - 1)
@@ -209,9 +221,20 @@ def multiply_fp8(tile: int, tile_step: int, x: int, x_stride: int, rows: int, co
                     e0, e1 = a[8 * (u * TILES + i) + 4 * c], a[8 * (u * TILES + i) + 4 * c + 1]
                     e2, e3 = a[8 * (u * TILES + i) + 4 * c + 2], a[8 * (u * TILES + i) + 4 * c + 3]
                     d0, d1, d2, d3 = mma_halves(
-                        low_pair(e0), low_pair(e2), high_pair(e0), high_pair(e2), x0, x1, zero, zero, zero, zero
+                        low_pair(e0),
+                        low_pair(e2),
+                        high_pair(e0),
+                        high_pair(e2),
+                        x0,
+                        x1,
+                        zero,
+                        zero,
+                        zero,
+                        zero,
                     )
-                    d0, d1, d2, d3 = mma_halves(low_pair(e1), low_pair(e3), high_pair(e1), high_pair(e3), x2, x3, d0, d1, d2, d3)
+                    d0, d1, d2, d3 = mma_halves(
+                        low_pair(e1), low_pair(e3), high_pair(e1), high_pair(e3), x2, x3, d0, d1, d2, d3
+                    )
                     block = scale + i * tile_step + 64 * ((2 * at + c) * 32 // UNIT)
                     if step < steps:
                         upper, lower = ld_f32(block), ld_f32(block + 32)
@@ -224,8 +247,13 @@ def multiply_fp8(tile: int, tile_step: int, x: int, x_stride: int, rows: int, co
         _leave(sums, i, acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3])
 
 
-def multiply_fp32(tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int) -> None:
-    """Weights float32 (16, K64) by float32 rows: lane t has columns 4 t .. 4 t + 3 of each 16. Nothing of x beyond K is read."""
+def multiply_fp32(
+    tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int
+) -> None:
+    """Weights float32 (16, K64) by float32 rows: lane t has columns 4 t .. 4 t + 3 of each 16.
+
+    Nothing of x beyond K is read.
+    """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     t, whole = int32(lane & 3), int32(columns >> 5)
     row_bytes = int64((columns + 63) >> 6) * 256
@@ -239,10 +267,22 @@ def multiply_fp32(tile: int, tile_step: int, x: int, x_stride: int, rows: int, c
     while step < whole:
         at = 128 * int64(step) + 16 * int64(t)
         for h in static(range(4)):
-            a[4 * h], a[4 * h + 1], a[4 * h + 2], a[4 * h + 3] = ld_stream(weight + (h // 2) * 8 * row_bytes + at + 64 * (h % 2))
+            a[4 * h], a[4 * h + 1], a[4 * h + 2], a[4 * h + 3] = ld_stream(
+                weight + (h // 2) * 8 * row_bytes + at + 64 * (h % 2)
+            )
         for c in static(range(2)):
-            u0, u1, u2, u3 = bits_float(a[4 * c]), bits_float(a[4 * c + 1]), bits_float(a[4 * c + 2]), bits_float(a[4 * c + 3])
-            l0, l1, l2, l3 = bits_float(a[4 * c + 8]), bits_float(a[4 * c + 9]), bits_float(a[4 * c + 10]), bits_float(a[4 * c + 11])
+            u0, u1, u2, u3 = (
+                bits_float(a[4 * c]),
+                bits_float(a[4 * c + 1]),
+                bits_float(a[4 * c + 2]),
+                bits_float(a[4 * c + 3]),
+            )
+            l0, l1, l2, l3 = (
+                bits_float(a[4 * c + 8]),
+                bits_float(a[4 * c + 9]),
+                bits_float(a[4 * c + 10]),
+                bits_float(a[4 * c + 11]),
+            )
             for r in static(range(8)):
                 x0, x1, x2, x3 = ld_f32x4_now(x + at + 64 * c + int64(row[r]))
                 acc[2 * r] = fma(u3, x3, fma(u2, x2, fma(u1, x1, fma(u0, x0, acc[2 * r]))))

@@ -1,7 +1,9 @@
-"""Products of up to eight rows with matrices of plain numbers (`plain`): kernels of up to three matrices, and of experts.
+"""Products of up to eight rows with matrices of plain numbers (`plain`): kernels of up to three matrices, and
+of experts.
 
-One block computes `TILES` tiles of 16 features of one matrix: its warps share out the columns (`multiply_plain`), then each feature's
-sums are added up in the order of the warps. So a row's result is the same to the last bit whatever rows and matrices are beside it.
+One block computes `TILES` tiles of 16 features of one matrix: its warps share out the columns
+(`multiply_plain`), then each feature's sums are added up in the order of the warps. So a row's result is the
+same to the last bit whatever rows and matrices are beside it.
 """
 
 from __future__ import annotations
@@ -53,19 +55,39 @@ def _ask_for(weight: int, columns: int) -> None:
     """Have the lines that this warp reads first come near, which needs nothing of the kernels before."""
     lane, warp, steps = int32(thread() & 31), int32(thread() >> 5), int32((columns + 63) >> 6)
     if KIND == "fp8":
-        step, at = int32(warp + WARPS * (lane >> 3)), 1024 * int64(warp + WARPS * (lane >> 3)) + 128 * int64(lane & 7)
+        step, at = (
+            int32(warp + WARPS * (lane >> 3)),
+            1024 * int64(warp + WARPS * (lane >> 3)) + 128 * int64(lane & 7),
+        )
     elif KIND == "fp32":
         step, at = warp, 256 * (int64(lane >> 1) * steps + warp) + 128 * int64(lane & 1)
     else:
-        step, at = int32(warp + WARPS * (lane >> 4)), 128 * (int64(lane & 15) * steps + int64(warp + WARPS * (lane >> 4)))
+        step, at = (
+            int32(warp + WARPS * (lane >> 4)),
+            128 * (int64(lane & 15) * steps + int64(warp + WARPS * (lane >> 4))),
+        )
     if step < steps:
         prefetch(weight + at)
 
 
-def _finish(sums: int, first: int, features: int, rows: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int) -> None:
+def _finish(
+    sums: int,
+    first: int,
+    features: int,
+    rows: int,
+    y: int,
+    y_stride: int,
+    bias: int,
+    residual: int,
+    residual_stride: int,
+) -> None:
     """Add the warps' sums, the bias and the residual up, for features `first` .. of `rows` rows."""
     index = int32(thread())
-    tile, feature, row = int32(index >> 7), int32(first + 16 * (index >> 7) + (index & 15)), int32((index >> 4) & 7)
+    tile, feature, row = (
+        int32(index >> 7),
+        int32(first + 16 * (index >> 7) + (index & 15)),
+        int32((index >> 4) & 7),
+    )
     if index < 128 * TILES and feature < features and row < rows:
         at = int32(sums + 4 * (SUMS * tile + 20 * row + (index & 15)))
         total = lds_f32(at)
@@ -84,7 +106,10 @@ def _linear(
     weight2: int, y2: int, y_stride2: int, bias2: int, residual2: int, residual_stride2: int, features2: int,
     x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """y = x W^T + bias + residual for up to three matrices of one width. Block (tiles of all matrices, one after the other)."""
+    """y = x W^T + bias + residual for up to three matrices of one width.
+
+    Block (tiles of all matrices, one after the other).
+    """
     sums = shared(SUM_BYTES)
     block, per_block = int32(block_x()), int32(16 * TILES)
     end0 = int32((features0 + per_block - 1) // per_block)
@@ -134,7 +159,9 @@ def _experts(
         let_others_start()
         barrier()
         bias = biases + expert * bias_stride if biases != 0 else int64(0)
-        _finish(sums, first, features, int32(1), y + int64(row) * y_stride, y_stride, bias, int64(0), int64(0))
+        _finish(
+            sums, first, features, int32(1), y + int64(row) * y_stride, y_stride, bias, int64(0), int64(0)
+        )
 
 
 _MULTIPLY: dict[str, Callable[..., None]] = {
@@ -159,7 +186,9 @@ REGISTERS = {"bf16": 112, "fp16": 96, "fp8": 96, "fp32": 128}
 
 @cache
 def linear_kernel(kind: str, unit: int, tiles: int) -> Kernel:
-    """See `_linear`; `kind` is "bf16", "fp16", "fp8" (with `unit` columns a scale) or "fp32" (then `tiles` is 1)."""
+    """See `_linear`; `kind` is "bf16", "fp16", "fp8" (with `unit` columns a scale) or "fp32" (then `tiles`
+    is 1).
+    """
     return _kernel("linear", _linear, LINEAR, kind, unit, tiles)
 
 
@@ -169,7 +198,11 @@ def experts_kernel(kind: str, unit: int, tiles: int) -> Kernel:
     return _kernel("experts", _experts, EXPERTS, kind, unit, tiles)
 
 
-def _kernel(operation: str, body: Callable[..., None], parameters: str, kind: str, unit: int, tiles: int) -> Kernel:
+def _kernel(
+    operation: str, body: Callable[..., None], parameters: str, kind: str, unit: int, tiles: int
+) -> Kernel:
     name = f"{operation}_{kind}{unit if kind == 'fp8' else ''}_{tiles}"
     least, model = 80 if kind == "bf16" else 75, f"{operation}_plain"
-    return Kernel(name, body, parameters, THREADS, REGISTERS[kind], constants(kind, unit, tiles), 2, least, model)
+    return Kernel(
+        name, body, parameters, THREADS, REGISTERS[kind], constants(kind, unit, tiles), 2, least, model
+    )

@@ -1,4 +1,6 @@
-"""Packed codes as plain numbers: rows of fp16 for torch's products of many rows, and single rows in float32 for embeddings."""
+"""Packed codes as plain numbers: rows of fp16 for torch's products of many rows, and single rows in
+float32 for embeddings.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
 def value(code: float, factor: float, less: float, row: int) -> Any:
-    """What a code stands for: (n - zero) scale, or n scale + minimum; rounded as the file's own decoder does, but for one rounding."""
+    """What a code stands for: (n - zero) scale, or n scale + minimum; rounded as the file's own decoder
+    does, but for one rounding.
+    """
     number = float32(code * (float32(HIGH_FACTOR) if row else float32(LOW_FACTOR)))
     if ZERO:
         out = float32(float32(number - float32(ZERO)) * factor)
@@ -57,7 +61,10 @@ def value(code: float, factor: float, less: float, row: int) -> Any:
 def whole_block(tile: int, block: int, lane: int) -> Any:
     """A lane's words of a block and of its span's header."""
     ways = ways_of(int32(block & -2), lane)
-    words, header = fetch(tile, ways, int64(int32(block & 1) * BLOCK_BYTES), False, True), fetch(tile, ways, 0, True, False)
+    words, header = (
+        fetch(tile, ways, int64(int32(block & 1) * BLOCK_BYTES), False, True),
+        fetch(tile, ways, 0, True, False),
+    )
     w = registers(uint32(0), 14)
     for i in static(range(14)):
         w[i] = header[i] if IN_HEADER[i] else words[i]
@@ -73,14 +80,24 @@ def values_of(words: Any) -> Any:
     for row in static(range(2)):
         for group in static(range(GROUPS)):
             factors[4 * row + group] = scale(
-                words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row, fixed[0]
+                words[S_WORD[GROUPS * row + group]],
+                S_PLACE[GROUPS * row + group],
+                words[D_WORD],
+                row,
+                fixed[0],
             )
             if LOWS != "":
                 lows[4 * row + group] = low(
-                    words[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], words[M_WORD], row, fixed[0]
+                    words[L_WORD[GROUPS * row + group]],
+                    L_PLACE[GROUPS * row + group],
+                    words[M_WORD],
+                    row,
+                    fixed[0],
                 )
     for slot in static(range(8)):
-        pair, pair_8 = codes(words[C_WORD[slot]], C_RIGHT[slot], words[C_MORE[slot]], C_MORE_RIGHT[slot], fixed)
+        pair, pair_8 = codes(
+            words[C_WORD[slot]], C_RIGHT[slot], words[C_MORE[slot]], C_MORE_RIGHT[slot], fixed
+        )
         for row in static(range(2)):
             two = pair_8 if row else pair
             factor = factors[4 * row + slot // (2 * STEPS)]
@@ -88,9 +105,9 @@ def values_of(words: Any) -> Any:
             out[16 * row + 2 * slot] = value(half_float(two), factor, less, row)
             out[16 * row + 2 * slot + 1] = value(high_half_float(two), factor, less, row)
     return (
-        out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7], out[8], out[9], out[10], out[11], out[12], out[13], out[14],
-        out[15], out[16], out[17], out[18], out[19], out[20], out[21], out[22], out[23], out[24], out[25], out[26], out[27], out[28],
-        out[29], out[30], out[31],
+        out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7], out[8], out[9], out[10], out[11],
+        out[12], out[13], out[14], out[15], out[16], out[17], out[18], out[19], out[20], out[21], out[22],
+        out[23], out[24], out[25], out[26], out[27], out[28], out[29], out[30], out[31],
     )  # fmt: skip
 
 
@@ -138,7 +155,9 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
         for block in range(thread() >> 5, blocks, WARPS):
             v = values_of(whole_block(tile, int32(block), lane))
             for four in static(range(4)):
-                column = int32(64 * block + (32 * (four // 2) + 4 * (four % 2) + 8 * t if PAIRED else 16 * four + 4 * t))
+                column = int32(
+                    64 * block + (32 * (four // 2) + 4 * (four % 2) + 8 * t if PAIRED else 16 * four + 4 * t)
+                )
                 at = int64(y + int64(block_y()) * y_stride + int64(column) * 4)
                 if column < columns:
                     st_f32x4(
@@ -154,10 +173,26 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
 def unpack_kernel(weight_layout: CodeLayout) -> Kernel:
     """See `WeightLayout`."""
     assert WARPS * 64 == UNPACK_COLUMNS
-    return Kernel(f"unpack_{weight_layout.name}", _unpack, UNPACK, 32 * WARPS, 80, weight_layout.constants, model="unpack_codes")
+    return Kernel(
+        f"unpack_{weight_layout.name}",
+        _unpack,
+        UNPACK,
+        32 * WARPS,
+        80,
+        weight_layout.constants,
+        model="unpack_codes",
+    )
 
 
 @cache
 def embed_kernel(weight_layout: CodeLayout) -> Kernel:
     """See `WeightLayout`."""
-    return Kernel(f"embed_{weight_layout.name}", _embed, EMBED, 32 * WARPS, 80, weight_layout.constants, model="embed_codes")
+    return Kernel(
+        f"embed_{weight_layout.name}",
+        _embed,
+        EMBED,
+        32 * WARPS,
+        80,
+        weight_layout.constants,
+        model="embed_codes",
+    )

@@ -1,4 +1,5 @@
-"""The end of a draw, in one block: the steps over the likeliest tokens in order, the draw, what is told of it, and the state of the next.
+"""The end of a draw, in one block: the steps over the likeliest tokens in order, the draw, what is told of
+it, and the state of the next.
 
 Thread i has candidate i. Running sums are those of warps, then of warps' totals, always in the same order.
 """
@@ -79,9 +80,12 @@ from engine.sampling.passes import KEEP_NUCLEUS, KEEP_SQUARED, KEEP_TOP, SCALE
 THREADS = 1024
 LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453
 AS_THEY_COME, BY_ID, ORDERED = -1, 0, 1
-"""How candidates stand, which is the order they are drawn in: the whole vocabulary, ids rising, likeliest first."""
+"""How candidates stand, which is the order they are drawn in: the whole vocabulary, ids rising, likeliest
+first.
+"""
 
-# Shared memory: totals of warps, what is known of the whole vocabulary, weights and ids in the order of the draw.
+# Shared memory: totals of warps, what is known of the whole vocabulary, weights and ids in the order of the
+# draw.
 ALL_MAX, ALL_SUM, ALL_INNER, ALL_BAD, OWN_SUM = 128, 132, 136, 140, 144
 WEIGHTS, DRAWN_IDS = 192, 192 + 4 * MOST
 ROOM = DRAWN_IDS + 4 * MOST
@@ -99,16 +103,27 @@ def _merge(partials: int, parts: int, scale: float, room: int) -> None:
         total, inner, bad, own_total = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
         for part in range(thread(), parts, 32):
             at = partials + 4 * PARTIAL_WORDS * int64(part)
-            depth, sums = maximum(float32(ld_f32_now(at + 4 * RAW_MAX) - most), float32(-1e4)), ld_f32_now(at + 4 * RAW_SUM)
+            depth, sums = (
+                maximum(float32(ld_f32_now(at + 4 * RAW_MAX) - most), float32(-1e4)),
+                ld_f32_now(at + 4 * RAW_SUM),
+            )
             share = exp2(float32(depth * float32(LOG2E)))
             total = fma(share, sums, total)
             inner = fma(share, fma(sums, depth, ld_f32_now(at + 4 * RAW_INNER)), inner)
             bad = float32(bad + ld_f32_now(at + 4 * BAD))
             depth = maximum(float32(ld_f32_now(at + 4 * MAX) - own), float32(-1e4))
-            own_total = fma(exp2(float32(float32(depth * scale) * float32(LOG2E))), ld_f32_now(at + 4 * SUM), own_total)
+            own_total = fma(
+                exp2(float32(float32(depth * scale) * float32(LOG2E))), ld_f32_now(at + 4 * SUM), own_total
+            )
         for step in static(range(5)):
-            total, inner = float32(total + xor_f(total, 16 >> step)), float32(inner + xor_f(inner, 16 >> step))
-            bad, own_total = float32(bad + xor_f(bad, 16 >> step)), float32(own_total + xor_f(own_total, 16 >> step))
+            total, inner = (
+                float32(total + xor_f(total, 16 >> step)),
+                float32(inner + xor_f(inner, 16 >> step)),
+            )
+            bad, own_total = (
+                float32(bad + xor_f(bad, 16 >> step)),
+                float32(own_total + xor_f(own_total, 16 >> step)),
+            )
         if thread() == 0:
             sts_f32(room + ALL_MAX, most)
             sts_f32(room + ALL_SUM, total)
@@ -155,13 +170,17 @@ def _counted(condition: bool, room: int) -> Any:
 def _kept(plan: int, room: int, score: float, top: float, count: int, known: float, beyond: int) -> Any:
     """All steps over `count` candidates, the likeliest of which scores `top`.
 
-    `beyond` says whether there are tokens that were not looked at, all of them more than `known` below the top. Returns how many
-    candidates stay, how they stand, the scale of their scores, and 1 where tokens beyond might have stayed, too.
+    `beyond` says whether there are tokens that were not looked at, all of them more than `known` below the
+    top. Returns how many candidates stay, how they stand, the scale of their scores, and 1 where tokens
+    beyond might have stayed, too.
     """
     me, flag = thread(), int32(0)
     standing, scale = int32(AS_THEY_COME), float32(1.0)
     for step in range(ld_i32_now(plan + 4 * STEPS)):
-        code, value = ld_i32_now(plan + 4 * int64(PROGRAM + 2 * step)), ld_f32_now(plan + 4 * int64(PROGRAM + 2 * step + 1))
+        code, value = (
+            ld_i32_now(plan + 4 * int64(PROGRAM + 2 * step)),
+            ld_f32_now(plan + 4 * int64(PROGRAM + 2 * step + 1)),
+        )
         if code == SCALE:
             scale = float32(scale * value)
         elif code == KEEP_TOP:
@@ -196,8 +215,8 @@ def _kept(plan: int, room: int, score: float, top: float, count: int, known: flo
 
 
 def _draw(
-    ordered: int, raw_ordered: int, logits: int, plan: int, state: int, partials: int, parts: int, uniforms: int, records: int,
-    tokens: int, position: int, amounts: int, latest: int, history: int,
+    ordered: int, raw_ordered: int, logits: int, plan: int, state: int, partials: int, parts: int,
+    uniforms: int, records: int, tokens: int, position: int, amounts: int, latest: int, history: int,
 ) -> None:  # fmt: skip
     """See `engine.backends.cuda.kernels.sampling.layout` for the words of each."""
     wait_for_others()
@@ -216,7 +235,9 @@ def _draw(
     beyond = int32(1) if ld_i32_now(ordered + 4 * WHOLE) == 0 else int32(0)
     if ld_i32_now(plan + 4 * GREEDY) != 0:
         count, beyond = int32(min(count, 1)), int32(0)
-    count, standing, scale, flag = _kept(plan, room, score, top, count, ld_f32_now(ordered + 4 * DEPTH), beyond)
+    count, standing, scale, flag = _kept(
+        plan, room, score, top, count, ld_f32_now(ordered + 4 * DEPTH), beyond
+    )
     weight = _weight(score, top, scale, count)
     _, mass = _sums(weight, room)
     if mass > float32(0.0):
@@ -235,7 +256,10 @@ def _draw(
     if count > 0:
         drawn, share = lds_i32(room + DRAWN_IDS + 4 * chosen), lds_f32(room + WEIGHTS + 4 * chosen)
     if me == 0:
-        own = float32(exp2(float32(float32(ld_f32_now(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2E))) * raw_share)
+        own = float32(
+            exp2(float32(float32(ld_f32_now(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2E)))
+            * raw_share
+        )
         st_i32(record + 4 * STAMP, int32(serial + 1))
         st_i32(record + 4 * FLAG, flag)
         st_i32(record + 4 * TOKEN, drawn)
@@ -253,7 +277,9 @@ def _draw(
 
 
 def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> Any:
-    """Which candidate, in the order of the draw, the number falls on; weights and ids are put into that order."""
+    """Which candidate, in the order of the draw, the number falls on; weights and ids are put into that
+    order.
+    """
     me = thread()
     sts_f32(room + WEIGHTS + 4 * me, weight)
     sts_i32(room + DRAWN_IDS + 4 * me, token)
@@ -280,12 +306,17 @@ def _place(weight: float, token: int, count: int, standing: int, uniform: float,
     return chosen
 
 
-def _tell(record: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float) -> None:
+def _tell(
+    record: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float
+) -> None:
     """The model's own likeliest with both probabilities, and the entropy."""
     me, asked = thread(), ld_i32_now(plan + 4 * ALTERNATIVES)
     told = int32(max(min(asked, ld_i32_now(raw_ordered + 4 * COUNT)), 0))
     if me < told:
-        token, raw = ld_i32_now(raw_ordered + 4 * int64(IDS + me)), ld_f32_now(raw_ordered + 4 * int64(SCORES + me))
+        token, raw = (
+            ld_i32_now(raw_ordered + 4 * int64(IDS + me)),
+            ld_f32_now(raw_ordered + 4 * int64(SCORES + me)),
+        )
         final = float32(0.0)
         for other in range(count):
             if lds_i32(room + DRAWN_IDS + 4 * other) == token:
@@ -297,14 +328,18 @@ def _tell(record: int, raw_ordered: int, plan: int, room: int, count: int, raw_m
     if me == 0:
         entropy = float32(0.0)
         if asked > 0:
-            entropy = float32(log2(lds_f32(room + ALL_SUM)) * float32(LN2)) - float32(lds_f32(room + ALL_INNER) * raw_share)
+            entropy = float32(log2(lds_f32(room + ALL_SUM)) * float32(LN2)) - float32(
+                lds_f32(room + ALL_INNER) * raw_share
+            )
             entropy = maximum(float32(entropy), float32(0.0))
         st_f32(record + 4 * ENTROPY, float32(entropy))
         st_i32(record + 4 * OTHERS, told)
 
 
 def _remember(token: int, place: int, plan: int, amounts: int, latest: int, history: int) -> None:
-    """The token counts from now on, and the tokens that are further back count less by a part of fade + 1 each."""
+    """The token counts from now on, and the tokens that are further back count less by a part of fade + 1
+    each.
+    """
     reach, fade = ld_i32_now(plan + 4 * REACH), ld_i32_now(plan + 4 * FADE)
     if thread() == 0:
         add_i32(amounts + 4 * int64(token), int32(fade + 1))

@@ -1,4 +1,6 @@
-"""Where the numbers of a draw lie in memory: words of 32 bits that the kernels of sampling and the host both know."""
+"""Where the numbers of a draw lie in memory: words of 32 bits that the kernels of sampling and the host
+both know.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,16 @@ REPETITION, PRESENCE, FREQUENCY, REACH, FADE, REPETITION_FIRST, WHOLE_SCALE = ra
 PROGRAM, MOST_STEPS = 16, 16
 PLAN_WORDS = PROGRAM + 2 * MOST_STEPS
 
-# What a block of the survey tells: of the logits the maximum, the sums of exp(l - maximum) and of that times (l - maximum), whether
-# some are no numbers; of the scores the maximum and the sum of exp((s - maximum) * scale).
+# What a block of the survey tells: of the logits the maximum, the sums of exp(l - maximum) and of that times
+# (l - maximum), whether some are no numbers; of the scores the maximum and the sum of exp((s - maximum) *
+# scale).
 RAW_MAX, RAW_SUM, RAW_INNER, BAD, MAX, SUM = range(6)
 PARTIAL_WORDS = 8
 PART = 2048
 """Tokens of a block."""
 
-# The likeliest in order: how many (-1: too many), and how deep below the first a token may lie to be surely among them; then arrays.
+# The likeliest in order: how many (-1: too many), and how deep below the first a token may lie to be surely
+# among them; then arrays.
 COUNT, DEPTH, WHOLE = range(3)
 MOST = 1024
 SCORES, IDS = 4, 4 + MOST
@@ -71,14 +75,20 @@ def _first_kept(plan: SamplingPlan) -> tuple[int, float]:
     return next((step for step in plan.steps if step[0] != passes.SCALE), (passes.SCALE, 1.0))
 
 
-def plan_words(plan: SamplingPlan, separate: bool, most: int = MOST_WANTED) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+def plan_words(
+    plan: SamplingPlan, separate: bool, most: int = MOST_WANTED
+) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     """The plan as (PLAN_WORDS,) uint32; `separate`: the model's own likeliest are a list of their own.
 
     Where no step says how many of the likeliest it keeps, `most` are asked for.
     """
     words = np.zeros(PLAN_WORDS, np.uint32)
     whole, real = words.view(np.int32), words.view(np.float32)
-    whole[INSIDE], whole[STEPS], whole[GREEDY] = plan.vocabulary, 0 if plan.greedy else len(plan.steps), plan.greedy
+    whole[INSIDE], whole[STEPS], whole[GREEDY] = (
+        plan.vocabulary,
+        0 if plan.greedy else len(plan.steps),
+        plan.greedy,
+    )
     whole[ALTERNATIVES], whole[TOP], whole[PENALISES] = plan.alternatives, plan.top, plan.penalises
     code, value = _first_kept(plan)
     wanted = 1 if plan.greedy else int(value) if code == passes.KEEP_TOP else most

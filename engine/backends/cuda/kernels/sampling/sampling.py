@@ -1,7 +1,8 @@
 """The draw of a token on the device: three kernels, or four, behind the pass that gives the logits.
 
 `scan` looks at the whole vocabulary, `sort` finds the likeliest tokens, `draw` applies the steps, draws and
-gets everything ready for the next step. They decide as `engine.sampling` does; where they cannot, they say so.
+gets everything ready for the next step. They decide as `engine.sampling` does; where they cannot, they say
+so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import numpy as np
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.sampling.draw import draw_kernel
-from engine.backends.cuda.kernels.sampling.layout import LIST_WORDS, MOST, MOST_WANTED, PART, PARTIAL_WORDS, RAW_WANT, WANT
+from engine.backends.cuda.kernels.sampling.layout import (
+    LIST_WORDS,
+    MOST,
+    MOST_WANTED,
+    PART,
+    PARTIAL_WORDS,
+    RAW_WANT,
+    WANT,
+)
 from engine.backends.cuda.kernels.sampling.scan import survey_kernel
 from engine.backends.cuda.kernels.sampling.sort import sort_kernel
 from engine.backends.cuda.runtime.device import Device
@@ -25,12 +34,16 @@ if TYPE_CHECKING:
 
 Launch = tuple[Kernel, tuple[int, int, int], tuple[int | float, ...]]
 GROUPS = ((1 << 17, 64), (1 << 14, 16), (0, 4))
-"""From so many tokens on, how many neighbours make a group: there must be more groups than tokens that are wanted, but not too many."""
+"""From so many tokens on, how many neighbours make a group: there must be more groups than tokens that are
+wanted, but not too many.
+"""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a vocabulary of V tokens: `parts` blocks look at it, `stride` are the bytes of a row of it, padded."""
+    """Of a vocabulary of V tokens: `parts` blocks look at it, `stride` are the bytes of a row of it,
+    padded.
+    """
 
     size: int
     parts: int
@@ -53,13 +66,17 @@ class Shape:
 
     @property
     def wanted(self) -> int:
-        """How many of the likeliest to ask for where nothing says how many are needed, so that what is found has room."""
+        """How many of the likeliest to ask for where nothing says how many are needed, so that what is
+        found has room.
+        """
         return MOST_WANTED if self.size <= MOST else min(MOST_WANTED, self.groups // 3)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Device memory between the kernels; `addresses` are those of groups, raw groups, partials, the list and the raw list."""
+    """Device memory between the kernels; `addresses` are those of groups, raw groups, partials, the list
+    and the raw list.
+    """
 
     memory: torch.Tensor
     addresses: tuple[int, int, int, int, int]
@@ -101,16 +118,20 @@ class Addresses:
 
     def with_edits(self, scores: int, bias: int, amounts: int, latest: int, history: int) -> Addresses:
         """With bias and penalties."""
-        return replace(self, edits=True, scores=scores, bias=bias, amounts=amounts, latest=latest, history=history)
+        return replace(
+            self, edits=True, scores=scores, bias=bias, amounts=amounts, latest=latest, history=history
+        )
 
 
 def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
-    """The kernels of one draw in their order; `separate`: the model's own likeliest are asked for, and are not those of the scores."""
+    """The kernels of one draw in their order; `separate`: the model's own likeliest are asked for, and are
+    not those of the scores.
+    """
     groups, raw_groups, partials, ordered, raw_ordered = at.work
     values = at.scores if at.edits else at.logits
     survey = (
-        at.logits, at.kept, shape.stride, at.state, at.plan, at.position, at.bias, at.amounts, at.latest, at.scores, groups, raw_groups,
-        partials, shape.size,
+        at.logits, at.kept, shape.stride, at.state, at.plan, at.position, at.bias, at.amounts, at.latest,
+        at.scores, groups, raw_groups, partials, shape.size,
     )  # fmt: skip
     one = (1, 1, 1)
     out: list[Launch] = [
@@ -118,10 +139,16 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
         (sort_kernel(), one, (values, groups, at.plan, WANT, ordered, shape.groups, shape.group)),
     ]
     if separate:
-        out.append((sort_kernel(), one, (at.logits, raw_groups, at.plan, RAW_WANT, raw_ordered, shape.groups, shape.group)))
+        out.append(
+            (
+                sort_kernel(),
+                one,
+                (at.logits, raw_groups, at.plan, RAW_WANT, raw_ordered, shape.groups, shape.group),
+            )
+        )
     last = (
-        ordered, raw_ordered if separate else ordered, at.logits, at.plan, at.state, partials, shape.parts, at.uniforms, at.records,
-        at.tokens, at.position, at.amounts, at.latest, at.history,
+        ordered, raw_ordered if separate else ordered, at.logits, at.plan, at.state, partials, shape.parts,
+        at.uniforms, at.records, at.tokens, at.position, at.amounts, at.latest, at.history,
     )  # fmt: skip
     return [*out, (draw_kernel(), one, last)]
 
@@ -132,9 +159,11 @@ def all_forms(shape: Shape) -> list[Kernel]:
 
 
 def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
-    """How often each of `size` ids occurs in text (n,), and where last: (size,) int32, the former in parts of `fade` + 1.
+    """How often each of `size` ids occurs in text (n,), and where last: (size,) int32, the former in parts of
+    `fade` + 1.
 
-    As `engine.sampling.history`: within the last `reach` places (-1: all) an occurrence is whole, before them it fades.
+    As `engine.sampling.history`: within the last `reach` places (-1: all) an occurrence is whole, before them
+    it fades.
     """
     fade = fade if reach > 0 else 0
     places = np.arange(len(text))

@@ -1,6 +1,8 @@
-"""The first look at the scores of a draw, over the whole vocabulary: bias and penalties, maxima of groups, and sums of softmax.
+"""The first look at the scores of a draw, over the whole vocabulary: bias and penalties, maxima of groups,
+and sums of softmax.
 
-Block x has tokens PART * x and on, four neighbours a thread, twice. Order of sums is fixed, so results repeat bit for bit.
+Block x has tokens PART * x and on, four neighbours a thread, twice. Order of sums is fixed, so results repeat
+bit for bit.
 """
 
 from __future__ import annotations
@@ -77,16 +79,22 @@ def _warp_sum(x: float) -> float:
 
 
 def _penalised(score: float, amount: int, latest: int, place: int, plan: int) -> float:
-    """A score after the penalties; `amount` in parts of fade + 1, `latest` the token's last place, `place` the length of the text."""
+    """A score after the penalties; `amount` in parts of fade + 1, `latest` the token's last place, `place`
+    the length of the text.
+    """
     if amount > 0 and score > float32(LOWEST):
         reach, fade = ld_i32_now(plan + 4 * REACH), ld_i32_now(plan + 4 * FADE)
         share = reciprocal(to_float(int32(fade + 1)))
         strength = float32(1.0)
         if reach >= 0:
-            strength = minimum(float32(1.0), float32(to_float(int32(fade + 1 - (place - reach - latest))) * share))
+            strength = minimum(
+                float32(1.0), float32(to_float(int32(fade + 1 - (place - reach - latest))) * share)
+            )
         penalty = fma(float32(ld_f32_now(plan + 4 * REPETITION) - float32(1.0)), strength, float32(1.0))
         less = fma(
-            ld_f32_now(plan + 4 * FREQUENCY), float32(to_float(amount) * share), float32(ld_f32_now(plan + 4 * PRESENCE) * strength)
+            ld_f32_now(plan + 4 * FREQUENCY),
+            float32(to_float(amount) * share),
+            float32(ld_f32_now(plan + 4 * PRESENCE) * strength),
         )
         repetition_first = ld_i32_now(plan + 4 * REPETITION_FIRST)
         if repetition_first == 0:
@@ -112,7 +120,9 @@ def _load(logits: int, row: int, first: int, size: int) -> tuple[float, float, f
     return x[0], x[1], x[2], x[3]
 
 
-def _edit(a: float, b: float, c: float, d: float, bias: int, amounts: int, latest: int, place: int, plan: int) -> Any:
+def _edit(
+    a: float, b: float, c: float, d: float, bias: int, amounts: int, latest: int, place: int, plan: int
+) -> Any:
     """Four logits as scores: with the bias and the penalties. The addresses are theirs."""
     x = registers(float32(0.0), 4)
     more = registers(float32(0.0), 4)
@@ -132,10 +142,12 @@ def _edit(a: float, b: float, c: float, d: float, bias: int, amounts: int, lates
 
 
 def _survey(
-    logits: int, kept: int, kept_stride: int, state: int, plan: int, position: int, bias: int, amounts: int, latest: int,
-    scores: int, groups: int, raw_groups: int, partials: int, size: int,
+    logits: int, kept: int, kept_stride: int, state: int, plan: int, position: int, bias: int, amounts: int,
+    latest: int, scores: int, groups: int, raw_groups: int, partials: int, size: int,
 ) -> None:  # fmt: skip
-    """Writes the kept logits, with EDITS the scores, the maxima of groups of both, and PARTIAL_WORDS words a block."""
+    """Writes the kept logits, with EDITS the scores, the maxima of groups of both, and PARTIAL_WORDS words
+    a block.
+    """
     wait_for_others()
     part = block_x()
     inside, row = ld_i32_now(plan + 4 * INSIDE), kept + int64(ld_i32_now(state) & (SLOTS - 1)) * kept_stride
@@ -144,7 +156,9 @@ def _survey(
     bad = float32(0.0)
     for half in static(range(2)):
         first = int32(part * PART + half * 1024 + 4 * thread())
-        raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3] = _load(logits, row, first, size)
+        raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3] = _load(
+            logits, row, first, size
+        )
         for i in static(range(4)):
             bits = bits_of(raw[4 * half + i])
             if first + i >= inside:
@@ -156,11 +170,29 @@ def _survey(
         if EDITS:
             at, place = 4 * int64(first), int32(ld_i32_now(position) + 1)
             own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3] = _edit(
-                own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3], bias + at, amounts + at, latest + at, place, plan
+                own[4 * half],
+                own[4 * half + 1],
+                own[4 * half + 2],
+                own[4 * half + 3],
+                bias + at,
+                amounts + at,
+                latest + at,
+                place,
+                plan,
             )
             st_f32x4(scores + at, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3])
-            _tell_groups(raw_groups, part, raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3], half * 1024)
-        _tell_groups(groups, part, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3], half * 1024)
+            _tell_groups(
+                raw_groups,
+                part,
+                raw[4 * half],
+                raw[4 * half + 1],
+                raw[4 * half + 2],
+                raw[4 * half + 3],
+                half * 1024,
+            )
+        _tell_groups(
+            groups, part, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3], half * 1024
+        )
     raw_max, own_max = raw[0], own[0]
     for i in static(range(1, 8)):
         raw_max, own_max = maximum(raw_max, raw[i]), maximum(own_max, own[i])
@@ -172,7 +204,10 @@ def _survey(
         if raw[i] > float32(LOWEST):
             depth = float32(raw[i] - raw_max)
             weight = exp2(float32(depth * float32(LOG2E)))
-            raw_sum, raw_inner = float32(raw_sum + weight), fma(weight, maximum(depth, float32(-87.0)), raw_inner)
+            raw_sum, raw_inner = (
+                float32(raw_sum + weight),
+                fma(weight, maximum(depth, float32(-87.0)), raw_inner),
+            )
         if own[i] > float32(LOWEST):
             own_sum = float32(own_sum + exp2(float32(float32(own[i] - own_max) * turn)))
     out = partials + 4 * PARTIAL_WORDS * int64(part)
@@ -190,13 +225,21 @@ def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, flo
         sts_f32(room + 8 * (thread() >> 5) + 4, own_max)
     barrier()
     for other in range(THREADS // 32):
-        raw_max, own_max = maximum(raw_max, lds_f32(room + 8 * other)), maximum(own_max, lds_f32(room + 8 * other + 4))
+        raw_max, own_max = (
+            maximum(raw_max, lds_f32(room + 8 * other)),
+            maximum(own_max, lds_f32(room + 8 * other + 4)),
+        )
     return raw_max, own_max
 
 
 def _tell_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, room: int, out: int) -> None:
     """Write the sums of the whole block."""
-    raw_sum, raw_inner, own_sum, bad = _warp_sum(raw_sum), _warp_sum(raw_inner), _warp_sum(own_sum), _warp_sum(bad)
+    raw_sum, raw_inner, own_sum, bad = (
+        _warp_sum(raw_sum),
+        _warp_sum(raw_inner),
+        _warp_sum(own_sum),
+        _warp_sum(bad),
+    )
     if (thread() & 31) == 0:
         mine = int32(room + 64 + 16 * (thread() >> 5))
         sts_f32(mine, raw_sum)
@@ -206,8 +249,14 @@ def _tell_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, roo
     barrier()
     if thread() == 0:
         for other in range(1, THREADS // 32):
-            raw_sum, raw_inner = float32(raw_sum + lds_f32(room + 64 + 16 * other)), float32(raw_inner + lds_f32(room + 68 + 16 * other))
-            own_sum, bad = float32(own_sum + lds_f32(room + 72 + 16 * other)), float32(bad + lds_f32(room + 76 + 16 * other))
+            raw_sum, raw_inner = (
+                float32(raw_sum + lds_f32(room + 64 + 16 * other)),
+                float32(raw_inner + lds_f32(room + 68 + 16 * other)),
+            )
+            own_sum, bad = (
+                float32(own_sum + lds_f32(room + 72 + 16 * other)),
+                float32(bad + lds_f32(room + 76 + 16 * other)),
+            )
         st_f32(out + 4 * RAW_SUM, raw_sum)
         st_f32(out + 4 * RAW_INNER, raw_inner)
         st_f32(out + 4 * BAD, bad)
@@ -233,4 +282,6 @@ def survey_kernel(group: int, edits: bool) -> Kernel:
     """See `_survey`; `group` is 4, 16 or 64."""
     name = f"sample_survey_{group}" + "_edits" * edits
     constants = {"GROUP": group, "EDITS": int(edits), "THREADS": THREADS}
-    return Kernel(name, _survey, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_survey")
+    return Kernel(
+        name, _survey, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_survey"
+    )

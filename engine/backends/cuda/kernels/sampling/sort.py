@@ -1,8 +1,9 @@
 """The likeliest tokens of a draw in order, found without looking at most of them.
 
-How deep the wanted number of maxima of groups lies below the largest bounds how deep the wanted tokens can lie. Depths are told apart
-by the upper bits of their float32, 64 steps for each power of two; every token not deeper than the step that is reached is taken. The
-counts are whole numbers and ranks are unique, so the result does not depend on the order in which threads run.
+How deep the wanted number of maxima of groups lies below the largest bounds how deep the wanted tokens can
+lie. Depths are told apart by the upper bits of their float32, 64 steps for each power of two; every token not
+deeper than the step that is reached is taken. The counts are whole numbers and ranks are unique, so the
+result does not depend on the order in which threads run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,17 @@ from engine.backends.cuda.codegen.ptx import (
     xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.kernels.sampling.layout import COUNT, DEPTH, IDS, INSIDE, LOWEST, MOST, NOTHING, SCORES, WHOLE
+from engine.backends.cuda.kernels.sampling.layout import (
+    COUNT,
+    DEPTH,
+    IDS,
+    INSIDE,
+    LOWEST,
+    MOST,
+    NOTHING,
+    SCORES,
+    WHOLE,
+)
 
 THREADS = 1024
 BINS = 1024
@@ -44,7 +55,8 @@ SHIFT = 17
 BASE = (127 - 6) << 6
 """Depths below 2^-6 are one bin."""
 
-# Shared memory: the bins' counts, totals of warps, maxima of warps, the last bin that is taken, how many were found; then these.
+# Shared memory: the bins' counts, totals of warps, maxima of warps, the last bin that is taken, how many were
+# found; then these.
 TOTALS, MAXIMA, EDGE, FOUND = 4096, 4224, 4352, 4356
 FOUND_SCORES, FOUND_IDS = 4368, 4368 + 4 * MOST
 ROOM = FOUND_IDS + 4 * MOST
@@ -91,7 +103,10 @@ def _find_edge(want: int, room: int) -> None:
 
 
 def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int, group: int) -> None:
-    """`values` (V,) with `count` maxima of `group` neighbours each; the plan's word `wanted` says how many. One block."""
+    """`values` (V,) with `count` maxima of `group` neighbours each; the plan's word `wanted` says how many.
+
+    One block.
+    """
     wait_for_others()
     room = shared(ROOM)
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
@@ -120,7 +135,9 @@ def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int
         while hits != uint32(0):
             below = popcount(uint32(~hits & uint32(hits - uint32(1))))
             hits = uint32(hits & uint32(hits - uint32(1)))
-            for token in range(int32((base + below) * group + lane), min(int32((base + below + 1) * group), inside), 32):
+            for token in range(
+                int32((base + below) * group + lane), min(int32((base + below + 1) * group), inside), 32
+            ):
                 value = ld_f32_now(values + 4 * int64(token))
                 if value > float32(LOWEST) and _bin(float32(largest - value)) <= edge:
                     slot = adds_i32(room + FOUND, 1)

@@ -1,4 +1,6 @@
-"""Export: JSON there and back without loss, Markdown and web pages as people read them, whole files or none."""
+"""Export: JSON there and back without loss, Markdown and web pages as people read them, whole files or
+none.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +36,39 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def export(database: Database, path: Path, format: Any, ids: tuple[int, ...] | None = None) -> str:
-    list(export_conversations(database, conversation_ids(database, deleted=True) if ids is None else ids, path, format))
+    list(
+        export_conversations(
+            database, conversation_ids(database, deleted=True) if ids is None else ids, path, format
+        )
+    )
     return path.read_text(encoding="utf-8")
 
 
-def grow(store: ConversationStore, draw: random.Random, text: Any, folders: Sequence[int] = (), personas: Sequence[int] = ()) -> int:
+def grow(
+    store: ConversationStore,
+    draw: random.Random,
+    text: Any,
+    folders: Sequence[int] = (),
+    personas: Sequence[int] = (),
+) -> int:
     """A conversation that grew by everything a window can do to it."""
     number = store.create(" ".join(text().split()), {"SamplerSettings": {"temperature": draw.random()}}).id
     made: list[int] = []
     for _ in range(draw.randrange(12)):
         parent = draw.choice([None, *made])
         role = draw.choice(["user", "assistant", "system", "tool"])
-        message = store.add_message(number, parent, role, text(), "running" if role == "assistant" else "complete").id
+        message = store.add_message(
+            number, parent, role, text(), "running" if role == "assistant" else "complete"
+        ).id
         made.append(message)
         if role == "assistant" and draw.random() < 0.8:
             tokens = draw.randbytes(9) if draw.random() < 0.5 else b""
             store.finish(
-                message, text(), draw.choice(["complete", "stopped", "failed"]), {"model": text(), "stats": {"new_tokens": 3}}, tokens
+                message,
+                text(),
+                draw.choice(["complete", "stopped", "failed"]),
+                {"model": text(), "stats": {"new_tokens": 3}},
+                tokens,
             )
         change = draw.choice([store.show_variant, store.delete_message, store.undelete_message, None, None])
         if change is not None:
@@ -77,15 +95,25 @@ def test_there_and_back_is_lossless(tmp_path: Path, seed: int, texts: list[str])
     store = ConversationStore(first)
     folders = [FolderStore(first).create(draw.choice(texts)).id]
     folders.append(FolderStore(first).create(draw.choice(texts), folders[0]).id)
-    who = PersonaStore(first).save(Persona(0, draw.choice(texts), "🦊", draw.choice(texts), "Creative", "/models/a.gguf")).id
+    who = (
+        PersonaStore(first)
+        .save(Persona(0, draw.choice(texts), "🦊", draw.choice(texts), "Creative", "/models/a.gguf"))
+        .id
+    )
     numbers = [grow(store, draw, lambda: draw.choice(texts), folders, [who]) for _ in range(3)]
     export(first, tmp_path / "a.json", JSON)
     assert broken(run(second, tmp_path / "a.json")) == []
-    assert [read_whole(second, number) for number in conversation_ids(second, deleted=True)] == [read_whole(first, n) for n in numbers]
+    assert [read_whole(second, number) for number in conversation_ids(second, deleted=True)] == [
+        read_whole(first, n) for n in numbers
+    ]
     other = ConversationStore(second)
     for mine, theirs in zip(numbers, conversation_ids(second, deleted=True), strict=True):
-        assert [message.text for message in other.path(theirs)] == [message.text for message in store.path(mine)]
-        assert [other.tokens(message.id) for message in other.path(theirs)] == [store.tokens(message.id) for message in store.path(mine)]
+        assert [message.text for message in other.path(theirs)] == [
+            message.text for message in store.path(mine)
+        ]
+        assert [other.tokens(message.id) for message in other.path(theirs)] == [
+            store.tokens(message.id) for message in store.path(mine)
+        ]
     for database in (first, second):  # it is known where it came from, and where it went to
         before = dump(database)
         assert {event.outcome for event in imported(run(database, tmp_path / "a.json"))} == {"known"}
@@ -105,8 +133,13 @@ def test_a_conversation_travels_between_two_machines(tmp_path: Path) -> None:
     there.add_message(copy, there.path(copy)[-1].id, "assistant", "From there")
     here.add_message(number, first, "assistant", "From here")
     export(two, tmp_path / "b.json", JSON)
-    assert [(event.outcome, event.conversation_id) for event in imported(run(one, tmp_path / "b.json"))] == [("extended", number)]
-    assert [here.message(key).text for key in here.variants(here.path(number)[-1].id)] == ["From here", "From there"]
+    assert [(event.outcome, event.conversation_id) for event in imported(run(one, tmp_path / "b.json"))] == [
+        ("extended", number)
+    ]
+    assert [here.message(key).text for key in here.variants(here.path(number)[-1].id)] == [
+        "From here",
+        "From there",
+    ]
     one.close()
     two.close()
 
@@ -134,7 +167,10 @@ def test_own_json_with_holes(database: Database, store: ConversationStore, tmp_p
     value = json.loads(export(database, tmp_path / "a.json", JSON))
     value[0]["key"] = "another"
     value[0]["messages"][1]["text"] = 5
-    value[0]["messages"][2]["stats"] = {"model": "m", "stats": {"new_tokens": "many", "prefill_seconds": [], "invented": 1}}
+    value[0]["messages"][2]["stats"] = {
+        "model": "m",
+        "stats": {"new_tokens": "many", "prefill_seconds": [], "invented": 1},
+    }
     value[0]["settings"] = [1]
     value.append(value[0] | {"version": 99})
     (tmp_path / "a.json").write_text(json.dumps(value))
@@ -211,13 +247,20 @@ def test_web_page(database: Database, store: ConversationStore, tmp_path: Path) 
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]), max_size=8))
+@given(
+    st.lists(
+        TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]),
+        max_size=8,
+    )
+)
 def test_web_pages_hold_any_text(rows: list[str]) -> None:
     from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
     text = "\n".join(rows)
     for role in ("user", "assistant"):
-        record = ConversationRecord("s", "k", text, 1.0, 1.0, (MessageRecord("a", None, role, text, 1.0),), system_prompt=text)
+        record = ConversationRecord(
+            "s", "k", text, 1.0, 1.0, (MessageRecord("a", None, role, text, 1.0),), system_prompt=text
+        )
         page = Page()
         page.feed("".join(html_page([record])))
         assert page.open == []
@@ -228,7 +271,9 @@ def test_web_pages_hold_any_text(rows: list[str]) -> None:
 def test_pictures_within_the_text_are_shown() -> None:
     from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
-    message = MessageRecord("a", None, "assistant", "![dot](data:image/png;base64,AA==) ![x](data:text/html,y)", 1.0)
+    message = MessageRecord(
+        "a", None, "assistant", "![dot](data:image/png;base64,AA==) ![x](data:text/html,y)", 1.0
+    )
     page = Page()
     page.feed("".join(html_page([ConversationRecord("s", "k", messages=(message,))])))
     assert page.loads == ["data:image/png;base64,AA=="]
@@ -241,7 +286,9 @@ def test_no_conversations_are_a_file_too(database: Database, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.suffix)
-def test_a_file_is_whole_or_as_it_was(database: Database, store: ConversationStore, tmp_path: Path, format: Any) -> None:
+def test_a_file_is_whole_or_as_it_was(
+    database: Database, store: ConversationStore, tmp_path: Path, format: Any
+) -> None:
     number = conversation(store)
     folder = tmp_path / "out"
     folder.mkdir()
@@ -257,13 +304,17 @@ def test_a_file_is_whole_or_as_it_was(database: Database, store: ConversationSto
 
 
 def test_import_is_lazy(database: Database, tmp_path: Path) -> None:
-    """Nothing is done before the first event is asked for: a worker can be made on one thread and run on another."""
+    """Nothing is done before the first event is asked for: a worker can be made on one thread and run on
+    another.
+    """
     events = import_conversations(database, tmp_path / "nowhere")
     (tmp_path / "nowhere").write_bytes(files.SAMPLES["chatgpt"]())
     assert len(imported(list(events))) == 2
 
 
-def test_the_first_version_is_still_read(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_the_first_version_is_still_read(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     number = store.create("Old").id
     store.add_message(number, None, "user", "Hello")
     export(database, tmp_path / "a.json", JSON)
@@ -274,10 +325,18 @@ def test_the_first_version_is_still_read(database: Database, store: Conversation
     (tmp_path / "b.json").write_text(json.dumps(entry))
     (found,) = imported(run(database, tmp_path / "b.json"))
     whole = read_whole(database, found.conversation_id)
-    assert (whole.title, whole.folder, whole.pinned, whole.persona, whole.inherits_prompt) == ("Old", (), False, None, True)
+    assert (whole.title, whole.folder, whole.pinned, whole.persona, whole.inherits_prompt) == (
+        "Old",
+        (),
+        False,
+        None,
+        True,
+    )
 
 
-def test_folders_and_personas_of_the_same_name_are_used(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_folders_and_personas_of_the_same_name_are_used(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     folders, personas = FolderStore(database), PersonaStore(database)
     inner = folders.create("Inner", folders.create("Work").id).id
     who = personas.save(Persona(0, "Bo", system_prompt="Be brief.")).id
@@ -288,13 +347,19 @@ def test_folders_and_personas_of_the_same_name_are_used(database: Database, stor
     (entry,) = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "b.json").write_text(json.dumps(entry | {"key": "other", "folder": ["Work", "Inner", "New"]}))
     (found,) = imported(run(database, tmp_path / "b.json"))
-    assert [folder.name for folder in folders.above(store.get(found.conversation_id).folder_id)] == ["Work", "Inner", "New"]
+    assert [folder.name for folder in folders.above(store.get(found.conversation_id).folder_id)] == [
+        "Work",
+        "Inner",
+        "New",
+    ]
     assert store.get(found.conversation_id).persona_id == who
     assert len(personas.list()) == 1
     assert len(folders.all()) == 3
 
 
-def test_a_conversation_is_seen_when_it_is_whole(database: Database, store: ConversationStore, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_conversation_is_seen_when_it_is_whole(
+    database: Database, store: ConversationStore, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
     path = files.written(tmp_path / "a.json", files.chatgpt())
     other = ConversationStore(Database.beside(database.path))
@@ -322,7 +387,13 @@ def test_a_conversation_is_seen_when_it_is_whole(database: Database, store: Conv
 
 def test_names_of_files() -> None:
     assert file_name("a/b\\c: d?\n\u202e e") == "a b c d e"
-    assert [file_name(title) for title in ("", "...", "CON", "com1.x", "x" * 300)] == ["Chat", "Chat", "CON chat", "com1.x chat", "x" * 120]
+    assert [file_name(title) for title in ("", "...", "CON", "com1.x", "x" * 300)] == [
+        "Chat",
+        "Chat",
+        "CON chat",
+        "com1.x chat",
+        "x" * 120,
+    ]
     assert len(file_name("日本" * 100).encode()) <= 120
     taken = {"talk.md"}
     assert [free_name("Talk", ".md", taken) for _ in range(2)] == ["Talk (2).md", "Talk (3).md"]
@@ -331,8 +402,10 @@ def test_names_of_files() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("a.json", [files.chatgpt()], True), ("a.json", files.claude(), True), ("a.json", [files.open_webui()], True),
-        ("a.json", files.lm_studio(), True), ("a.jsonl", files.silly_tavern()[0], True), ("a.txt", [files.chatgpt()], False),
+        ("a.json", [files.chatgpt()], True), ("a.json", files.claude(), True),
+        ("a.json", [files.open_webui()], True),
+        ("a.json", files.lm_studio(), True), ("a.jsonl", files.silly_tavern()[0], True),
+        ("a.txt", [files.chatgpt()], False),
         ("a.json", {"dependencies": {"a": 1}}, False), ("a.json", [[1, 2], [3]], False),
         ("a.json", [files.chatgpt(text="x" * 99_999)], True),
     ],

@@ -41,7 +41,9 @@ def test_formulas(text: str, expected: str) -> None:
 
 
 def test_a_formula_brings_no_markup_of_its_own() -> None:
-    html = renderer().render("$\\text{<script>alert(1)</script> &amp; <b>}$ $\\style{background:url(http://x)}{y}$ $\\foo{<i>}$")
+    html = renderer().render(
+        "$\\text{<script>alert(1)</script> &amp; <b>}$ $\\style{background:url(http://x)}{y}$ $\\foo{<i>}$"
+    )
     assert html.count("<math") == 2
     assert not re.search(r"<(script|b|i)\b|\bstyle=|url", html)
     assert "&lt;script&gt;alert" in html.replace("\u00a0", " ")

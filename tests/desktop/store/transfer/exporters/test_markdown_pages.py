@@ -1,4 +1,6 @@
-"""Footnotes, addresses and directions in exported web pages, and the same in a browser: pictures, headings, widths."""
+"""Footnotes, addresses and directions in exported web pages, and the same in a browser: pictures,
+headings, widths.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_footnotes(text: str, expected: str) -> None:
 
 
 def test_footnotes_of_several_replies_are_told_apart_and_lead_both_ways() -> None:
-    html = "".join(html_page([chat("a[^1]\n\n[^1]: one", "b[^1]\n\n[^1]: two"), chat("c[^1]\n\n[^1]: three")]))
+    html = "".join(
+        html_page([chat("a[^1]\n\n[^1]: one", "b[^1]\n\n[^1]: two"), chat("c[^1]\n\n[^1]: three")])
+    )
     places = re.findall(r' id="([^"]+)"', html)
     ways = re.findall(r'href="#([^"]+)"', html)
     assert len(places) == len(set(places)) == 6
@@ -99,9 +103,13 @@ def test_each_block_has_the_direction_of_its_words() -> None:
     text = f"Hi\n\n{ARABIC}\n\n# {HEBREW}\n\n- {HEBREW}\n- English\n\n> {ARABIC}\n\n"
     text += f"|{HEBREW}|b|\n|-|-|\n|1|{HEBREW}|\n\n1. a\n\n   {ARABIC}"
     assert directions(renderer().render(text)) == [
-        ("p", "rtl"), ("h1", "rtl"), ("ul", "rtl"), ("li", "ltr"), ("blockquote", "rtl"), ("div", "rtl"), ("th", "ltr"), ("p", "rtl"),
+        ("p", "rtl"), ("h1", "rtl"), ("ul", "rtl"), ("li", "ltr"), ("blockquote", "rtl"), ("div", "rtl"),
+        ("th", "ltr"), ("p", "rtl"),
     ]  # fmt: skip
-    assert directions(renderer().render(f"`code` {ARABIC}\n\n123\n\n`code` only\n\n[{ARABIC}](https://a.org)")) == [("p", "rtl")] * 2
+    assert (
+        directions(renderer().render(f"`code` {ARABIC}\n\n123\n\n`code` only\n\n[{ARABIC}](https://a.org)"))
+        == [("p", "rtl")] * 2
+    )
 
 
 # -- in a browser
@@ -130,17 +138,23 @@ const shown = (name) => [...document.querySelectorAll(name)].map((each) => {
   return [style.direction, parseFloat(style.fontSize), style.color, each.scrollWidth > each.clientWidth + 1];
 });
 const root = document.documentElement;
-document.title = JSON.stringify({page: [root.scrollWidth, root.clientWidth], heads: shown(".text h1, .text h2, .text h3"),
-  label: shown("article > h2")[0], body: shown(".text p")[0], list: shown(".text ul")[0], tables: shown(".wide"), user: shown(".user")[0]});
+document.title = JSON.stringify({page: [root.scrollWidth, root.clientWidth],
+  heads: shown(".text h1, .text h2, .text h3"),
+  label: shown("article > h2")[0], body: shown(".text p")[0], list: shown(".text ul")[0],
+  tables: shown(".wide"), user: shown(".user")[0]});
 </script></body>"""
 
 
 @pytest.mark.skipif(
-    not (shutil.which("chromium") or shutil.which("google-chrome")), reason="Chromium is not installed: pages are not looked at"
+    not (shutil.which("chromium") or shutil.which("google-chrome")),
+    reason="Chromium is not installed: pages are not looked at",
 )
 def test_a_browser_shows_it(tmp_path: Path) -> None:
     wide = "|" + "a long column|" * 30 + "\n|" + "-|" * 30 + "\n|" + "value|" * 30
-    text = f"# One\n\n## Two\n\n### Three\n\ntext {'long' * 100}\n\n![p]({picture()})\n\n- {HEBREW}\n\n{wide}\n\n|{HEBREW}|b|\n|-|-|\n|1|2|"
+    text = (
+        f"# One\n\n## Two\n\n### Three\n\ntext {'long' * 100}\n\n![p]({picture()})\n\n- "
+        f"{HEBREW}\n\n{wide}\n\n|{HEBREW}|b|\n|-|-|\n|1|2|"
+    )
     page = tmp_path / "page.html"
     page.write_text("".join(html_page([chat(text, asked=f"{HEBREW}\nthen English")])), encoding="utf-8")
     shot = tmp_path / "shot.png"
@@ -149,7 +163,9 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
     colours = [seen.pixelColor(x, y) for x in range(0, seen.width(), 10) for y in range(0, seen.height(), 10)]
     assert 30 <= colours.count(PINK) <= 70  # of 100 by 50 pixels
     measured = tmp_path / "measured.html"
-    html = re.sub(r"<meta http-equiv=[^>]*>\n", "", page.read_text(encoding="utf-8")).replace("</body>", MEASURE)
+    html = re.sub(r"<meta http-equiv=[^>]*>\n", "", page.read_text(encoding="utf-8")).replace(
+        "</body>", MEASURE
+    )
     measured.write_text(html, encoding="utf-8")
     title = re.search(r"<title>(.*?)</title>", browser(measured, "--dump-dom", "--window-size=800,1600"))
     assert title is not None
@@ -175,11 +191,13 @@ def test_code_and_quotes_within_others_are_printed_with_their_ground() -> None:
     assert html.count('bgcolor="#f6f7f9"') == 2
     assert html.count('bgcolor="#c4c6d0"') == 1
     assert html.count("<blockquote>") == html.count("</blockquote>") == 2
-    assert "class=\"grid\"" not in html
+    assert 'class="grid"' not in html
 
 
 def test_footnotes_are_printed_as_a_list_however_many() -> None:
-    many = "".join(f"a[^{n}] " for n in range(150)) + "\n\n" + "\n".join(f"[^{n}]: note {n}" for n in range(150))
+    many = (
+        "".join(f"a[^{n}] " for n in range(150)) + "\n\n" + "\n".join(f"[^{n}]: note {n}" for n in range(150))
+    )
     pieces = [piece.html for piece in print_pieces(chat(many)) if 'class="notes"' in piece.html]
     assert len(pieces) == 3
     assert [re.findall(r'start="(\d+)"', piece) for piece in pieces] == [[], ["61"], ["121"]]

@@ -13,7 +13,11 @@ from desktop.store.transfer.exporters.html import renderer
         ("- [x] done *well*\n- [ ] open\n- other", ["☑ done <em>well</em>", "☐ open", "other"], 2),
         ("1. [X] done\n\n2. [ ] open", ["☑ done", "☐ open"], 2),
         ("- a\n  - [ ] nested", ["☐ nested"], 1),
-        ("- [x]\n- [y] no\n- [x](https://example.org) a link\n- [x]no", ["[x]", "[y] no", ">x</a> a link", "[x]no"], 0),
+        (
+            "- [x]\n- [y] no\n- [x](https://example.org) a link\n- [x]no",
+            ["[x]", "[y] no", ">x</a> a link", "[x]no"],
+            0,
+        ),
         ("[x] a paragraph", ["[x] a paragraph"], 0),
     ],
 )

@@ -1,4 +1,6 @@
-"""Zip archives: their directory is read once, what is unpacked is bounded, and what holds no chats is told."""
+"""Zip archives: their directory is read once, what is unpacked is bounded, and what holds no chats is
+told.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def with_pictures(path: Path, count: int) -> Path:
     return path
 
 
-def test_the_directory_is_read_once(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_is_read_once(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading it for each of its members made the import of an export with 20,000 pictures quadratic."""
     path = with_pictures(tmp_path / "export.zip", 500)
     reads: list[object] = []
@@ -54,7 +58,9 @@ def test_what_holds_no_chats_is_told_and_added_up(database: Database, tmp_path: 
     assert [(found.count, found.of) for found in report.left_out] == [(6, "file"), (2, "chat")]
 
 
-def test_it_can_be_cancelled_between_two_pictures(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_cancelled_between_two_pictures(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[None] = []
     path = with_pictures(tmp_path / "export.zip", 50)
     monkeypatch.setattr("desktop.store.transfer.importers.run.PROGRESS_S", -1.0)
@@ -67,19 +73,25 @@ def test_it_can_be_cancelled_between_two_pictures(database: Database, tmp_path: 
 
 
 def test_what_is_broken_is_told_of_files_that_hold_chats(database: Database, tmp_path: Path) -> None:
-    """Whether a file holds chats is known when the first one was read: what was wrong before it is told then."""
+    """Whether a file holds chats is known when the first one was read: what was wrong before it is told
+    then.
+    """
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.json", '[{"broken": }, {"n": 1}]')
         archive.writestr("conversations.json", f'[{{"title": }}, {json.dumps(files.chatgpt(1))}]')
     events = run(database, path)
     assert len(imported(events)) == 1
-    assert [event.place.partition(" (")[0] for event in broken(events)] == ["a.zip, conversations.json, entry 1"]
+    assert [event.place.partition(" (")[0] for event in broken(events)] == [
+        "a.zip, conversations.json, entry 1"
+    ]
 
 
 @pytest.mark.parametrize("comment", [b"", b"x" * 65_535])
 @pytest.mark.parametrize("limit", [zipfile.ZIP_FILECOUNT_LIMIT, 10])
-def test_the_size_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, comment: bytes) -> None:
+def test_the_size_of_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, comment: bytes
+) -> None:
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", limit)
     path = with_pictures(tmp_path / "a.zip", 30)
     with zipfile.ZipFile(path, "a") as archive:
@@ -104,7 +116,10 @@ class _Usage(NamedTuple):
 
 def bomb(path: Path, size: int) -> Path:
     """A member that begins as a database does and goes on with zeros."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("webui.db", "w", force_zip64=True) as file:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("webui.db", "w", force_zip64=True) as file,
+    ):
         file.write(b"SQLite format 3\0")
         for _ in range(size >> 20):
             file.write(bytes(1 << 20))
@@ -134,7 +149,9 @@ def test_a_bomb_is_not_unpacked(database: Database, tmp_path: Path, monkeypatch:
     assert sum(sizes) == 0
 
 
-def test_a_bomb_that_lies_about_its_packed_size(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_that_lies_about_its_packed_size(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = bomb(tmp_path / "small.zip", 200 << 20)
     data = bytearray(path.read_bytes())
     entry = data.rfind(b"PK\x01\x02")
@@ -145,7 +162,9 @@ def test_a_bomb_that_lies_about_its_packed_size(database: Database, tmp_path: Pa
     assert sum(sizes) == 0
 
 
-def test_a_database_that_the_disk_has_no_room_for(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_the_disk_has_no_room_for(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(made(tmp_path / "webui.db", chat()), "webui.db")
@@ -162,14 +181,19 @@ def test_a_database_that_the_disk_has_no_room_for(database: Database, tmp_path: 
     assert len(imported(run(database, path))) == 1
 
 
-def test_a_database_comes_with_its_journal(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_a_database_comes_with_its_journal(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     """Open WebUI was running when its folder was packed: the newest chats are in the journal alone."""
     folder = tmp_path / "data"
     folder.mkdir()
     path = made(folder / "webui.db", wal=True)
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
-        other.execute("INSERT INTO chat (id, title, created_at, updated_at, chat) VALUES ('n', 'Newest', 1, 1, ?)", (chat(),))
+        other.execute(
+            "INSERT INTO chat (id, title, created_at, updated_at, chat) VALUES ('n', 'Newest', 1, 1, ?)",
+            (chat(),),
+        )
         other.commit()
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             for file in folder.iterdir():
@@ -179,7 +203,8 @@ def test_a_database_comes_with_its_journal(database: Database, store: Conversati
     assert len(shown(store, event.conversation_id)) == 2
 
 
-@pytest.mark.parametrize("limit", [zipfile.ZIP_FILECOUNT_LIMIT, 10])  # above it, the end is written in its larger form as well
+# above it, the end is written in its larger form as well
+@pytest.mark.parametrize("limit", [zipfile.ZIP_FILECOUNT_LIMIT, 10])
 def test_a_directory_that_is_too_large_is_one_sentence(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:

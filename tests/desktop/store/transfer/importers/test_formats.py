@@ -1,4 +1,6 @@
-"""Each format as its program writes it: texts, roles, variants, the shown path, dates, models, thoughts, tools, files."""
+"""Each format as its program writes it: texts, roles, variants, the shown path, dates, models, thoughts,
+tools, files.
+"""
 
 from __future__ import annotations
 
@@ -29,40 +31,71 @@ def one(database: Database, path: Path) -> int:
 
 def test_the_programs_that_are_named() -> None:
     assert labels() == (
-        "Inglenook", "ChatGPT", "Claude", "Open WebUI", "llama.cpp web UI", "LM Studio", "ShareGPT", "GPT4All", "SillyTavern",
+        "Inglenook", "ChatGPT", "Claude", "Open WebUI", "llama.cpp web UI", "LM Studio", "ShareGPT",
+        "GPT4All", "SillyTavern",
     )  # fmt: skip
 
 
 def test_chatgpt(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, written(tmp_path / "conversations.json", [files.chatgpt()]))
     assert shown(store, number) == [
-        ("user", "Why is the sky blue?"), ("assistant", "Rayleigh scattering."), ("user", "Thanks"), ("assistant", "Gladly."),
+        ("user", "Why is the sky blue?"), ("assistant", "Rayleigh scattering."), ("user", "Thanks"),
+        ("assistant", "Gladly."),
     ]  # fmt: skip
     path = store.path(number)
-    assert [(message.variant_index, message.variant_count) for message in path] == [(0, 1), (0, 2), (0, 1), (0, 1)]
+    assert [(message.variant_index, message.variant_count) for message in path] == [
+        (0, 1),
+        (0, 2),
+        (0, 1),
+        (0, 1),
+    ]
     assert path[1].stats["model"] == "gpt-4o"
     assert path[0].created_at == 1700000000.5
     head = store.get(number)
     assert (head.title, head.created_at, head.updated_at) == ("Sky 1", 1700000000.5, 1700000600.25)
 
 
-def test_chatgpt_tools_thoughts_pictures_and_instructions(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_chatgpt_tools_thoughts_pictures_and_instructions(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     own = {
         "is_user_system_message": True,
         "user_context_message_data": {"about_user_message": "I cook.", "about_model_message": "Be terse."},
     }
-    picture = {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer", "asset_pointer": "file-1"}, "Look"]}
+    picture = {
+        "content_type": "multimodal_text",
+        "parts": [{"content_type": "image_asset_pointer", "asset_pointer": "file-1"}, "Look"],
+    }
     thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "Plan", "content": "Count."}]}
     nodes = [
         files.node("r", None, ["i"]),
         files.node("i", "r", ["u"], "system", {"content_type": "text", "parts": [""]}, metadata=own),
         files.node("u", "i", ["t"], "user", picture),
         files.node("t", "u", ["c"], "assistant", thoughts),
-        files.node("c", "t", ["o"], "assistant", {"content_type": "code", "language": "unknown", "text": "1+1"}, recipient="python"),
-        files.node("o", "c", ["z"], "tool", {"content_type": "execution_output", "text": "2"}, author={"role": "tool", "name": "python"}),
+        files.node(
+            "c",
+            "t",
+            ["o"],
+            "assistant",
+            {"content_type": "code", "language": "unknown", "text": "1+1"},
+            recipient="python",
+        ),
+        files.node(
+            "o",
+            "c",
+            ["z"],
+            "tool",
+            {"content_type": "execution_output", "text": "2"},
+            author={"role": "tool", "name": "python"},
+        ),
         files.node("z", "o", [], "assistant", "Two."),
     ]
-    value = {"title": "Sum", "mapping": {node["id"]: node for node in nodes}, "conversation_id": "x", "current_node": "z"}
+    value = {
+        "title": "Sum",
+        "mapping": {node["id"]: node for node in nodes},
+        "conversation_id": "x",
+        "current_node": "z",
+    }
     number = one(database, written(tmp_path / "a", value))  # one conversation alone is a file, too
     user, reply = store.path(number)
     assert store.get(number).system_prompt == "I cook.\n\nBe terse."
@@ -75,15 +108,25 @@ def test_chatgpt_tools_thoughts_pictures_and_instructions(database: Database, st
 
 def test_claude(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, written(tmp_path / "conversations.json", [files.claude()]))
-    assert shown(store, number) == [("user", "Attached file: a.csv\n```csv\nx,y\n1,2\n```\n\nPostgres?"), ("assistant", "No.")]
+    assert shown(store, number) == [
+        ("user", "Attached file: a.csv\n```csv\nx,y\n1,2\n```\n\nPostgres?"),
+        ("assistant", "No."),
+    ]
     assert store.get(number).created_at == datetime.fromisoformat("2026-02-14T10:04:22+00:00").timestamp()
     first = store.message(store.variants(store.path(number)[1].id)[0])
     assert first.text == THINK.format("Hm.") + 'Yes.\n\n**Tool call: search**\n\n```\n{"q": "pg"}\n```'
 
 
-def test_claude_without_parents_is_a_row(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_claude_without_parents_is_a_row(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     rows = [
-        {"uuid": str(n), "sender": "human" if n % 2 else "assistant", "text": f"t{n}", "created_at": "2025-01-01T00:00:00Z"}
+        {
+            "uuid": str(n),
+            "sender": "human" if n % 2 else "assistant",
+            "text": f"t{n}",
+            "created_at": "2025-01-01T00:00:00Z",
+        }
         for n in range(1, 5)
     ]
     number = one(database, written(tmp_path / "a.json", [{"uuid": "u", "name": "n", "chat_messages": rows}]))
@@ -92,7 +135,11 @@ def test_claude_without_parents_is_a_row(database: Database, store: Conversation
 
 def test_lm_studio(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, written(tmp_path / "1730.conversation.json", files.lm_studio()))
-    assert shown(store, number) == [("user", "Hello"), ("assistant", THINK.format("Let me see.") + "First"), ("user", "Go on")]
+    assert shown(store, number) == [
+        ("user", "Hello"),
+        ("assistant", THINK.format("Let me see.") + "First"),
+        ("user", "Go on"),
+    ]
     reply = store.path(number)[1]
     assert (reply.variant_index, reply.variant_count, reply.stats["model"]) == (0, 2, "qwen/q-7b")
     assert reply.created_at == 1730000001.0
@@ -117,19 +164,29 @@ def test_llama_cpp(database: Database, store: ConversationStore, tmp_path: Path,
     number = one(database, tmp_path / "a")
     user, reply = store.path(number)
     assert user.text == "Attached file: n.txt\n```\none\n```\n\nAdd"
-    assert reply.text == THINK.format("Use it.") + '**Tool call: add**\n\n```\n{"a": 1}\n```\n\n**Tool result**\n\n```\n2\n```\n\nIt is 2.'
+    assert (
+        reply.text
+        == THINK.format("Use it.")
+        + '**Tool call: add**\n\n```\n{"a": 1}\n```\n\n**Tool result**\n\n```\n2\n```\n\nIt is 2.'
+    )
     assert (reply.role, reply.stats["model"], reply.created_at) == ("assistant", "m", 1720000002.0)
 
 
 def test_several_sessions_of_llama_cpp_follow_each_other(database: Database, tmp_path: Path) -> None:
     sample = files.SAMPLES["llama.cpp"]()
-    (tmp_path / "a.jsonl").write_bytes(sample + b"\n" + sample.replace(b'"l-1"', b'"l-2"').replace(b"Sum", b"Other"))
+    (tmp_path / "a.jsonl").write_bytes(
+        sample + b"\n" + sample.replace(b'"l-1"', b'"l-2"').replace(b"Sum", b"Other")
+    )
     assert [event.title for event in imported(run(database, tmp_path / "a.jsonl"))] == ["Sum", "Other"]
 
 
 def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, lines(tmp_path / "a.jsonl", *files.silly_tavern()))
-    assert shown(store, number) == [("assistant", "Welcome."), ("user", "Hi"), ("assistant", THINK.format("Hm") + "B!")]
+    assert shown(store, number) == [
+        ("assistant", "Welcome."),
+        ("user", "Hi"),
+        ("assistant", THINK.format("Hm") + "B!"),
+    ]
     path = store.path(number)
     assert (path[2].variant_index, path[2].variant_count) == (1, 3)
     assert path[0].created_at == datetime(2024, 9, 28, 1, 2, 36).timestamp()
@@ -141,7 +198,10 @@ def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Pa
 @pytest.mark.parametrize("shape", ["list", "lines", "one", "messages", "bare", "bare lines"])
 def test_sharegpt(database: Database, store: ConversationStore, tmp_path: Path, shape: str) -> None:
     value = files.sharegpt()
-    bare = [{"role": role, "content": text} for role, text in (("system", "Be good."), ("user", "1+1"), ("assistant", "2"))]
+    bare = [
+        {"role": role, "content": text}
+        for role, text in (("system", "Be good."), ("user", "1+1"), ("assistant", "2"))
+    ]
     content: dict[str, Any] = {"list": [value], "one": value, "messages": {"messages": bare}, "bare": bare}
     path = (
         lines(tmp_path / "a", *(bare if shape == "bare lines" else [value]))
@@ -164,7 +224,8 @@ def test_gpt4all(database: Database, store: ConversationStore, tmp_path: Path, v
     assert path[1].text.endswith("Hi 😀")
     if version == 12:
         assert path[1].text.startswith(
-            THINK.format("Hm") + "**Tool call: js**\n\n```\ncode: 1+1\n```\n\n**Tool result: js**\n\n```\n2\n```"
+            THINK.format("Hm")
+            + "**Tool call: js**\n\n```\ncode: 1+1\n```\n\n**Tool result: js**\n\n```\n2\n```"
         )
     assert path[1].stats["model"] == "model.gguf"
     head = store.get(number)
@@ -222,9 +283,17 @@ def test_names_of_files_mean_nothing(database: Database, tmp_path: Path) -> None
 
 
 def test_conversations_in_a_wrapper(database: Database, store: ConversationStore, tmp_path: Path) -> None:
-    events = run(database, written(tmp_path / "a", {"account": {}, "conversations": [files.claude(), 5, files.chatgpt()]}))
+    events = run(
+        database,
+        written(tmp_path / "a", {"account": {}, "conversations": [files.claude(), 5, files.chatgpt()]}),
+    )
     assert [event.source for event in imported(events)] == ["claude", "chatgpt"]
-    assert [event.reason for event in broken(events)] == ["Entries that are no conversations of a known program were passed over: 1."]
-    rows = [[{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": "a"}] for number in range(3)]
+    assert [event.reason for event in broken(events)] == [
+        "Entries that are no conversations of a known program were passed over: 1."
+    ]
+    rows = [
+        [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": "a"}]
+        for number in range(3)
+    ]
     events = run(database, written(tmp_path / "b", rows))
     assert [shown(store, event.conversation_id)[0][1] for event in imported(events)] == ["q0", "q1", "q2"]

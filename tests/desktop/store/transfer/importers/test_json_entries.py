@@ -1,4 +1,6 @@
-"""Entries cut out of JSON: against `json.loads`, whatever the chunks; after damage, all entries but the damaged ones."""
+"""Entries cut out of JSON: against `json.loads`, whatever the chunks; after damage, all entries but the
+damaged ones.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,25 @@ from desktop.store.transfer.importers import json_entries as module
 from desktop.store.transfer.importers.json_entries import Entry, Flaw, json_entries
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-OBJECTS = st.dictionaries(st.text(), st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6))
+OBJECTS = st.dictionaries(
+    st.text(),
+    st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6),
+)
 DOCUMENTS: list[Any] = [
-    {"title": f't{number} "q" {{[ \\ é', "numbers": [1, 2.5, -3e4, None, True, {"a": []}], "messages": [{"id": number, "x": "y" * 50}]}
+    {
+        "title": f't{number} "q" {{[ \\ é',
+        "numbers": [1, 2.5, -3e4, None, True, {"a": []}],
+        "messages": [{"id": number, "x": "y" * 50}],
+    }
     for number in range(20)
 ]
 
 
 def entries(data: bytes, chunk: int = 1 << 18, most_bytes: int = 1 << 27) -> list[Entry | Flaw]:
     stream = io.BytesIO(data)
-    found = json_entries(lambda count: stream.read(min(count, chunk)), lambda value: "messages" in value, most_bytes)
+    found = json_entries(
+        lambda count: stream.read(min(count, chunk)), lambda value: "messages" in value, most_bytes
+    )
     return [entry for entry in found if not isinstance(entry, int)]
 
 
@@ -33,9 +44,15 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # a loaded machine draws slowly
 @given(
-    st.lists(OBJECTS, max_size=5), st.sampled_from([None, 0, 2]), st.booleans(), st.sampled_from([1, 2, 3, 7, 64, 1 << 18]), st.booleans()
+    st.lists(OBJECTS, max_size=5),
+    st.sampled_from([None, 0, 2]),
+    st.booleans(),
+    st.sampled_from([1, 2, 3, 7, 64, 1 << 18]),
+    st.booleans(),
 )
-def test_the_same_as_the_whole_file_at_once(wanted: list[Any], indent: int | None, is_ascii: bool, chunk: int, as_lines: bool) -> None:
+def test_the_same_as_the_whole_file_at_once(
+    wanted: list[Any], indent: int | None, is_ascii: bool, chunk: int, as_lines: bool
+) -> None:
     if as_lines:
         text = "\n".join(json.dumps(value, ensure_ascii=is_ascii) for value in wanted)
     else:
@@ -55,7 +72,9 @@ def test_small_buffers_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk
 
 
 def test_one_byte_wrong_costs_at_most_two_entries() -> None:
-    """One place in seventeen, a byte gone, or one of five in its place; a bracket between two entries makes others of them."""
+    """One place in seventeen, a byte gone, or one of five in its place; a bracket between two entries
+    makes others of them.
+    """
     good = json.dumps(DOCUMENTS).encode()
     starts = {place for place in range(len(good)) if good.startswith(b'{"title"', place)}
     for place in range(1, len(good) - 1, 17):
@@ -67,7 +86,10 @@ def test_one_byte_wrong_costs_at_most_two_entries() -> None:
 
 def test_places() -> None:
     found = entries(b'[{"a": 1}, {"a": nul}, {"a": "\x01"}, {"a": 4, "messages": 0}]x')
-    assert [(entry.place, entry.end) for entry in found][:2] == [("entry 1 (byte 1)", 9), ("entry 2 (byte 11)", 17)]
+    assert [(entry.place, entry.end) for entry in found][:2] == [
+        ("entry 1 (byte 1)", 9),
+        ("entry 2 (byte 11)", 17),
+    ]
     assert [type(entry) for entry in found] == [Entry, Flaw, Entry, Flaw]
     assert values(found)[1] == {"a": 4, "messages": 0}
     assert isinstance(found[-1], Flaw)

@@ -1,4 +1,6 @@
-"""Field by field, what the newest files of each program say: kept, kept as text, or told; and fields that nobody knows yet are kept."""
+"""Field by field, what the newest files of each program say: kept, kept as text, or told; and fields that
+nobody knows yet are kept.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def taken(database: Database, path: Path) -> tuple[ConversationRecord, set[str]]
     """What came of a file with one conversation, and the first word of each sentence that is told."""
     events = run(database, path)
     (found,) = imported(events)
-    return read_whole(database, found.conversation_id), {event.what.split()[0] for event in events if isinstance(event, LeftOut)}
+    return read_whole(database, found.conversation_id), {
+        event.what.split()[0] for event in events if isinstance(event, LeftOut)
+    }
 
 
 # -- what nobody knows yet
@@ -39,13 +43,28 @@ INVENTED = {"of": ["a later", "version"], "n": 0}
 def with_invention(sample: str) -> Iterator[tuple[str, Any]]:
     """The sample with an unknown field in one of its objects, for each kind of object; and where that is."""
     values = {
-        "chatgpt": files.chatgpt, "claude": files.claude, "lm-studio": files.lm_studio, "open-webui": files.open_webui,
-        "sharegpt": files.sharegpt, "llama.cpp-old": lambda: json.loads(files.SAMPLES["llama.cpp-old"]()),
+        "chatgpt": files.chatgpt, "claude": files.claude, "lm-studio": files.lm_studio,
+        "open-webui": files.open_webui, "sharegpt": files.sharegpt,
+        "llama.cpp-old": lambda: json.loads(files.SAMPLES["llama.cpp-old"]()),
     }  # fmt: skip
     places: dict[str, list[tuple[Any, ...]]] = {
-        "chatgpt": [(), ("mapping", "u", "message"), ("mapping", "a", "message", "metadata"), ("mapping", "w", "message", "author")],
-        "claude": [(), ("chat_messages", 0), ("chat_messages", 1, "content", 0), ("chat_messages", 1, "content", 2)],
-        "lm-studio": [(), ("messages", 0, "versions", 0), ("messages", 1, "versions", 0, "steps", 1, "genInfo")],
+        "chatgpt": [
+            (),
+            ("mapping", "u", "message"),
+            ("mapping", "a", "message", "metadata"),
+            ("mapping", "w", "message", "author"),
+        ],
+        "claude": [
+            (),
+            ("chat_messages", 0),
+            ("chat_messages", 1, "content", 0),
+            ("chat_messages", 1, "content", 2),
+        ],
+        "lm-studio": [
+            (),
+            ("messages", 0, "versions", 0),
+            ("messages", 1, "versions", 0, "steps", 1, "genInfo"),
+        ],
         "open-webui": [(), ("chat",), ("chat", "history", "messages", "2"), ("meta",), ("chat", "params")],
         "sharegpt": [(), ("conversations", 1)],
         "llama.cpp-old": [("conv",), ("messages", 1)],
@@ -58,7 +77,9 @@ def with_invention(sample: str) -> Iterator[tuple[str, Any]]:
         yield "/".join(map(str, place)), value
 
 
-@pytest.mark.parametrize("sample", ["chatgpt", "claude", "lm-studio", "open-webui", "sharegpt", "llama.cpp-old"])
+@pytest.mark.parametrize(
+    "sample", ["chatgpt", "claude", "lm-studio", "open-webui", "sharegpt", "llama.cpp-old"]
+)
 def test_fields_of_later_versions_are_kept(tmp_path: Path, sample: str) -> None:
     lost = []
     for number, (place, value) in enumerate(with_invention(sample)):
@@ -84,18 +105,32 @@ def test_fields_of_later_versions_of_lines_are_kept(database: Database, tmp_path
 
 def test_open_webui(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     value = files.open_webui()
-    params = {"system": "Be kind.", "temperature": 0.3, "top_k": 40, "max_tokens": 99, "stop": ["\n\n"], "num_ctx": 4096, "seed": None}
+    params = {
+        "system": "Be kind.",
+        "temperature": 0.3,
+        "top_k": 40,
+        "max_tokens": 99,
+        "stop": ["\n\n"],
+        "num_ctx": 4096,
+        "seed": None,
+    }
     value |= {"pinned": True, "archived": True, "folder_id": "f-1", "meta": {"tags": ["work", "cooking"]}}
     value["chat"] |= {"params": params, "files": [{"type": "collection", "name": "Docs"}]}
     nodes = value["chat"]["history"]["messages"]
-    nodes["2"] |= {"annotation": {"rating": 1}, "sources": [{"source": {"name": "s"}}], "usage": {"total_tokens": 5}}
+    nodes["2"] |= {
+        "annotation": {"rating": 1},
+        "sources": [{"source": {"name": "s"}}],
+        "usage": {"total_tokens": 5},
+    }
     nodes["1"]["files"] = [
-        {"type": "file", "name": "a.py", "file": {"data": {"content": "x = 1\n"}}}, {"type": "image", "url": "data:image/png;base64,AA=="},
+        {"type": "file", "name": "a.py", "file": {"data": {"content": "x = 1\n"}}},
+        {"type": "image", "url": "data:image/png;base64,AA=="},
     ]  # fmt: skip
     record, told = taken(database, written(tmp_path / "a.json", [value]))
     assert record.pinned
     assert record.settings == {
-        "SamplerSettings": {"temperature": 0.3, "top_k": 40}, "StopSettings": {"max_tokens": 99, "stop_strings": ["\n\n"]},
+        "SamplerSettings": {"temperature": 0.3, "top_k": 40},
+        "StopSettings": {"max_tokens": 99, "stop_strings": ["\n\n"]},
     }  # fmt: skip
     assert told == {"Tags", "Archived", "Ratings", "Folders", "Sampling", "Collections"}
     first, second = record.messages[:2]
@@ -111,21 +146,29 @@ def test_open_webui(database: Database, store: ConversationStore, tmp_path: Path
 def test_what_open_webui_writes_as_html(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     value = files.open_webui()
     text = (
-        '<details type="reasoning" done="true">\n<summary>Thought</summary>\n&gt; a &lt;b&gt; &amp; c\n</details>\n'
-        '<details type="tool_calls" done="true" id="1" name="search" arguments="&quot;{\\&quot;q\\&quot;: \\&quot;sky\\&quot;}&quot;" '
+        '<details type="reasoning" done="true">\n<summary>Thought</summary>\n&gt; a &lt;b&gt; &amp; c\n'
+        "</details>\n"
+        '<details type="tool_calls" done="true" id="1" name="search" '
+        'arguments="&quot;{\\&quot;q\\&quot;: \\&quot;sky\\&quot;}&quot;" '
         'result="&quot;Found &lt;it&gt;&quot;">\n<summary>Tool Executed</summary>\n</details>\n'
-        '<details type="code_interpreter" done="true" output="{&quot;stdout&quot;: &quot;2&quot;}">\n<summary>Analyzed</summary>\n'
-        "```python\nprint(2)\n```\n</details>\nSo it is.\n<details>\n<summary>Mine</summary>\nkept\n</details>"
+        '<details type="code_interpreter" done="true" output="{&quot;stdout&quot;: &quot;2&quot;}">\n'
+        "<summary>Analyzed</summary>\n"
+        "```python\nprint(2)\n```\n</details>\nSo it is.\n<details>\n<summary>Mine</summary>\nkept\n"
+        "</details>"
     )
     value["chat"]["history"]["messages"]["2"]["content"] = text
     number = imported(run(database, written(tmp_path / "a.json", [value])))[0].conversation_id
     assert shown(store, number)[1][1] == (
-        '<think>\na <b> & c\n</think>\n\n**Tool call: search**\n\n```\n{"q": "sky"}\n```\n\n**Tool result**\n\n```\nFound <it>\n```\n\n'
-        "```python\nprint(2)\n```\n\n**Tool result**\n\n```\n2\n```\n\nSo it is.\n<details>\n<summary>Mine</summary>\nkept\n</details>"
+        '<think>\na <b> & c\n</think>\n\n**Tool call: search**\n\n```\n{"q": "sky"}\n```\n\n'
+        "**Tool result**\n\n```\nFound <it>\n```\n\n"
+        "```python\nprint(2)\n```\n\n**Tool result**\n\n```\n2\n```\n\nSo it is.\n<details>\n"
+        "<summary>Mine</summary>\nkept\n</details>"
     )
 
 
-def test_replies_of_open_webui_that_are_items_alone(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_replies_of_open_webui_that_are_items_alone(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     value = files.open_webui()
     output = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
@@ -136,11 +179,14 @@ def test_replies_of_open_webui_that_are_items_alone(database: Database, store: C
     value["chat"]["history"]["messages"]["2"] |= {"content": "", "output": output}
     number = imported(run(database, written(tmp_path / "a.json", [value])))[0].conversation_id
     assert shown(store, number)[1][1] == (
-        '<think>\nHm.\n</think>\n\n**Tool call: f**\n\n```\n{"a": 1}\n```\n\n**Tool result**\n\n```\none\n```\n\nHello.'
+        '<think>\nHm.\n</think>\n\n**Tool call: f**\n\n```\n{"a": 1}\n```\n\n**Tool '
+        "result**\n\n```\none\n```\n\nHello."
     )
 
 
-def test_chats_of_open_webui_without_a_tree(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_chats_of_open_webui_without_a_tree(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     rows = [{"id": f"m{n}", "role": ("user", "assistant")[n % 2], "content": f"t{n}"} for n in range(4)]
     value = {"id": "o", "title": "Old", "chat": {"title": "Old", "messages": rows}, "pinned": False}
     number = imported(run(database, written(tmp_path / "a.json", [value])))[0].conversation_id
@@ -152,23 +198,40 @@ def test_the_database_of_open_webui(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "webui.db"
     chat = files.open_webui()["chat"]
     with contextlib.closing(sqlite3.connect(path)) as other:
-        columns = "id TEXT, title TEXT, chat JSON, created_at, updated_at, pinned, archived, meta JSON, folder_id TEXT"
+        columns = (
+            "id TEXT, title TEXT, chat JSON, created_at, updated_at, pinned, archived, meta JSON, "
+            "folder_id TEXT"
+        )
         other.execute(f"CREATE TABLE chat ({columns})")
         other.execute("CREATE TABLE folder (id TEXT, name TEXT, parent_id TEXT)")
-        other.executemany("INSERT INTO folder VALUES (?, ?, ?)", [("a", "Outer", None), ("b", "Inner", "a"), ("c", "Loop", "c")])
-        rows = [("1", 1, 0, '{"tags": ["x"]}', "b"), ("2", 0, 1, "not json", "gone"), ("3", None, None, None, "c")]
+        other.executemany(
+            "INSERT INTO folder VALUES (?, ?, ?)",
+            [("a", "Outer", None), ("b", "Inner", "a"), ("c", "Loop", "c")],
+        )
+        rows = [
+            ("1", 1, 0, '{"tags": ["x"]}', "b"),
+            ("2", 0, 1, "not json", "gone"),
+            ("3", None, None, None, "c"),
+        ]
         for key, *about in rows:
-            other.execute("INSERT INTO chat VALUES (?, 'T', ?, 1, 2, ?, ?, ?, ?)", (key, json.dumps(chat), *about))
+            other.execute(
+                "INSERT INTO chat VALUES (?, 'T', ?, 1, 2, ?, ?, ?, ?)", (key, json.dumps(chat), *about)
+            )
         other.commit()
     events = run(database, path)
     first, second, third = (read_whole(database, event.conversation_id) for event in imported(events))
-    assert (first.pinned, first.folder, first.messages[0].raw["chat"]["tags"]) == (True, ("Outer", "Inner"), ["x"])
+    assert (first.pinned, first.folder, first.messages[0].raw["chat"]["tags"]) == (
+        True,
+        ("Outer", "Inner"),
+        ["x"],
+    )
     assert (second.pinned, second.folder, second.messages[0].raw["chat"]["archived"]) == (False, (), 1)
     assert set(third.folder) == {"Loop"}
     assert [(event.what.split()[0], event.count) for event in events if isinstance(event, LeftOut)] == [
         ("Tags", 1), ("Archived", 1), ("Folders", 1),
     ]  # fmt: skip
-    assert not any(isinstance(event, LeftOut) for event in run(database, path))  # of what is here already it was told before
+    # of what is here already it was told before
+    assert not any(isinstance(event, LeftOut) for event in run(database, path))
 
 
 # -- LM Studio
@@ -177,14 +240,16 @@ def test_the_database_of_open_webui(database: Database, tmp_path: Path) -> None:
 def test_lm_studio(database: Database, tmp_path: Path) -> None:
     value = files.lm_studio()
     fields = {
-        "temperature": 0.2, "topKSampling": 30,
-        "topPSampling": {"checked": True, "value": 0.9}, "minPSampling": {"checked": False, "value": 0.1},
-        "repeatPenalty": {"checked": True, "value": 1.1}, "maxPredictedTokens": {"checked": True, "value": 64}, "stopStrings": ["END"],
+        "temperature": 0.2, "topKSampling": 30, "topPSampling": {"checked": True, "value": 0.9},
+        "minPSampling": {"checked": False, "value": 0.1}, "repeatPenalty": {"checked": True, "value": 1.1},
+        "maxPredictedTokens": {"checked": True, "value": 64}, "stopStrings": ["END"],
         "contextOverflowPolicy": "rollingWindow", "llama.cpuThreads": 4,
     }  # fmt: skip
     value |= {
-        "pinned": True, "usePerChatPredictionConfig": True, "clientInput": "not sent", "notes": [{"text": "mine"}], "plugins": ["p"],
-        "perChatPredictionConfig": {"fields": [{"key": f"llm.prediction.{name}", "value": inner} for name, inner in fields.items()]},
+        "pinned": True, "usePerChatPredictionConfig": True, "clientInput": "not sent",
+        "notes": [{"text": "mine"}], "plugins": ["p"],
+        "perChatPredictionConfig": {"fields": [{"key": f"llm.prediction.{name}", "value": inner} for name,
+        inner in fields.items()]},
     }  # fmt: skip
     steps = value["messages"][1]["versions"][0]["steps"]
     steps[1]["genInfo"]["stats"] = {"stopReason": "userStopped", "tokensPerSecond": 9.5}
@@ -219,28 +284,45 @@ def test_settings_that_lm_studio_does_not_use_are_not_taken(database: Database, 
 
 
 def test_sampling_of_other_programs() -> None:
-    settings, unused = chat_settings({"temperature": 5000, "top_p": 0.5, "num_predict": -1, "stop": "x", "mirostat": 2, "num_gpu": 3})
+    settings, unused = chat_settings(
+        {"temperature": 5000, "top_p": 0.5, "num_predict": -1, "stop": "x", "mirostat": 2, "num_gpu": 3}
+    )
     assert settings["StopSettings"] == {"max_tokens": 0, "stop_strings": ("x",)}
     assert settings["SamplerSettings"] == {"top_p": 0.5, "mirostat": True}
     assert unused == {"temperature": 5000, "num_gpu": 3}
-    assert chat_settings({"max_tokens": "many", "stop": [1], "temperature": None}) == ({}, {"max_tokens": "many", "stop": [1]})
+    assert chat_settings({"max_tokens": "many", "stop": [1], "temperature": None}) == (
+        {},
+        {"max_tokens": "many", "stop": [1]},
+    )
 
 
 # -- SillyTavern
 
 
 def tavern(*more: dict[str, Any], head: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    first = {"user_name": "Ann", "character_name": "Bo", "create_date": "2025-1-1 @01h 02m 36s", "chat_metadata": {"note_prompt": "Rain."}}
+    first = {
+        "user_name": "Ann",
+        "character_name": "Bo",
+        "create_date": "2025-1-1 @01h 02m 36s",
+        "chat_metadata": {"note_prompt": "Rain."},
+    }
     return [first | (head or {}), *more]
 
 
 def said(name: str, text: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "is_user": name == "Ann", "is_system": False, "send_date": "2025-01-01T00:00:00Z", "mes": text} | more
+    return {
+        "name": name,
+        "is_user": name == "Ann",
+        "is_system": False,
+        "send_date": "2025-01-01T00:00:00Z",
+        "mes": text,
+    } | more
 
 
 def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     rows = tavern(
-        said("Bo", "Hello {{user}}, I am {{Char}} and <BOT>. {{time}}", extra={"reasoning": "{{user}} is here", "token_count": 7}),
+        said("Bo", "Hello {{user}}, I am {{Char}} and <BOT>. {{time}}",
+        extra={"reasoning": "{{user}} is here", "token_count": 7}),
         said("Bo", "Hidden by hand", is_system=True),
         said("SillyTavern System", "A tool ran", is_system=True,
              extra={"tool_invocations": [{"name": "roll", "parameters": '{"d": 6}', "result": "4"}]}),
@@ -253,10 +335,14 @@ def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Pa
     path = store.path(event.conversation_id)
     assert [message.role for message in path] == ["assistant", "hidden", "hidden", "user", "system"]
     assert path[0].text == "<think>\nAnn is here\n</think>\n\nHello Ann, I am Bo and Bo. {{time}}"
-    assert path[2].text == 'A tool ran\n\n**Tool call: roll**\n\n```\n{"d": 6}\n```\n\n**Tool result: roll**\n\n```\n4\n```'
+    assert (
+        path[2].text
+        == 'A tool ran\n\n**Tool call: roll**\n\n```\n{"d": 6}\n```\n\n**Tool result: roll**\n\n```\n4\n```'
+    )
     assert path[3].text == "Attached file: n.txt\n```\none\n```\n\n[image: cat.png]\n\nI am Ann"
     assert path[1].speaker.name == "Bo (hidden)"
-    assert store.get(event.conversation_id).roles.participants == ()  # one character: nobody joined it by being hidden
+    # one character: nobody joined it by being hidden
+    assert store.get(event.conversation_id).roles.participants == ()
     asked = request_messages("", path, path[-1].id)
     assert [message.role for message in asked] == ["assistant", "user", "system"]
     record = read_whole(database, event.conversation_id)
@@ -267,11 +353,14 @@ def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Pa
     assert {found.outcome for found in imported(run(database, tmp_path / "a.jsonl"))} == {"known"}
 
 
-def test_names_that_stand_in_messages_alone(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_names_that_stand_in_messages_alone(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     """Newer files say "unused" in the first line; in a group each speaker is its own `{{char}}`."""
     rows = tavern(
-        said("System", "note", is_system=True), said("Bo", "{{char}} greets {{user}}"), said("Cy", "{{char}} too"),
-        said("Ann", "{{char}}?"), head={"user_name": "unused", "character_name": "unused"},
+        said("System", "note", is_system=True), said("Bo", "{{char}} greets {{user}}"),
+        said("Cy", "{{char}} too"), said("Ann", "{{char}}?"),
+        head={"user_name": "unused", "character_name": "unused"},
     )  # fmt: skip
     number = imported(run(database, lines(tmp_path / "a.jsonl", *rows)))[0].conversation_id
     assert [text for _, text in shown(store, number)] == ["note", "Bo greets Ann", "Cy too", "Bo?"]
@@ -283,15 +372,26 @@ def test_names_that_stand_in_messages_alone(database: Database, store: Conversat
 
 def test_chatgpt_names_of_files_and_pictures(database: Database, tmp_path: Path) -> None:
     def pointer(identity: str, **metadata: Any) -> dict[str, Any]:
-        return {"content_type": "image_asset_pointer", "asset_pointer": identity, "width": 5, "metadata": metadata}
+        return {
+            "content_type": "image_asset_pointer",
+            "asset_pointer": identity,
+            "width": 5,
+            "metadata": metadata,
+        }
 
     asked = {"content_type": "multimodal_text", "parts": [pointer("sediment://file_1"), "Look"]}
-    drawn = {"content_type": "multimodal_text", "parts": [pointer("file-service://file-9", dalle={"prompt": "A red cat"})]}
+    drawn = {
+        "content_type": "multimodal_text",
+        "parts": [pointer("file-service://file-9", dalle={"prompt": "A red cat"})],
+    }
     attachments = [
         {"id": "file_1", "name": "holiday photo.jpg", "mime_type": "image/jpeg"},
         {"id": "file-2", "name": "paper.pdf", "mimeType": "application/pdf"},
     ]
-    canvas = {"content_type": "code", "text": json.dumps({"name": "Poem", "type": "document", "content": "Roses\nare"})}
+    canvas = {
+        "content_type": "code",
+        "text": json.dumps({"name": "Poem", "type": "document", "content": "Roses\nare"}),
+    }
     nodes = [
         node("u", None, ["c"], "user", asked, metadata={"attachments": attachments}),
         node("c", "u", ["d"], "assistant", canvas, recipient="canmore.create_textdoc"),
@@ -300,7 +400,12 @@ def test_chatgpt_names_of_files_and_pictures(database: Database, tmp_path: Path)
         node("z", "h", [], "assistant", "Done", metadata={"content_references": [{"url": "https://a.org"}],
              "finish_details": {"type": "interrupted"}}),
     ]  # fmt: skip
-    value = {"title": "T", "mapping": {each["id"]: each for each in nodes}, "conversation_id": "x", "current_node": "z"}
+    value = {
+        "title": "T",
+        "mapping": {each["id"]: each for each in nodes},
+        "conversation_id": "x",
+        "current_node": "z",
+    }
     value |= {"is_archived": True, "is_starred": True, "gizmo_id": "g-1"}
     record, told = taken(database, written(tmp_path / "a.json", [value]))
     user, reply = record.messages
@@ -324,18 +429,27 @@ def test_claude_attachments_and_artifacts(database: Database, tmp_path: Path) ->
         return {"type": "tool_use", "name": name, "input": given}
 
     value = files.claude()
-    value |= {"is_starred": True, "model": "claude-x", "summary": "About pg", "project": {"uuid": "p", "name": "Work"}}
+    value |= {
+        "is_starred": True,
+        "model": "claude-x",
+        "summary": "About pg",
+        "project": {"uuid": "p", "name": "Work"},
+    }
     value["chat_messages"][0] |= {
         "files": [{"file_kind": "image", "file_name": "cat.png", "file_uuid": "f"}],
         "files_v2": [{"file_kind": "image", "file_name": "cat.png", "file_uuid": "f"}],
     }
-    legacy = 'See:\n<antArtifact identifier="n" type="text/html" title="A &amp; B">\n<p>\n</antArtifact>\nDone.'
+    legacy = (
+        'See:\n<antArtifact identifier="n" type="text/html" title="A &amp; B">\n<p>\n</antArtifact>\nDone.'
+    )
     value["chat_messages"][1]["content"] = [
         {"type": "text", "text": legacy, "citations": [{"url": "https://a.org"}]},
-        use("artifacts", command="create", title="Run", type="application/vnd.ant.code", language="python", content='print("\n")\nx = 1'),
+        use("artifacts", command="create", title="Run", type="application/vnd.ant.code", language="python",
+        content='print("\n")\nx = 1'),
         use("artifacts", command="update", id="i", old_str="a\nb", new_str="c\nd"),
         use("create_file", path="/home/draft.md", file_text="# One\ntwo"), use("bash_tool", command="ls"),
-        use("create_file", display_content=json.dumps({"filename": "u.py", "language": "python", "code": "y = 2"})),
+        use("create_file", display_content=json.dumps({"filename": "u.py", "language": "python",
+        "code": "y = 2"})),
         {"type": "token_budget"}, {"type": "mystery", "payload": 5},
     ]  # fmt: skip
     value["current_leaf_message_uuid"] = "m2"
@@ -348,9 +462,11 @@ def test_claude_attachments_and_artifacts(database: Database, tmp_path: Path) ->
     assert reply.stats["model"] == "claude-x"
     assert "\\n" not in reply.text.replace('print("\\n")', "")
     assert reply.text == (
-        "See:\n\n**A & B**\n\n```html\n<p>\n```\n\nDone.\n\n**Run**\n\n```python\nprint(\"\n\")\nx = 1\n```\n\n"
-        '**Tool call: artifacts**\n\n```\n{"command": "update", "id": "i"}\n```\n\nold_str:\n```\na\nb\n```\n\nnew_str:\n```\nc\nd\n```\n\n'
-        '**/home/draft.md**\n\n```markdown\n# One\ntwo\n```\n\n**Tool call: bash_tool**\n\n```\n{"command": "ls"}\n```\n\n'
+        'See:\n\n**A & B**\n\n```html\n<p>\n```\n\nDone.\n\n**Run**\n\n```python\nprint("\n")\nx = 1\n```\n\n'
+        '**Tool call: artifacts**\n\n```\n{"command": "update", "id": "i"}\n```\n\nold_str:\n```\na\n'
+        "b\n```\n\nnew_str:\n```\nc\nd\n```\n\n"
+        "**/home/draft.md**\n\n```markdown\n# One\ntwo\n```\n\n**Tool call: bash_tool**\n\n```\n"
+        '{"command": "ls"}\n```\n\n'
         "**u.py**\n\n```python\ny = 2\n```\n\n[mystery]"
     )
     assert "https://a.org" in json.dumps(reply.raw)
@@ -363,7 +479,9 @@ def test_claude_attachments_and_artifacts(database: Database, tmp_path: Path) ->
 def test_llama_cpp(database: Database, tmp_path: Path) -> None:
     value = json.loads(files.SAMPLES["llama.cpp-old"]())
     value["conv"] |= {"pinned": True, "reasoningEffort": "high"}
-    call = [{"id": "t", "function": {"name": "write", "arguments": json.dumps({"path": "a", "text": "one\ntwo"})}}]
+    call = [
+        {"id": "t", "function": {"name": "write", "arguments": json.dumps({"path": "a", "text": "one\ntwo"})}}
+    ]
     value["messages"][1]["extra"] = [
         {"type": "PDF", "name": "p.pdf", "content": "page one", "base64Data": "AA"},
         {"type": "IMAGE", "name": "i.png", "base64Url": "data:,x"},
@@ -383,9 +501,13 @@ def test_llama_cpp(database: Database, tmp_path: Path) -> None:
 
 def test_gpt4all() -> None:
     data = files.gpt4all(12, ("Hello", "Hi"))
-    place = data.index(Qt.text("Response: ")) + len(Qt.text("Response: ")) + len(Qt.text(""))  # behind its value
+    # behind its value
+    place = data.index(Qt.text("Response: ")) + len(Qt.text("Response: ")) + len(Qt.text(""))
     data = data[:place] + Qt.text("Other answer") + bytes([1, 0, 1, 0]) + data[place + 8 :]
     record = read_chat(data, lambda *_: None)
     assert record.messages[0].raw["chat"] == {"knowledge": ["docs"]}
-    assert {name: record.messages[1].raw[name] for name in ("rating", "suggested")} == {"rating": "up", "suggested": "Other answer"}
+    assert {name: record.messages[1].raw[name] for name in ("rating", "suggested")} == {
+        "rating": "up",
+        "suggested": "Other answer",
+    }
     assert [sentence.split()[0] for sentence in record.left_out] == ["Collections", "Ratings"]

@@ -1,4 +1,6 @@
-"""Open WebUI's database: its chats come as from its export, whatever is broken or foreign is told, and the file stays untouched."""
+"""Open WebUI's database: its chats come as from its export, whatever is broken or foreign is told, and the
+file stays untouched.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,17 @@ def made(path: Path, *rows: Any, wal: bool = False) -> Path:
             database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE user (id VARCHAR PRIMARY KEY, name TEXT)")
         database.execute(
-            "CREATE TABLE chat (id VARCHAR(255) NOT NULL PRIMARY KEY, user_id VARCHAR(255), title TEXT, share_id TEXT, archived INTEGER,"
-            " created_at BIGINT, updated_at BIGINT, chat JSON, pinned BOOLEAN, meta JSON, folder_id TEXT)"
+            "CREATE TABLE chat (id VARCHAR(255) NOT NULL PRIMARY KEY, user_id VARCHAR(255), title TEXT, "
+            "share_id TEXT, archived INTEGER, created_at BIGINT, updated_at BIGINT, chat JSON, pinned "
+            "BOOLEAN, meta JSON, folder_id TEXT)"
         )
         for number, chat in enumerate(rows, start=1):
             values = (f"o-{number}", "u", "Greeting", 1710000000, 1710000099, chat)
-            database.execute("INSERT INTO chat (id, user_id, title, created_at, updated_at, chat) VALUES (?, ?, ?, ?, ?, ?)", values)
+            database.execute(
+                "INSERT INTO chat (id, user_id, title, created_at, updated_at, chat) VALUES (?, ?, ?, ?, "
+                "?, ?)",
+                values,
+            )
         database.commit()
     return path
 
@@ -47,16 +54,29 @@ def test_it_holds_what_the_export_holds(database: Database, store: ConversationS
     held = dump(database)
     assert imported(run(database, written(tmp_path / "a.json", [files.open_webui()])))[0].outcome == "known"
     assert dump(database) == held
-    assert (path.read_bytes(), sorted(file.name for file in tmp_path.glob("webui*"))) == (before, ["webui.db"])
+    assert (path.read_bytes(), sorted(file.name for file in tmp_path.glob("webui*"))) == (
+        before,
+        ["webui.db"],
+    )
 
 
 def test_a_broken_row_is_told_and_harms_no_other(database: Database, tmp_path: Path) -> None:
-    path = made(tmp_path / "webui.db", chat(), '{"title": "cut', None, "[" * 100_000, json.dumps({"title": "w" * 3_000_000}), chat())
+    path = made(
+        tmp_path / "webui.db",
+        chat(),
+        '{"title": "cut',
+        None,
+        "[" * 100_000,
+        json.dumps({"title": "w" * 3_000_000}),
+        chat(),
+    )
     events = run(database, path, most_bytes=2 << 20)
     assert [event.outcome for event in imported(events)] == ["new", "new"]
     told = [(event.place.removeprefix("webui.db, "), event.reason) for event in broken(events)]
     assert [place for place, _ in told] == ["chat 2", "chat 3", "chat 4", "chat 5"]
-    assert [reason.partition(" (")[0] for _, reason in told[:3]] == ["Its column “chat” does not hold a chat as JSON"] * 3
+    assert [reason.partition(" (")[0] for _, reason in told[:3]] == [
+        "Its column “chat” does not hold a chat as JSON"
+    ] * 3
     assert told[3][1] == "It is larger than 2 MB."
 
 

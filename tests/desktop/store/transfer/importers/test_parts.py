@@ -1,4 +1,6 @@
-"""How files, uses of tools and odd values are written into a message, and names that stand in one place or another."""
+"""How files, uses of tools and odd values are written into a message, and names that stand in one place or
+another.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
 from desktop.store.transfer.importers.fields import compact, content_key, first_text, rest
-from desktop.store.transfer.importers.parts import document, fenced, made_file, tool_call, tool_result, with_files
+from desktop.store.transfer.importers.parts import (
+    document,
+    fenced,
+    made_file,
+    tool_call,
+    tool_result,
+    with_files,
+)
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, imported, run, shown, written
 
@@ -43,7 +52,8 @@ from tests.desktop.store.transfer.importers.files import broken, imported, run, 
         (compact({"k": "é" * 40}), '{"k": "' + "é" * 40 + '"}'),
         (compact({"k": "é" * 100}), '{\n  "k": "' + "é" * 100 + '"\n}'),
         (first_text(5, None, "", "a"), "a"),
-        (rest({"a": 0, "b": None, "c": False, "d": "", "e": [], "f": {}, "g": 1, "h": True, "known": 1}, "known"),
+        (rest({"a": 0, "b": None, "c": False, "d": "", "e": [], "f": {}, "g": 1, "h": True, "known": 1},
+        "known"),
          {"a": 0, "g": 1, "h": True}),
     ],
 )  # fmt: skip
@@ -53,7 +63,11 @@ def test_what_is_written(found: Any, expected: Any) -> None:
 
 def test_keys_of_content_never_change() -> None:
     """With another key a conversation that is here would come twice."""
-    assert content_key({"b": "é\ud800", "a": [1]}) == content_key({"a": [1], "b": "é\ud800"}) == "b5ed69c2ffdbb8085dfbe509d4c25bfb"
+    assert (
+        content_key({"b": "é\ud800", "a": [1]})
+        == content_key({"a": [1], "b": "é\ud800"})
+        == "b5ed69c2ffdbb8085dfbe509d4c25bfb"
+    )
 
 
 def first(database: Database, store: ConversationStore, path: Path) -> str:
@@ -66,13 +80,17 @@ def first(database: Database, store: ConversationStore, path: Path) -> str:
         ({"files": [{"name": "n.txt"}]}, "[file: n.txt]\n\nPostgres?"),
         ({"content": [{"type": "document", "title": "D"}]}, "[document: D]"),
         ({"content": [], "text": "plain"}, "plain"),
-        ({"content": [{"type": "tool_use", "name": "artifacts", "input": {"id": "i", "content": "x", "type": "text/html"}}]},
+        ({"content": [{"type": "tool_use", "name": "artifacts",
+        "input": {"id": "i", "content": "x", "type": "text/html"}}]},
          "**i**\n\n```html\nx\n```"),
-        ({"content": [{"type": "tool_use", "name": "artifacts", "input": {"id": "i", "command": "update", "content": "x"}}]},
+        ({"content": [{"type": "tool_use", "name": "artifacts",
+        "input": {"id": "i", "command": "update", "content": "x"}}]},
          '**Tool call: artifacts**\n\n```\n{"id": "i", "command": "update", "content": "x"}\n```'),
     ],
 )  # fmt: skip
-def test_claude(database: Database, store: ConversationStore, tmp_path: Path, message: dict[str, Any], expected: str) -> None:
+def test_claude(
+    database: Database, store: ConversationStore, tmp_path: Path, message: dict[str, Any], expected: str
+) -> None:
     value = files.claude() | {"name": None, "title": "Named"}
     value["chat_messages"][0].pop("attachments")
     value["chat_messages"][0] |= message
@@ -84,12 +102,17 @@ def test_claude(database: Database, store: ConversationStore, tmp_path: Path, me
     ("part", "expected"),
     [
         ({"type": "file", "name": "n.txt"}, "[file: n.txt]"),
-        ({"type": "toolCallRequest", "name": "t", "parameters": {"a": 1}}, '**Tool call: t**\n\n```\n{"a": 1}\n```'),
+        (
+            {"type": "toolCallRequest", "name": "t", "parameters": {"a": 1}},
+            '**Tool call: t**\n\n```\n{"a": 1}\n```',
+        ),
         ({"type": "toolCallResult", "content": None}, "**Tool result**"),
         ({"type": "toolCallResult", "content": [1]}, "**Tool result**\n\n```\n[1]\n```"),
     ],
 )
-def test_lm_studio(database: Database, store: ConversationStore, tmp_path: Path, part: dict[str, Any], expected: str) -> None:
+def test_lm_studio(
+    database: Database, store: ConversationStore, tmp_path: Path, part: dict[str, Any], expected: str
+) -> None:
     value = files.lm_studio()
     value["messages"][0]["versions"][0]["content"] = [part]
     assert first(database, store, written(tmp_path / "a.json", value)) == expected
@@ -100,7 +123,11 @@ def test_lm_studio(database: Database, store: ConversationStore, tmp_path: Path,
     ("node", "expected", "error"),
     [
         ({"content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}, "a\n\n[image_url]", None),
-        ({"files": [{"type": "file", "name": "a", "data": {"content": "x"}}]}, "Attached file: a\n```\nx\n```\n\nHi", None),
+        (
+            {"files": [{"type": "file", "name": "a", "data": {"content": "x"}}]},
+            "Attached file: a\n```\nx\n```\n\nHi",
+            None,
+        ),
         ({"files": [{"type": "web", "url": "https://a.org"}]}, "[web: https://a.org]\n\nHi", None),
         ({"error": "No model"}, "Hi", "No model"),
         ({"error": {"content": "Gone"}}, "Hi", "Gone"),
@@ -108,7 +135,12 @@ def test_lm_studio(database: Database, store: ConversationStore, tmp_path: Path,
     ],
 )
 def test_open_webui(
-    database: Database, store: ConversationStore, tmp_path: Path, node: dict[str, Any], expected: str, error: str | None
+    database: Database,
+    store: ConversationStore,
+    tmp_path: Path,
+    node: dict[str, Any],
+    expected: str,
+    error: str | None,
 ) -> None:
     value = files.open_webui()
     value["chat"]["history"]["messages"]["1"] |= node
@@ -116,17 +148,26 @@ def test_open_webui(
     assert store.path(store.list()[0].id)[0].stats.get("error") == error
 
 
-def test_llama_cpp_passes_over_what_is_damaged(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_llama_cpp_passes_over_what_is_damaged(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     value = json.loads(files.SAMPLES["llama.cpp-old"]())
     value["messages"] = [
-        {"id": 1, "type": "root", "role": "system", "content": ""}, {"id": 2, "role": "user", "content": "a", "parent": 1},
-        {"id": 3, "role": "assistant", "content": None, "parent": 2}, {"id": 4, "role": "user", "content": "b", "parent": 3},
-        {"role": "user", "content": "no id", "parent": 4}, {"id": 5, "role": "oracle", "content": "c", "parent": 4},
+        {"id": 1, "type": "root", "role": "system", "content": ""},
+        {"id": 2, "role": "user", "content": "a", "parent": 1},
+        {"id": 3, "role": "assistant", "content": None, "parent": 2},
+        {"id": 4, "role": "user", "content": "b", "parent": 3},
+        {"role": "user", "content": "no id", "parent": 4},
+        {"id": 5, "role": "oracle", "content": "c", "parent": 4},
         {"id": 6, "role": "assistant", "content": "d", "parent": 4, "extra": [{"name": "n"}]},
     ]  # fmt: skip
     value["conv"]["currNode"] = 6
     events = run(database, written(tmp_path / "a.json", value))
-    assert [text for _, text in shown(store, imported(events)[0].conversation_id)] == ["a", "b", "[unknown: n]\n\nd"]
+    assert [text for _, text in shown(store, imported(events)[0].conversation_id)] == [
+        "a",
+        "b",
+        "[unknown: n]\n\nd",
+    ]
     assert [(event.place.rpartition(", ")[2], event.reason) for event in broken(events)] == [
         (f"message {number}", "It has no id, no role or no content.") for number in (3, 5, 6)
     ]
@@ -135,11 +176,23 @@ def test_llama_cpp_passes_over_what_is_damaged(database: Database, store: Conver
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        ({"generation": {"prompt": "A dog"}}, "[image: A dog]"), ({"dalle": {"prompt": "A cat"}}, "[image: A cat]"),
+        ({"generation": {"prompt": "A dog"}}, "[image: A dog]"),
+        ({"dalle": {"prompt": "A cat"}}, "[image: A cat]"),
         (None, "[image: file_7]"),
     ],
 )
-def test_chatgpt_pictures(database: Database, store: ConversationStore, tmp_path: Path, metadata: Any, expected: str) -> None:
-    part = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_7#frame?x", "metadata": metadata}
-    value = {"mapping": {"u": files.node("u", None, [], "user", {"content_type": "multimodal_text", "parts": [part]})}, "id": "only"}
+def test_chatgpt_pictures(
+    database: Database, store: ConversationStore, tmp_path: Path, metadata: Any, expected: str
+) -> None:
+    part = {
+        "content_type": "image_asset_pointer",
+        "asset_pointer": "sediment://file_7#frame?x",
+        "metadata": metadata,
+    }
+    value = {
+        "mapping": {
+            "u": files.node("u", None, [], "user", {"content_type": "multimodal_text", "parts": [part]})
+        },
+        "id": "only",
+    }
     assert first(database, store, written(tmp_path / "a.json", value)) == expected

@@ -1,4 +1,6 @@
-"""Each field that a program's newest files have and that is read, or means nothing outside of it, is not kept a second time."""
+"""Each field that a program's newest files have and that is read, or means nothing outside of it, is not
+kept a second time.
+"""
 
 from __future__ import annotations
 
@@ -32,32 +34,50 @@ def read(format: Format, value: Any) -> ConversationRecord:
 def chatgpt(*nodes: dict[str, Any]) -> dict[str, Any]:
     """A conversation with every field that is known, and messages with every one of theirs."""
     metadata = {
-        "model_slug": "m", "default_model_slug": "m", "is_visually_hidden_from_conversation": False, "is_user_system_message": False,
-        "user_context_message_data": {"about_user_message": "x"}, "request_id": "r", "parent_id": "p", "message_type": "next",
-        "timestamp_": "absolute", "turn_exchange_id": "t", "is_complete": True, "message_source": "s",
+        "model_slug": "m", "default_model_slug": "m", "is_visually_hidden_from_conversation": False,
+        "is_user_system_message": False, "user_context_message_data": {"about_user_message": "x"},
+        "request_id": "r", "parent_id": "p", "message_type": "next", "timestamp_": "absolute",
+        "turn_exchange_id": "t", "is_complete": True, "message_source": "s",
         "serialization_metadata": {"custom_symbol_offsets": [1]}, "can_save": True,
     }  # fmt: skip
     for each in nodes:
         each["message"] |= {"end_turn": True, "weight": 1.0}
         each["message"]["metadata"] = metadata | each["message"]["metadata"]
     return {
-        "mapping": {each["id"]: each for each in nodes}, "current_node": nodes[-1]["id"], "title": "T", "create_time": 10,
-        "update_time": 20, "id": "c", "conversation_id": "c", "is_starred": False, "pinned_time": 15,
+        "mapping": {each["id"]: each for each in nodes}, "current_node": nodes[-1]["id"], "title": "T",
+        "create_time": 10, "update_time": 20, "id": "c", "conversation_id": "c", "is_starred": False,
+        "pinned_time": 15,
     }  # fmt: skip
 
 
 def sharegpt() -> dict[str, Any]:
     message = {"timestamp": 11, "created_at": 12, "reasoning_content": "Hm.", "reasoning": "So."}
     return {
-        "id": "s", "title": "T", "name": "N", "created_at": 10, "create_time": 9, "updated_at": 20, "system": "Be.", "system_prompt": "Do.",
+        "id": "s", "title": "T", "name": "N", "created_at": 10, "create_time": 9, "updated_at": 20,
+        "system": "Be.", "system_prompt": "Do.",
         "items": [message], "messages": [message], "conversation": [],
-        "conversations": [message | {"from": "human", "value": "Hi"}, message | {"from": "gpt", "value": "Ho", "text": "x", "content": ""}],
+        "conversations": [message | {"from": "human", "value": "Hi"},
+        message | {"from": "gpt", "value": "Ho", "text": "x", "content": ""}],
     }  # fmt: skip
 
 
 def llama_cpp() -> dict[str, Any]:
-    session: dict[str, Any] = {"type": "session", "id": "l", "name": "T", "lastModified": 20, "currNode": "b", "pinned": True}
-    message: dict[str, Any] = {"convId": "l", "type": "text", "children": ["z"], "reasoningContent": "Hm.", "thinking": "So.", "model": "m"}
+    session: dict[str, Any] = {
+        "type": "session",
+        "id": "l",
+        "name": "T",
+        "lastModified": 20,
+        "currNode": "b",
+        "pinned": True,
+    }
+    message: dict[str, Any] = {
+        "convId": "l",
+        "type": "text",
+        "children": ["z"],
+        "reasoningContent": "Hm.",
+        "thinking": "So.",
+        "model": "m",
+    }
     message["timestamp"] = 11
     return {"conv": session, "messages": [
         message | {"id": "a", "role": "user", "content": "Hi", "parent": None},
@@ -66,26 +86,48 @@ def llama_cpp() -> dict[str, Any]:
 
 
 def claude() -> dict[str, Any]:
-    message = {"index": 1, "created_at": 11, "updated_at": 12, "attachments": [], "files": [], "files_v2": [], "role": "x"}
-    parts = [{"type": "text", "text": "Ho", "start_timestamp": 1, "stop_timestamp": 2}, {"type": "thinking", "thinking": "Hm."}]
+    message = {
+        "index": 1,
+        "created_at": 11,
+        "updated_at": 12,
+        "attachments": [],
+        "files": [],
+        "files_v2": [],
+        "role": "x",
+    }
+    parts = [
+        {"type": "text", "text": "Ho", "start_timestamp": 1, "stop_timestamp": 2},
+        {"type": "thinking", "thinking": "Hm."},
+    ]
     return {
-        "uuid": "k", "name": "N", "title": "T", "model": "m", "created_at": 10, "updated_at": 20, "current_leaf_message_uuid": "b",
+        "uuid": "k", "name": "N", "title": "T", "model": "m", "created_at": 10, "updated_at": 20,
+        "current_leaf_message_uuid": "b",
         "is_starred": True, "account": {"uuid": "me"}, "chat_messages": [
             message | {"uuid": "a", "sender": "human", "text": "Hi"},
-            message | {"uuid": "b", "sender": "assistant", "text": "x", "content": parts, "parent_message_uuid": "a"},
+            message | {"uuid": "b", "sender": "assistant", "text": "x", "content": parts,
+            "parent_message_uuid": "a"},
         ],
     }  # fmt: skip
 
 
 def open_webui() -> dict[str, Any]:
-    message = {"user_id": "u", "modelIdx": 1, "lastSentence": "x", "timestamp": 11, "model": "m", "done": True}
+    message = {
+        "user_id": "u",
+        "modelIdx": 1,
+        "lastSentence": "x",
+        "timestamp": 11,
+        "model": "m",
+        "done": True,
+    }
     nodes = {
         "a": message | {"id": "a", "parentId": None, "childrenIds": ["b"], "role": "user", "content": "Hi"},
         "b": message | {"id": "b", "parentId": "a", "childrenIds": [], "role": "assistant", "content": "Ho"},
     }
-    chat = {"id": "o", "title": "T", "system": "Be.", "history": {"currentId": "b", "messages": nodes}, "messages": [nodes["a"]],
+    chat = {"id": "o", "title": "T", "system": "Be.", "history": {"currentId": "b", "messages": nodes},
+        "messages": [nodes["a"]],
             "timestamp": 9, "currentId": "b", "params": {"system": "Be."}}  # fmt: skip
-    return {"id": "o", "user_id": "u", "title": "T", "chat": chat, "created_at": 10, "updated_at": 20, "pinned": True, "meta": {"tags": []},
+    return {"id": "o", "user_id": "u", "title": "T", "chat": chat, "created_at": 10, "updated_at": 20,
+        "pinned": True, "meta": {"tags": []},
             "current_message_id": "b", "last_read_at": 12}  # fmt: skip
 
 
@@ -94,7 +136,8 @@ def lm_studio() -> dict[str, Any]:
     for entry in value["messages"]:
         for version in entry["versions"]:
             version |= {"senderInfo": {"senderName": "q"}, "preprocessed": {"x": 1}}
-    return value | {"clientInput": " ", "userLastMessagedAt": 11, "assistantLastMessagedAt": 20_000, "usePerChatPredictionConfig": True,
+    return value | {"clientInput": " ", "userLastMessagedAt": 11, "assistantLastMessagedAt": 20_000,
+        "usePerChatPredictionConfig": True,
                     "perChatPredictionConfig": {"fields": []}, "pinned": True}  # fmt: skip
 
 
@@ -102,7 +145,8 @@ def lm_studio() -> dict[str, Any]:
     ("format", "value"),
     [
         (ChatGpt(), chatgpt(node("a", None, ["b"], "user", "Hi"), node("b", "a", [], "assistant", "Ho"))),
-        (ShareGpt(), sharegpt()), (LlamaCpp(), llama_cpp()), (Claude(), claude()), (OpenWebUi(), open_webui()), (LmStudio(), lm_studio()),
+        (ShareGpt(), sharegpt()), (LlamaCpp(), llama_cpp()), (Claude(), claude()),
+        (OpenWebUi(), open_webui()), (LmStudio(), lm_studio()),
     ],
     ids=lambda value: getattr(value, "source", ""),
 )  # fmt: skip
@@ -111,21 +155,32 @@ def test_what_is_read_is_not_kept_twice(format: Format, value: dict[str, Any]) -
     assert [message.raw for message in record.messages] == [None] * len(record.messages)
     assert len(record.messages) >= 2
     assert next(message.stats for message in record.messages if message.role == "user") == {}
-    assert all("model" in message.stats for message in record.messages if message.role == "assistant") == (format.source != "sharegpt")
+    assert all("model" in message.stats for message in record.messages if message.role == "assistant") == (
+        format.source != "sharegpt"
+    )
     assert record.left_out == ()
 
 
 def test_what_is_read_of_sharegpt() -> None:
     record = read(ShareGpt(), sharegpt())
-    assert (record.title, record.created_at, record.updated_at, record.system_prompt) == ("T", 10.0, 20.0, "Be.")
+    assert (record.title, record.created_at, record.updated_at, record.system_prompt) == (
+        "T",
+        10.0,
+        20.0,
+        "Be.",
+    )
     assert [(message.role, message.text, message.created_at) for message in record.messages] == [
         ("user", "<think>\nHm.\n</think>\n\nHi", 11.0), ("assistant", "<think>\nHm.\n</think>\n\nHo", 11.0)
     ]  # fmt: skip
     later = sharegpt() | {"title": "", "created_at": None, "system": None}
-    later["conversations"] = [{"from": "human", "value": None, "text": "Hi", "created_at": 12, "reasoning": "So."}]
+    later["conversations"] = [
+        {"from": "human", "value": None, "text": "Hi", "created_at": 12, "reasoning": "So."}
+    ]
     record = read(ShareGpt(), later)
     assert (record.title, record.created_at, record.system_prompt) == ("N", 9.0, "Do.")
-    assert [(message.text, message.created_at) for message in record.messages] == [("<think>\nSo.\n</think>\n\nHi", 12.0)]
+    assert [(message.text, message.created_at) for message in record.messages] == [
+        ("<think>\nSo.\n</think>\n\nHi", 12.0)
+    ]
 
 
 def test_what_is_read_of_silly_tavern() -> None:
@@ -139,13 +194,32 @@ def test_what_is_read_of_silly_tavern() -> None:
 
 
 def test_parts_of_chatgpt_that_are_words_alone() -> None:
-    """What runs and what it prints, and thoughts, are text in full; the line under a thought is not shown, but kept."""
-    thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "S", "content": "C", "chunks": ["C"], "finished": True}]}
+    """What runs and what it prints, and thoughts, are text in full; the line under a thought is not shown,
+    but kept.
+    """
+    thoughts = {
+        "content_type": "thoughts",
+        "thoughts": [{"summary": "S", "content": "C", "chunks": ["C"], "finished": True}],
+    }
     value = chatgpt(
         node("a", None, ["b"], "user", "Hi"),
         node("b", "a", ["c"], "assistant", thoughts),
-        node("c", "b", ["d"], "assistant", {"content_type": "code", "language": "python", "text": "1 + 1"}, recipient="python"),
-        node("d", "c", ["e"], "tool", {"content_type": "execution_output", "text": "2"}, author={"role": "tool", "name": "python"}),
+        node(
+            "c",
+            "b",
+            ["d"],
+            "assistant",
+            {"content_type": "code", "language": "python", "text": "1 + 1"},
+            recipient="python",
+        ),
+        node(
+            "d",
+            "c",
+            ["e"],
+            "tool",
+            {"content_type": "execution_output", "text": "2"},
+            author={"role": "tool", "name": "python"},
+        ),
         node("e", "d", [], "assistant", "It is 2."),
     )
     user, reply = read(ChatGpt(), value).messages
@@ -155,7 +229,11 @@ def test_parts_of_chatgpt_that_are_words_alone() -> None:
         "**Tool result: python**\n\n```\n2\n```\n\nIt is 2."
     )
     recap = {"content_type": "reasoning_recap", "content": "Thought for 5 seconds"}
-    value = chatgpt(node("a", None, ["b"], "user", "Hi"), node("b", "a", ["c"], "assistant", recap), node("c", "b", [], "assistant", "Ho"))
+    value = chatgpt(
+        node("a", None, ["b"], "user", "Hi"),
+        node("b", "a", ["c"], "assistant", recap),
+        node("c", "b", [], "assistant", "Ho"),
+    )
     _, reply = read(ChatGpt(), value).messages
     assert reply.text == "Ho"
     assert "Thought for 5 seconds" in json.dumps(reply.raw)
@@ -182,8 +260,10 @@ def variant(kind: int, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "value"),
     [
-        (variant(0, b""), ""), (variant(1, b"\1"), True), (variant(1, b"\0"), False), (variant(2, struct.pack(">i", -2)), -2),
-        (variant(3, struct.pack(">I", 3)), 3), (variant(4, struct.pack(">q", -4)), -4), (variant(5, struct.pack(">Q", 5)), 5),
+        (variant(0, b""), ""), (variant(1, b"\1"), True), (variant(1, b"\0"), False),
+        (variant(2, struct.pack(">i", -2)), -2),
+        (variant(3, struct.pack(">I", 3)), 3), (variant(4, struct.pack(">q", -4)), -4),
+        (variant(5, struct.pack(">Q", 5)), 5),
         (variant(6, struct.pack(">d", 0.5)), 0.5), (variant(10, Qt.text("é")), "é"),
         (variant(9, struct.pack(">I", 2) + variant(0, b"") + variant(1, b"\1")), ["", True]),
         (variant(8, struct.pack(">I", 1) + Qt.text("a") + variant(9, struct.pack(">I", 0))), {"a": []}),
@@ -195,7 +275,9 @@ def test_values_of_qt(data: bytes, value: Any) -> None:
     assert (type(found), found, stream.at) == (type(value), value, len(data))
 
 
-@pytest.mark.parametrize("data", [variant(7, b""), variant(11, b""), variant(9, struct.pack(">I", 1) + variant(12, b""))])
+@pytest.mark.parametrize(
+    "data", [variant(7, b""), variant(11, b""), variant(9, struct.pack(">I", 1) + variant(12, b""))]
+)
 def test_values_of_qt_that_are_not_known(data: bytes) -> None:
     with pytest.raises(Unreadable, match="a kind that is not known"):
         _variant(_Stream(data), 0)
@@ -203,7 +285,9 @@ def test_values_of_qt_that_are_not_known(data: bytes) -> None:
 
 def test_sources_of_gpt4all_are_kept_by_name() -> None:
     _, reply = read_chat(files.gpt4all(8, ("Hello", "Hi")), lambda *_: None).messages
-    names = dict(zip(("collection", "path", "file", "title", "author", "date", "text"), "abcdefg", strict=True))
+    names = dict(
+        zip(("collection", "path", "file", "title", "author", "date", "text"), "abcdefg", strict=True)
+    )
     assert reply.raw["sources"] == [names | {"page": 1, "from": -1, "to": -1}]
 
 

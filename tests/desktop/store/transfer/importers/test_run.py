@@ -1,4 +1,6 @@
-"""The import as a whole: twice is once, what grew is extended, what is broken is told and harms nothing else, cancel, memory."""
+"""The import as a whole: twice is once, what grew is extended, what is broken is told and harms nothing
+else, cancel, memory.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_importing_twice_makes_nothing_new(database: Database, tmp_path: Path, s
     assert dump(database) == before
 
 
-def test_a_conversation_that_grew_is_extended(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_a_conversation_that_grew_is_extended(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     value = files.chatgpt()
     number = imported(run(database, written(tmp_path / "a", [value])))[0].conversation_id
     own = store.add_message(number, store.path(number)[-1].id, "user", "Mine")  # gone on with here
@@ -43,7 +47,9 @@ def test_a_conversation_that_grew_is_extended(database: Database, store: Convers
     value["mapping"]["x"] = files.node("x", "w", [], "user", "Theirs")
     value["current_node"] = "x"
     events = imported(run(database, written(tmp_path / "a", [value])))
-    assert [(event.outcome, event.messages, event.conversation_id) for event in events] == [("extended", 1, number)]
+    assert [(event.outcome, event.messages, event.conversation_id) for event in events] == [
+        ("extended", 1, number)
+    ]
     assert shown(store, number)[-1] == ("user", "Theirs")
     assert store.variants(own.id) == (own.id, store.path(number)[-1].id)
 
@@ -65,7 +71,9 @@ def test_a_running_reply_goes_on(database: Database, store: ConversationStore, t
     assert (store.message(running.id).state, store.message(running.id).text) == ("running", "so far, so good")
 
 
-def test_imported_messages_are_found_by_the_search(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_imported_messages_are_found_by_the_search(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     run(database, written(tmp_path / "a", [files.chatgpt()]))
     assert [hit.title for hit in store.search("rayleigh")] == ["Sky 1"]
 
@@ -87,11 +95,15 @@ def test_one_damaged_entry_is_told_with_its_place(database: Database, tmp_path: 
     assert broken(events)[1].reason == "It has no messages."
 
 
-def test_a_damaged_message_costs_only_itself(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_a_damaged_message_costs_only_itself(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     value = files.chatgpt()
     value["mapping"]["a"]["message"] = {"id": "a", "author": 7}
     events = run(database, written(tmp_path / "a", [value]))
-    assert [(event.place, event.reason) for event in broken(events)] == [("a, entry 1 (byte 1), node a", "It has no author or no content.")]
+    assert [(event.place, event.reason) for event in broken(events)] == [
+        ("a, entry 1 (byte 1), node a", "It has no author or no content.")
+    ]
     number = imported(events)[0].conversation_id
     assert [text for _, text in shown(store, number)] == ["Why is the sky blue?", "Thanks", "Gladly."]
 
@@ -106,7 +118,9 @@ def test_a_damaged_line(database: Database, store: ConversationStore, tmp_path: 
     assert len(shown(store, imported(events)[0].conversation_id)) == 2
 
 
-def test_cut_files_keep_what_stands_before_the_cut(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_cut_files_keep_what_stands_before_the_cut(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     data = json.dumps([files.chatgpt(number) for number in range(1, 6)]).encode()
     (tmp_path / "a.json").write_bytes(data[: len(data) * 7 // 10])
     events = run(database, tmp_path / "a.json")
@@ -122,8 +136,10 @@ def test_cut_files_keep_what_stands_before_the_cut(database: Database, store: Co
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"hello", b"{}", b"[]", b"[1, 2, 3]", b'"text"', b"null", b"\xff\xfe" * 50, b"[" * 100_000, b'{"a":' * 100_000,
-        b"PK\x03\x04 no zip", b"\xf5\xd5\x53\xcc", b"\xf5\xd5\x53\xcc\0\0\0\x63", b'[{"mapping": {}}]', b'{"chat_messages": [1]}',
+        b"", b"hello", b"{}", b"[]", b"[1, 2, 3]", b'"text"', b"null", b"\xff\xfe" * 50, b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"PK\x03\x04 no zip", b"\xf5\xd5\x53\xcc", b"\xf5\xd5\x53\xcc\0\0\0\x63", b'[{"mapping": {}}]',
+        b'{"chat_messages": [1]}',
         b'{"n": ' + b"9" * 9000 + b"}",
     ],
 )  # fmt: skip
@@ -147,7 +163,9 @@ def test_a_cycle_is_told(database: Database, store: ConversationStore, tmp_path:
     assert len(shown(store, imported(events)[0].conversation_id)) == 2
 
 
-def test_halves_of_characters_and_wild_dates(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_halves_of_characters_and_wild_dates(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     value = files.chatgpt(1, "half \ud83d here")
     value |= {"title": "\udc00 title", "create_time": 1e300, "update_time": "never"}
     number = imported(run(database, written(tmp_path / "a", [value])))[0].conversation_id
@@ -156,11 +174,17 @@ def test_halves_of_characters_and_wild_dates(database: Database, store: Conversa
 
 
 def test_hostile_texts_take_no_longer_than_others(database: Database, tmp_path: Path) -> None:
-    """What is opened and never closed, a hundred thousand times: a search that begins anew at each of them would take minutes."""
+    """What is opened and never closed, a hundred thousand times: a search that begins anew at each of them
+    would take minutes.
+    """
     value = files.open_webui()
     value["chat"]["history"]["messages"]["2"]["content"] = '<details type="reasoning">' * 40_000
-    path = written(tmp_path / "a", [value, files.chatgpt(1, "\ue200" * 300_000), files.chatgpt(2, '{"title": ' * 100_000)])
-    path.write_bytes(path.read_bytes().replace(b"Sky 2", b"Sky \x01"))  # and search for the next one goes through it
+    path = written(
+        tmp_path / "a",
+        [value, files.chatgpt(1, "\ue200" * 300_000), files.chatgpt(2, '{"title": ' * 100_000)],
+    )
+    # and search for the next one goes through it
+    path.write_bytes(path.read_bytes().replace(b"Sky 2", b"Sky \x01"))
     begin = time.process_time()
     assert len(imported(run(database, path))) == 2
     assert time.process_time() - begin < 20  # of the processor; measured: about 1
@@ -177,7 +201,10 @@ def test_a_damaged_archive(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
-            "conversations.json", json.dumps([files.chatgpt(number, random.Random(number).randbytes(9000).hex()) for number in range(9)])
+            "conversations.json",
+            json.dumps(
+                [files.chatgpt(number, random.Random(number).randbytes(9000).hex()) for number in range(9)]
+            ),
         )
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
@@ -206,8 +233,12 @@ def big_file(path: Path, size: int) -> int:
     with path.open("w", encoding="utf-8") as file:
         file.write("[")
         while file.tell() < size:
-            value = files.chatgpt(count, random.Random(count).randbytes(1000).hex() + " lorem ipsum \u4f60\u597d" * 100)
-            value["mapping"]["a"]["message"]["metadata"]["citations"] = [{"quote": str(n) * 500} for n in range(1, 30)]
+            value = files.chatgpt(
+                count, random.Random(count).randbytes(1000).hex() + " lorem ipsum \u4f60\u597d" * 100
+            )
+            value["mapping"]["a"]["message"]["metadata"]["citations"] = [
+                {"quote": str(n) * 500} for n in range(1, 30)
+            ]
             file.write(("," if count else "") + json.dumps(value))
             count += 1
         file.write("]")
@@ -267,7 +298,9 @@ def test_damaged_files_raise_nothing(tmp_path: Path, data: st.DataObject) -> Non
         elif kind == "delete":
             del content[place : place + data.draw(st.integers(1, 40))]
         elif kind == "insert":
-            content[place:place] = data.draw(st.sampled_from([b"{", b"}", b"[", b"]", b'"', b",", b"\n", b"null", b"\\u0000", b"\xff"]))
+            content[place:place] = data.draw(
+                st.sampled_from([b"{", b"}", b"[", b"]", b'"', b",", b"\n", b"null", b"\\u0000", b"\xff"])
+            )
         else:
             del content[place:]
     _check_survives(tmp_path, bytes(content))
@@ -289,7 +322,9 @@ def test_values_of_any_kind_in_any_place_raise_nothing(tmp_path: Path, data: st.
         at = value
         for _ in range(data.draw(st.integers(0, 7))):
             inner = [
-                key for key, below in (at.items() if isinstance(at, dict) else enumerate(at)) if isinstance(below, (dict, list)) and below
+                key
+                for key, below in (at.items() if isinstance(at, dict) else enumerate(at))
+                if isinstance(below, (dict, list)) and below
             ]
             if not inner:
                 break

@@ -1,4 +1,6 @@
-"""From a format's nodes to a tree: parts of one reply become one message, what is skipped leaves no gap, and the shown path is right."""
+"""From a format's nodes to a tree: parts of one reply become one message, what is skipped leaves no gap,
+and the shown path is right.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def shaped(*messages: MessageRecord, **options: Any) -> Shaped:
 
 def tree(found: Shaped) -> list[tuple[str, str | None, str, str | None]]:
     """(key, parent, text, shown child) of each message, and what is shown first."""
-    return [("", None, "", found.shown_root), *((each.key, each.parent, each.text, each.shown_child) for each in found.messages)]
+    return [
+        ("", None, "", found.shown_root),
+        *((each.key, each.parent, each.text, each.shown_child) for each in found.messages),
+    ]
 
 
 # -- parts of one reply
@@ -30,14 +35,23 @@ def tree(found: Shaped) -> list[tuple[str, str | None, str, str | None]]:
 def test_a_thought_tools_and_the_reply_are_one_message() -> None:
     found = shaped(
         m("u", None, "user", created_at=1.0),
-        m("t", "u", text="thought", part=True, created_at=2.0, stats={"model": "old", "kept": 1}, raw={"t": 1}),
+        m(
+            "t",
+            "u",
+            text="thought",
+            part=True,
+            created_at=2.0,
+            stats={"model": "old", "kept": 1},
+            raw={"t": 1},
+        ),
         m("c", "t", "assistant", "call", part=True, stats={"model": "new", "kept": ""}, state="complete"),
         m("r", "c", "tool", "result", part=True, raw=[2]),
         m("a", "r", "assistant", "answer", state="stopped", stats={"kept": None}),
         m("v", "a", "user"),
     )
     assert tree(found) == [
-        ("", None, "", "u"), ("u", None, "u", "a"), ("a", "u", "thought\n\ncall\n\nresult\n\nanswer", "v"), ("v", "a", "v", None),
+        ("", None, "", "u"), ("u", None, "u", "a"), ("a", "u", "thought\n\ncall\n\nresult\n\nanswer", "v"),
+        ("v", "a", "v", None),
     ]  # fmt: skip
     reply = found.messages[1]
     assert (reply.role, reply.state, reply.created_at, reply.part) == ("assistant", "stopped", 2.0, False)
@@ -48,15 +62,19 @@ def test_a_thought_tools_and_the_reply_are_one_message() -> None:
 @pytest.mark.parametrize(
     ("messages", "keys"),
     [
-        ((m("a", None, part=False), m("b", "a", part=False)), ["a", "b"]),  # two replies, neither of which is a part
+        # two replies, neither of which is a part
+        ((m("a", None, part=False), m("b", "a", part=False)), ["a", "b"]),
         ((m("a", None, part=True), m("b", "a"), m("c", "a")), ["a", "b", "c"]),  # two go on from it
-        ((m("u", None, "user", part=True), m("b", "u", part=True)), ["u", "b"]),  # what the user wrote is no part of a reply
+        # what the user wrote is no part of a reply
+        ((m("u", None, "user", part=True), m("b", "u", part=True)), ["u", "b"]),
         ((m("s", None, "tool", part=True), m("u", "s", "user")), ["s", "u"]),
         ((m("a", None), m("b", "a", "tool")), ["a", "b"]),
         ((m("a", None), m("b", "a", "tool", part=True)), ["b"]),
         ((m("a", None, "tool", part=True), m("b", "a")), ["b"]),
-        ((m("a", None, part=True), m("b", "a"), m("c", "b", part=True)), ["c"]),  # each joins the one above it
-        ((m("a", None, part=True), m("b", "a"), m("c", "b")), ["b", "c"]),  # a reply behind a whole one is one of its own
+        # each joins the one above it
+        ((m("a", None, part=True), m("b", "a"), m("c", "b", part=True)), ["c"]),
+        # a reply behind a whole one is one of its own
+        ((m("a", None, part=True), m("b", "a"), m("c", "b")), ["b", "c"]),
     ],
 )
 def test_what_joins(messages: tuple[MessageRecord, ...], keys: list[str]) -> None:
@@ -68,7 +86,8 @@ def test_uses_of_tools_alone_stay_what_they_are() -> None:
     assert (only.key, only.role, only.text, only.raw) == ("b", "tool", "one\n\ntwo", None)
     (reply,) = shaped(m("a", None, "tool", "one", part=True), m("b", "a", text="two")).messages
     assert (reply.key, reply.role) == ("b", "assistant")
-    assert shaped(m("a", None, raw={"x": 1}), m("u", "a", "user")).messages[0].raw == {"x": 1}  # one alone is as it was
+    # one alone is as it was
+    assert shaped(m("a", None, raw={"x": 1}), m("u", "a", "user")).messages[0].raw == {"x": 1}
 
 
 def test_below_a_joined_reply_its_variants_stand_and_the_shown_one_is_found() -> None:
@@ -77,10 +96,11 @@ def test_below_a_joined_reply_its_variants_stand_and_the_shown_one_is_found() ->
         m("x", "a1", "user"), m("y", "a1", "user"),
     )  # fmt: skip
     assert tree(shaped(*messages, current="x")) == [
-        ("", None, "", "u"), ("u", None, "u", "a1"), ("a1", "u", "t1\n\na1", "x"), ("a2", "u", "t2\n\na2", None), ("x", "a1", "x", None),
-        ("y", "a1", "y", None),
+        ("", None, "", "u"), ("u", None, "u", "a1"), ("a1", "u", "t1\n\na1", "x"),
+        ("a2", "u", "t2\n\na2", None), ("x", "a1", "x", None), ("y", "a1", "y", None),
     ]  # fmt: skip
-    inside = {key: child for key, _, _, child in tree(shaped(*messages, current="t1"))}  # a part stands for the whole
+    # a part stands for the whole
+    inside = {key: child for key, _, _, child in tree(shaped(*messages, current="t1"))}
     assert (inside["u"], inside["a1"]) == ("a1", "y")
     newest = {key: child for key, _, _, child in tree(shaped(*messages))}
     assert (newest[""], newest["u"], newest["a1"]) == ("u", "a2", "y")
@@ -98,37 +118,61 @@ def test_siblings_keep_their_order_and_parents_come_first() -> None:
 def test_what_is_skipped_leaves_no_gap() -> None:
     skipped = {"s1": "a", "s2": "s1", "root": None, "round": "about", "about": "round"}
     found = shaped(
-        m("a", "root", "user"), m("b", "s2"), m("c", "round", "user"), m("d", "nowhere"), skipped=skipped, current="s2"
+        m("a", "root", "user"), m("b", "s2"), m("c", "round", "user"), m("d", "nowhere"), skipped=skipped,
+        current="s2"
     )  # fmt: skip
-    assert [(message.key, message.parent) for message in found.messages] == [("a", None), ("c", None), ("d", None), ("b", "a")]
+    assert [(message.key, message.parent) for message in found.messages] == [
+        ("a", None),
+        ("c", None),
+        ("d", None),
+        ("b", "a"),
+    ]
     assert found.shown_root == "a"  # the way up from a skipped node
 
 
 def test_circles_are_told_and_everything_else_is_kept() -> None:
     told: list[tuple[str, str]] = []
     found = shape(
-        [m("a", None, "user"), m("b", "c"), m("c", "b", "user"), m("d", "c"), m("e", "e")], lambda *words: told.append(words), current="d"
+        [m("a", None, "user"), m("b", "c"), m("c", "b", "user"), m("d", "c"), m("e", "e")],
+        lambda *words: told.append(words),
+        current="d",
     )
     assert [message.key for message in found.messages] == ["a"]
     assert sorted(place for place, _ in told) == ["message b", "message c", "message d", "message e"]
-    assert {reason for _, reason in told} == {"it answers itself in a circle, and so has no place in the conversation"}
+    assert {reason for _, reason in told} == {
+        "it answers itself in a circle, and so has no place in the conversation"
+    }
     assert found.shown_root == "a"
 
 
 def test_of_two_with_one_key_the_first_counts() -> None:
-    assert [message.text for message in shaped(m("a", None, text="one"), m("a", None, text="two")).messages] == ["one"]
+    assert [
+        message.text for message in shaped(m("a", None, text="one"), m("a", None, text="two")).messages
+    ] == ["one"]
 
 
 def test_a_stopped_reply_says_so() -> None:
-    found = shaped(m("a", None, state="stopped"), m("b", "a", "user", state="stopped", stats={"model": "x"}), m("c", "b"))
-    assert [dict(message.stats) for message in found.messages] == [{"reason": "cancelled"}, {"model": "x"}, {}]
+    found = shaped(
+        m("a", None, state="stopped"), m("b", "a", "user", state="stopped", stats={"model": "x"}), m("c", "b")
+    )
+    assert [dict(message.stats) for message in found.messages] == [
+        {"reason": "cancelled"},
+        {"model": "x"},
+        {},
+    ]
 
 
 # -- system prompts
 
 
 def test_system_messages_on_top_are_the_prompt() -> None:
-    found = shaped(m("s", None, "system", "one"), m("t", "s", "system", "two"), m("u", "t", "user"), m("v", "t", "user"), current="u")
+    found = shaped(
+        m("s", None, "system", "one"),
+        m("t", "s", "system", "two"),
+        m("u", "t", "user"),
+        m("v", "t", "user"),
+        current="u",
+    )
     assert found.system_prompt == "one\n\ntwo"
     assert tree(found) == [("", None, "", "u"), ("u", None, "u", None), ("v", None, "v", None)]
     among = shaped(m("u", None, "user"), m("s", "u", "system"))
@@ -136,7 +180,10 @@ def test_system_messages_on_top_are_the_prompt() -> None:
     beside = shaped(m("s", None, "system"), m("u", None, "user"))
     assert (beside.system_prompt, len(beside.messages)) == ("", 2)
     many = [m(str(n), str(n - 1) if n else None, "system") for n in range(20)]
-    assert (len(shaped(*many).messages), shaped(*many).system_prompt.split()) == (4, [str(n) for n in range(16)])
+    assert (len(shaped(*many).messages), shaped(*many).system_prompt.split()) == (
+        4,
+        [str(n) for n in range(16)],
+    )
     assert shaped() == Shaped((), None, "")
 
 
@@ -150,4 +197,5 @@ def test_a_row_has_keys_of_its_content() -> None:
     assert [(message.key, message.parent) for message in found] == [
         (first, None), ("own", first), (chain_key("own", "assistant", "c"), "own"),
     ]  # fmt: skip
-    assert chained(row)[2].key != chained([row[0], row[2]])[1].key  # the same words elsewhere are another message
+    # the same words elsewhere are another message
+    assert chained(row)[2].key != chained([row[0], row[2]])[1].key

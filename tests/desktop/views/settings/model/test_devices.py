@@ -27,10 +27,18 @@ TWO = Usable((Gpu(0, "NVIDIA L4", 24 * GB, 20 * GB), Gpu(1, "NVIDIA L4", 24 * GB
 
 
 def test_words() -> None:
-    assert [words for _, words in device_choices(NONE)] == ["Automatic", "Processor (CPU)", "Reference (exact and slow)"]
+    assert [words for _, words in device_choices(NONE)] == [
+        "Automatic",
+        "Processor (CPU)",
+        "Reference (exact and slow)",
+    ]
     assert dict(device_choices(ONE))["cuda:0"] == "NVIDIA H200"
     two = dict(device_choices(TWO))
-    assert (two["cuda:0"], two["cuda:1"], two["cuda:0,1"]) == ("NVIDIA L4 (GPU 0)", "NVIDIA L4 (GPU 1)", "All GPUs")
+    assert (two["cuda:0"], two["cuda:1"], two["cuda:0,1"]) == (
+        "NVIDIA L4 (GPU 0)",
+        "NVIDIA L4 (GPU 1)",
+        "All GPUs",
+    )
     assert dict(device_choices(ONE, "cuda:3"))["cuda:3"] == "GPU 3 (not found)"
     assert dict(device_choices(None, "cuda:3"))["cuda:3"] == "GPU 3"
     assert dict(device_choices(TWO, "cuda:1,0"))["cuda:1,0"] == "GPUs 1, 0"
@@ -39,9 +47,15 @@ def test_words() -> None:
         backend, gpus = device_fields(value)
         assert device_value(LoadSettings(backend=backend, gpus=gpus)) == value
     assert device_value(LoadSettings(backend="auto", gpus="1")) == "auto"
-    assert device_note(NONE, "auto") == ("No NVIDIA driver was found on this machine. Models run on the processor.", False)
+    assert device_note(NONE, "auto") == (
+        "No NVIDIA driver was found on this machine. Models run on the processor.",
+        False,
+    )
     assert device_note(ONE, "auto") == ("NVIDIA H200: 139.0 of 150.0 GB free.", False)
-    assert device_note(TWO, "auto")[0] == "NVIDIA L4 (GPU 0): 20.0 of 24.0 GB free, NVIDIA L4 (GPU 1): 23.0 of 24.0 GB free."
+    assert (
+        device_note(TWO, "auto")[0]
+        == "NVIDIA L4 (GPU 0): 20.0 of 24.0 GB free, NVIDIA L4 (GPU 1): 23.0 of 24.0 GB free."
+    )
     assert device_note(ONE, "cuda:3")[1]
     assert device_note(NONE, "cuda")[1]
 
@@ -52,7 +66,14 @@ def hand(qtbot, tmp_path):
 
     def make(find) -> Hand:
         echo = EchoApi()
-        hands.append(Hand(qtbot, tmp_path, echo, api=EngineApi(echo.open_chat, echo.describe, no_fetch, find_devices=find)))
+        hands.append(
+            Hand(
+                qtbot,
+                tmp_path,
+                echo,
+                api=EngineApi(echo.open_chat, echo.describe, no_fetch, find_devices=find),
+            )
+        )
         return hands[-1]
 
     yield make
@@ -155,7 +176,9 @@ def test_a_model_that_runs_otherwise_than_expected_says_so(hand, tmp_path) -> No
     """A sentence that stays, and the report behind its Copy button."""
     one = hand(lambda: ONE)
     words = "m.gguf runs on the processor (CPU), because NVIDIA H200 could not be used: 1 GB is free."
-    one.echo.describe = lambda path: replace(ECHO_INFO, path=str(path), notice=words, report="linear q4k: wrong")
+    one.echo.describe = lambda path: replace(
+        ECHO_INFO, path=str(path), notice=words, report="linear q4k: wrong"
+    )
     one.session.open_model("/models/m.gguf")
     one.wait_for("idle")
     banner = one.window.chat.banner
@@ -168,7 +191,8 @@ def test_a_model_that_runs_otherwise_than_expected_says_so(hand, tmp_path) -> No
 
 
 INFO = ModelInfo(
-    "/m.gguf", "m", "llama", "gguf", 8 * GB, 8.0, 8 * GB, 32, 8192, 32000, 1, (2,), True, kv_heads=8, head_dim=128, resident_bytes=8 * GB,
+    "/m.gguf", "m", "llama", "gguf", 8 * GB, 8.0, 8 * GB, 32, 8192, 32000, 1, (2,), True, kv_heads=8,
+    head_dim=128, resident_bytes=8 * GB,
 )  # fmt: skip
 
 

@@ -21,7 +21,9 @@ SMALL = ModelEntry("/m/small.gguf", "Small & quick", "135 M · 4.5 bit · 98 MB"
 OTHER = ModelEntry("/m/other.gguf", "Other family")
 BROKEN = ModelEntry("/m/broken.gguf", "Broken", trouble="The file ends too early.")
 REASON = "Token 17 is 'a' in the model but 'b' in the draft model."
-DRAFTED = Stats(new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14, decode_seconds=1.0, speedup=1.42)
+DRAFTED = Stats(
+    new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14, decode_seconds=1.0, speedup=1.42
+)
 DEFAULTS = SpeculationSettings()
 
 
@@ -39,7 +41,9 @@ def pane(qtbot):
 
 
 def show(pane: DraftingPane, **values) -> None:
-    pane.show_values(SpeculationSettings(**values), sources(**dict.fromkeys(values, "conversation")), DEFAULTS)
+    pane.show_values(
+        SpeculationSettings(**values), sources(**dict.fromkeys(values, "conversation")), DEFAULTS
+    )
 
 
 def test_without_drafting_only_the_choice_is_shown(pane) -> None:
@@ -83,11 +87,15 @@ def test_without_a_model_it_says_so(pane) -> None:
 def test_those_that_fit_can_be_chosen_and_the_others_say_why(pane, qtbot) -> None:
     pane.show_model(ECHO_INFO)
     show(pane, method="model")
-    pane.show_candidates([DraftCandidate(OTHER, REASON), DraftCandidate(BROKEN, BROKEN.trouble), DraftCandidate(SMALL)])
+    pane.show_candidates(
+        [DraftCandidate(OTHER, REASON), DraftCandidate(BROKEN, BROKEN.trouble), DraftCandidate(SMALL)]
+    )
     choices = pane.choices
     assert choices.paths() == (SMALL.path, OTHER.path, BROKEN.path)
     assert choices.words(SMALL.path) == CHECKING
-    pane.show_candidates([DraftCandidate(OTHER, REASON), DraftCandidate(BROKEN, BROKEN.trouble), DraftCandidate(SMALL, "")])
+    pane.show_candidates(
+        [DraftCandidate(OTHER, REASON), DraftCandidate(BROKEN, BROKEN.trouble), DraftCandidate(SMALL, "")]
+    )
     assert [choices.button(path).isEnabled() for path in choices.paths()] == [True, False, False]
     assert choices.words(SMALL.path) == SMALL.detail
     assert choices.words(OTHER.path) == REASON
@@ -96,7 +104,11 @@ def test_those_that_fit_can_be_chosen_and_the_others_say_why(pane, qtbot) -> Non
     with qtbot.assertNotEmitted(pane.changed, wait=20):
         qtbot.mouseClick(choices.button(OTHER.path), Qt.MouseButton.LeftButton)
     with qtbot.waitSignal(pane.changed) as change:
-        qtbot.mouseClick(choices.button(SMALL.path), Qt.MouseButton.LeftButton, pos=choices.button(SMALL.path).rect().center() / 4)
+        qtbot.mouseClick(
+            choices.button(SMALL.path),
+            Qt.MouseButton.LeftButton,
+            pos=choices.button(SMALL.path).rect().center() / 4,
+        )
     assert change.args == ["draft_model", SMALL.path]
     assert not choices.button(SMALL.path).isChecked()  # until the settings say so
     show(pane, method="model", draft_model=SMALL.path)
@@ -119,7 +131,9 @@ def test_rows_stay_where_they_are_while_answers_come(pane) -> None:
 def test_many_that_do_not_fit_are_folded(pane, qtbot) -> None:
     pane.show_model(ECHO_INFO)
     show(pane, method="model", draft_model="/m/3.gguf")
-    misfits = [DraftCandidate(ModelEntry(f"/m/{number}.gguf", f"Other {number}"), REASON) for number in range(12)]
+    misfits = [
+        DraftCandidate(ModelEntry(f"/m/{number}.gguf", f"Other {number}"), REASON) for number in range(12)
+    ]
     pane.show_candidates([*misfits, DraftCandidate(SMALL, "")])
     choices = pane.choices
 
