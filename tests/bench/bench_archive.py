@@ -25,7 +25,7 @@ from desktop.store.database.database import FILE_NAME, Database
 from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.records import Broken, Imported, LeftOut
 from tests.bench.bench_import import resident
-from tests.bench.chatgpt_export import write_export
+from tests.tools.chatgpt_export import write_export
 
 SECONDS, MEMORY_MB = 60.0, 200.0
 WHOLE_TEXT, WHOLE_PICTURES = 250, 20_000

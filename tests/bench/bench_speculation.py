@@ -26,7 +26,7 @@ from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Message, Text
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.template.template import encode_chat
-from tests.bench.twins import TYPES, write_twin
+from tests.tools.twins import TYPES, write_twin
 
 CHAT = (
     "What is the capital of France, and what is it known for?",

@@ -29,7 +29,7 @@ from desktop.app import make_application
 from desktop.settings import Appearance
 from desktop.views.layout.panes import RIGHT
 from desktop.views.widgets.collapsible import Group
-from tests.bench.picture_stage import TALK, Stage
+from tests.tools.pictures.stage import TALK, Stage
 
 __all__ = ["main"]
 

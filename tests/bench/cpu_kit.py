@@ -20,9 +20,9 @@ from engine.cli.command import Console
 from engine.cli.opening import load
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
-from tests.bench.rivals import RivalFailed
 from tests.synthetic import write_large_gguf
 from tests.tiny import Tiny
+from tests.tools.rivals import RivalFailed
 
 BANDWIDTH = "bandwidth"
 SHAPE = Tiny(
@@ -133,7 +133,7 @@ def shape_file(folder: Path, kind: str) -> Path:
         if kind == "F16":
             write_large_gguf(unfinished, SHAPE, "F16", whole_vocabulary=True)
         else:
-            from tests.bench.oracle_quants import quantise
+            from tests.tools.oracle_quants import quantise
 
             if not quantise(shape_file(folder, "F16"), unfinished, SHAPES[kind]):
                 raise RuntimeError(f"llama.cpp could not write {path.name}")

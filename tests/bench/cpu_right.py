@@ -20,7 +20,7 @@ import numpy as np
 
 from engine.models.paged import PagedCache
 from tests.bench.cpu_kit import Line, Options, opened
-from tests.bench.twins import write_twin
+from tests.tools.twins import write_twin
 
 Array = np.ndarray[Any, Any]
 MARGIN = 0.1
@@ -74,7 +74,7 @@ class Distance:
 
 def right(options: Options, work: str) -> Iterator[Line]:
     """See the module docstring."""
-    from tests.bench.oracle_llama_cpp import CONTINUATION, GOLDEN, greedy, log_softmax, open_llama, prompt_ids
+    from tests.tools.oracle_llama_cpp import CONTINUATION, GOLDEN, greedy, log_softmax, open_llama, prompt_ids
 
     path = options.model(work)
     exact_path = options.keep / f"{path.stem}-f32.gguf"

@@ -22,7 +22,7 @@ from tests.bench.cpu_kit import (
     warm,
     with_bandwidth,
 )
-from tests.bench.rivals import open_rivals
+from tests.tools.rivals import open_rivals
 
 LLAMA = "llama.cpp"
 DEPTH = 4096

@@ -27,7 +27,7 @@ from tests.bench.cpu_kit import (
     warm,
     with_bandwidth,
 )
-from tests.bench.rivals import open_rivals
+from tests.tools.rivals import open_rivals
 
 LLAMA = "llama.cpp"
 VERIFY_BARS = {2: None, 4: 1.2, 8: 1.5}

@@ -15,13 +15,14 @@ import gguf
 import numpy as np
 import pytest
 
-from tests.bench import bench_cpu, cpu_speed, cpu_threads, rivals
+from tests.bench import bench_cpu, cpu_speed, cpu_threads
 from tests.bench.cpu_host import host
 from tests.bench.cpu_kit import Line, Options, in_turn, ratio
-from tests.bench.rivals import Rival, RivalFailed, open_rivals
-from tests.bench.twins import write_twin
 from tests.synthetic import write_large_gguf
 from tests.tiny import TINY, read_gguf_weights, write_gguf
+from tests.tools import rivals
+from tests.tools.rivals import Rival, RivalFailed, open_rivals
+from tests.tools.twins import write_twin
 
 ECHO = """
 import json, sys, time

@@ -14,9 +14,9 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import FILE_NAME, Database
-from tests.bench.kill import Killing
 from tests.desktop.hand import Hand
 from tests.e2e.typist import QUESTION
+from tests.tools.kill import Killing
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMISE_SECONDS = 0.5
@@ -103,7 +103,7 @@ def test_a_killed_window_keeps_the_reply_of_the_real_model(tmp_path, starter_pat
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_five_kills_under_load_lose_nothing_but_half_a_second(tmp_path) -> None:
-    """A short run of `tests.bench.kill`, which is the whole proof."""
+    """A short run of `tests.tools.kill`, which is the whole proof."""
     killing = Killing(tmp_path, seed=3)
     for _ in range(5):
         killing.once()

@@ -1,5 +1,5 @@
 """The starter model against llama.cpp (`tests/golden/starter.json`, recorded by
-`tests/bench/oracle_llama_cpp.py`).
+`tests/tools/oracle_llama_cpp.py`).
 
 The exact oracle is llama.cpp on the same weights dequantised to F32. Every comparison is given the oracle's
 own text so far, so that one near-tie does not decide the rest.

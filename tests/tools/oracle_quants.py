@@ -1,7 +1,7 @@
 """Every quantisation that llama.cpp's own tool makes of a model: our logits and its own, each held against
 the exact ones.
 
-    python -m tests.bench.oracle_quants F32.gguf [--keep FOLDER] [--types Q4_K_M IQ4_XS ...]
+    python -m tests.tools.oracle_quants F32.gguf [--keep FOLDER] [--types Q4_K_M IQ4_XS ...]
 
 Needs the `bench` extra. For each type the F32 model is quantised by llama.cpp; the exact logits are
 llama.cpp's on the same file dequantised to F32. Told of 256 tokens of text: mean KL divergence from the exact
@@ -28,9 +28,9 @@ from engine.models import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from engine.weights import open_checkpoint
-from tests.bench.oracle_llama_cpp import GOLDEN, log_softmax, open_llama
-from tests.bench.twins import write_twin
 from tests.engine.models.oracle import finish
+from tests.tools.oracle_llama_cpp import GOLDEN, log_softmax, open_llama
+from tests.tools.twins import write_twin
 
 TYPES = {
     "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15,

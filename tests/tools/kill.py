@@ -1,7 +1,7 @@
 """`kill -9` under load, also while a reply grows: at most half a second of the running text is lost, and
 nothing else.
 
-    python -m tests.bench.kill [--kills 200] [--seed 1] [--model FILE]
+    python -m tests.tools.kill [--kills 200] [--seed 1] [--model FILE]
 
 Each time the busy user works in a window over the same data until it is killed; then the store is compared
 with the user's own log, which an O_APPEND file keeps through the kill. Half of the kills wait for a reply
@@ -32,8 +32,8 @@ from typing import Any
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.participants import Roles
 from desktop.store.database.database import FILE_NAME, Database
-from tests.bench.busy_user import REPLY, checksum
-from tests.bench.starter import starter_model
+from tests.tools.busy_user import REPLY, checksum
+from tests.tools.starter import starter_model
 
 __all__ = ["Killing", "main"]
 
@@ -75,7 +75,7 @@ class Killing:
         command = [
             sys.executable,
             "-m",
-            "tests.bench.busy_user",
+            "tests.tools.busy_user",
             str(folder),
             str(log),
             str(self._first + number),

@@ -1,5 +1,5 @@
 """Counts what the main loops of the products of few rows issue, from their machine code; no GPU is needed:
-`python -m tests.bench.count_instructions [parts of names]`.
+`python -m tests.tools.count_instructions [parts of names]`.
 
 Printed for each kernel: instructions of the main loop for each block of 16 x 64 weights that a warp
 multiplies, the 16-byte loads of weights (in bytes: 16 for each lane) of a turn of the loop, the issue slots

@@ -1,7 +1,7 @@
 """A user in a hurry, for the kill test and the soak: a whole window over a model, and random acts one after
 the other.
 
-As a program (`python -m tests.bench.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed,
+As a program (`python -m tests.tools.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed,
 in three of ten acts on its way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is
 written line by line to LOG, a file of its own opened for appending: each act when the store has accepted it,
 and the length and checksum of the growing reply that is on the screen. Notebooks get typed words `tNUMBER `,

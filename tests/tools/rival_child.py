@@ -1,8 +1,8 @@
 """A rival in a process of its own: told over stdin what to run, tells over stdout how long it took.
 
-Started by `tests.bench.rivals`.
+Started by `tests.tools.rivals`.
 
-    python tests/bench/rival_child.py KIND MODEL THREADS CONTEXT
+    python tests/tools/rival_child.py KIND MODEL THREADS CONTEXT
 
 Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out
 is {"name", "version"}, or {"error"} with what is missing. Nothing but the rival's own packages is imported,

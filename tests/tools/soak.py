@@ -1,7 +1,7 @@
 """A user in a hurry for two hours: chat, switch, search, import, stop, restart the window; memory and threads
 must not grow.
 
-    python -m tests.bench.soak [--minutes 120] [--model FILE | --fake]
+    python -m tests.tools.soak [--minutes 120] [--model FILE | --fake]
 
 One process over the starter model (or FILE, or a fast fake model). Every minute or so the window is closed
 and opened again over the same data. A sample is taken at each of these moments, when nothing runs: the
@@ -31,8 +31,8 @@ from desktop.app import make_application
 from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.store.conversations.trash import empty_trash
 from desktop.store.database.database import FILE_NAME, Database
-from tests.bench.busy_user import BusyUser, open_desktop
-from tests.bench.starter import starter_model
+from tests.tools.busy_user import BusyUser, open_desktop
+from tests.tools.starter import starter_model
 
 BARS = {"memory_mb": 0.1, "widgets": 0.1, "objects": 150.0, "threads": 0.01, "files": 0.01}
 """The most that each may grow in a minute: 0.1 MB are 144 MB in a day."""

@@ -1,4 +1,4 @@
-"""How `tests.bench.pictures` reaches the conversation, the composer and the sidebar in all their states."""
+"""How `tests.tools.pictures` reaches the conversation, the composer and the sidebar in all their states."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
 from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.tokens.row import TokenRow
-from tests.bench.picture_list import act, page, top
-from tests.bench.picture_stage import Stage
+from tests.tools.pictures.page_list import act, page, top
+from tests.tools.pictures.stage import Stage
 
 # -- before there is a model
 

@@ -1,4 +1,4 @@
-"""How `tests.bench.pictures` reaches notebooks, chats with several names, and the windows that only some
+"""How `tests.tools.pictures` reaches notebooks, chats with several names, and the windows that only some
 users meet.
 """
 
@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 from desktop.settings import Appearance
 from desktop.store.conversations.participants import Participant, Roles
 from desktop.views.notebook.page import NotebookPage
-from tests.bench.picture_list import act, page, top
-from tests.bench.picture_stage import Stage
+from tests.tools.pictures.page_list import act, page, top
+from tests.tools.pictures.stage import Stage
 
 _STORY = (
     "The boat had no name when we bought it. It lay on its side in the grass behind the harbour, and the "

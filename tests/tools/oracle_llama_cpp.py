@@ -1,7 +1,7 @@
 """Record what llama.cpp says of a model, exact and quantised: the oracle of
 `tests/engine/test_starter_oracle.py`.
 
-    python -m tests.bench.oracle_llama_cpp MODEL.gguf tests/golden/starter.json
+    python -m tests.tools.oracle_llama_cpp MODEL.gguf tests/golden/starter.json
 
 Needs the `bench` extra. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32
 cache; the rival is the file as it is, with llama.cpp's own cache, whose CPU path rounds activations to 8
@@ -22,7 +22,7 @@ import jinja2.sandbox
 import llama_cpp
 import numpy as np
 
-from tests.bench.twins import write_twin
+from tests.tools.twins import write_twin
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CONTINUATION = 32

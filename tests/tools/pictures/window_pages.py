@@ -1,4 +1,4 @@
-"""How `tests.bench.pictures` reaches the settings, every window of the program, the library and the menus."""
+"""How `tests.tools.pictures` reaches the settings, every window of the program, the library and the menus."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from desktop.store.transfer.records import Broken
 from desktop.views.application.error_report_dialog import ErrorReportDialog
 from desktop.views.widgets.collapsible import Group
 from engine.settings import CacheSettings, SpeculationSettings
-from tests.bench.picture_list import Page, act, page, top
-from tests.bench.picture_stage import Stage
+from tests.tools.pictures.page_list import Page, act, page, top
+from tests.tools.pictures.stage import Stage
 
 # -- the inspector: each pane by itself, so high as it is
 

@@ -1,7 +1,7 @@
 """Hold our reading of GGUF files against llama.cpp itself: every tiny architecture, written as its converter
 would, run by both.
 
-    python -m tests.bench.oracle_architectures [PART OF A NAME]
+    python -m tests.tools.oracle_architectures [PART OF A NAME]
 
 Needs the `bench` extra. Prints the largest difference of logits as a share of the largest logit, for
 llama.cpp against us and against transformers. F32 weights and cache, no flash attention. Known to differ:

@@ -1,4 +1,4 @@
-"""The window over a fake model and a filled store, for `tests.bench.pictures`: opens it, fills it, waits,
+"""The window over a fake model and a filled store, for `tests.tools.pictures`: opens it, fills it, waits,
 and takes pictures.
 """
 

@@ -1,4 +1,4 @@
-"""The list of the pages that `tests.bench.pictures` takes pictures of, and what their makers share."""
+"""The list of the pages that `tests.tools.pictures` takes pictures of, and what their makers share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
-from tests.bench.picture_stage import Stage
+from tests.tools.pictures.stage import Stage
 
 __all__ = ["PAGES", "act", "page", "top"]
 

@@ -1,7 +1,7 @@
 """Pictures of every page, pane, dialog, menu and state of the program, to be looked at.
 
-    python -m tests.bench.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
-    python -m tests.bench.pictures --readme MODEL
+    python -m tests.tools.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
+    python -m tests.tools.pictures --readme MODEL
 
 Each variant is a process of its own over a fake model; OUT/VARIANT/NAME.png are its pictures and, with
 --sheet, OUT/VARIANT-N.png contact sheets of them. It also tells which windows do not become as small as the
@@ -24,7 +24,7 @@ from pathlib import Path
 
 __all__ = ["VARIANTS", "main"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 VARIANTS: dict[str, tuple[int, int, str, int]] = {
     "light": (1180, 760, "light", 100), "dark": (1180, 760, "dark", 100), "large": (1180, 800, "light", 200),
     "narrow": (420, 700, "light", 100), "rtl": (1180, 760, "light", 100), "2x": (900, 640, "dark", 100),
@@ -51,9 +51,9 @@ def take(variant: str, out: Path, only: list[str]) -> list[str]:
     from PySide6.QtWidgets import QDialog
 
     from desktop.app import make_application
-    from tests.bench import picture_pages, picture_windows, picture_writing  # noqa: F401 - they fill the list, in this order
-    from tests.bench.picture_list import PAGES
-    from tests.bench.picture_stage import Stage
+    from tests.tools.pictures import chat_pages, window_pages, writing_pages  # noqa: F401 - they fill PAGES
+    from tests.tools.pictures.page_list import PAGES
+    from tests.tools.pictures.stage import Stage
 
     app = make_application(["inglenook"])
     if variant == "rtl":
@@ -161,7 +161,7 @@ def readme(model: Path, out: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.pictures", description=(__doc__ or "").split("\n", 1)[0]
+        prog="python -m tests.tools.pictures", description=(__doc__ or "").split("\n", 1)[0]
     )
     parser.add_argument("out", nargs="?", type=Path, help="folder for the pictures")
     parser.add_argument(
@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
         command = [
             sys.executable,
             "-m",
-            "tests.bench.pictures",
+            "tests.tools.pictures",
             str(given.out),
             "--child",
             variant,
