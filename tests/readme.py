@@ -5,6 +5,7 @@ python -m tests.readme        writes them anew
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
@@ -34,14 +35,16 @@ def packages() -> str:
 
 
 def architectures() -> str:
-    """The table of model families: what the tests hold against transformers, as folders and as GGUF files."""
-    rows = ["| family | what is its own | GGUF architecture | checks |", "|---|---|---|---|"]
+    """The architectures that the tests compare with transformers, and their names in GGUF files."""
+    named = []
     for architecture in dict.fromkeys(case.architecture for case in CASES):
         cases = [case for case in CASES if case.architecture == architecture]
-        names = ", ".join(dict.fromkeys(f"`{case.gguf.architecture}`" for case in cases if case.gguf))
-        quirks = next(case.quirks for case in cases if case.quirks)
-        rows.append(f"| {architecture} | {quirks} | {names} | {len(cases)} |")
-    return "\n".join(rows)
+        names = dict.fromkeys(f"`{case.gguf.architecture}`" for case in cases if case.gguf)
+        named.append(f"{architecture} ({', '.join(names)})" if names else architecture)
+    return _wrapped(
+        f"Architectures, in brackets their names in GGUF files: {'; '.join(named)}. Each is compared with "
+        "`transformers` in float32 on tiny random checkpoints, on the CPU and the reference backend."
+    )
 
 
 def formats() -> str:
@@ -56,13 +59,17 @@ def formats() -> str:
         )
         kept.setdefault(how, []).append(format.name)
     rows = [
-        f"- GGUF, whole or split, kept in memory {how}: {', '.join(names)}." for how, names in kept.items()
+        f"- GGUF, single or split, held in memory {how}: {', '.join(names)}." for how, names in kept.items()
     ]
     rows.append(
-        "- Folders of safetensors files: F32, F16, BF16, and quantised by "
+        "- Folders of safetensors files: F32, F16, BF16, and quantised with "
         f"{', '.join(f'`{name}`' for name in METHODS)}."
     )
-    return "\n".join(rows)
+    return "\n".join(_wrapped(row, "  ") for row in rows)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 110, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 PARTS = {"architectures": architectures, "formats": formats, "commands": commands, "packages": packages}
