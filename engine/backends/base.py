@@ -405,15 +405,15 @@ class Backend(Protocol):
         """
         ...
 
-    def outline(self, tensor: RawTensor) -> Weight:
+    def weight_spec(self, tensor: RawTensor) -> Weight:
         """The shape and size of what `load_weight(tensor)` will hold, known before anything is loaded."""
         ...
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """What a program of `forward` over weights that are outlines would take: bytes for each row of
-        `max_rows`, for each position of the context, and bytes besides.
+        """Memory of a program of `forward`, whose weights may be specs: bytes for each row of `max_rows`, for
+        each position of the context, and besides.
 
-        Its vectors may be empty. What is only reserved and not touched in replies does not count.
+        Memory that is reserved but not touched in replies does not count.
         """
         ...
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from engine.backends.base import Forward, RawTensor, Weight
 
 
-class Outlines(Protocol):
+class MemoryEstimator(Protocol):
     """What a backend, or one that is not there yet, tells from a model's headers alone; see `Backend` for
     each.
     """
@@ -15,6 +15,6 @@ class Outlines(Protocol):
     @property
     def name(self) -> str: ...
 
-    def outline(self, tensor: RawTensor) -> Weight: ...
+    def weight_spec(self, tensor: RawTensor) -> Weight: ...
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]: ...

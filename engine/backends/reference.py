@@ -53,9 +53,9 @@ class ReferenceBackend:
         """Nothing to compile."""
         return iter(())
 
-    def outline(self, tensor: RawTensor) -> Weight:
+    def weight_spec(self, tensor: RawTensor) -> Weight:
         """Four bytes for each value."""
-        return ReferenceOutline(tensor.shape)
+        return ReferenceWeightSpec(tensor.shape)
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """Not known: eager operations make and drop their results as they run."""
@@ -75,7 +75,7 @@ class ReferenceBackend:
         return ReferenceProgram(forward, cache, max_rows)
 
 
-class ReferenceOutline:
+class ReferenceWeightSpec:
     """The shape and size of a `ReferenceWeight`."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:

@@ -223,7 +223,7 @@ class _Maker:
         if not (self.source.has(full) if self.config.mlp_bias is None else self.config.mlp_bias):
             return Expert(stack)
         bias = self.source.vector(full, experts.count, stored)
-        return Expert(stack, bias if order is None or not bias.size else np.ascontiguousarray(bias[:, order]))
+        return Expert(stack, bias if order is None else np.ascontiguousarray(bias[:, order]))
 
 
 def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:

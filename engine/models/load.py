@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from engine.backends.base import Backend, RawTensor
-from engine.backends.estimates import Outlines
+from engine.backends.estimates import MemoryEstimator
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
@@ -77,7 +77,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     return architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
 
 
-def survey(checkpoint: Checkpoint, backend: Outlines, prepare: Prepare | None = None) -> Survey:
+def survey(checkpoint: Checkpoint, backend: MemoryEstimator, prepare: Prepare | None = None) -> Survey:
     """What loading will take, from the headers alone. Raises `BadCheckpoint` and `UnsupportedModel`."""
     architecture, config = find_architecture(checkpoint), read_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)

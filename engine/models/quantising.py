@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.base import RawTensor
-from engine.backends.estimates import Outlines
+from engine.backends.estimates import MemoryEstimator
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.weights.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ class PlainCount:
     `found` as `core.ModelInfo.plain` has it.
     """
 
-    def __init__(self, checkpoint: Checkpoint, backend: Outlines) -> None:
+    def __init__(self, checkpoint: Checkpoint, backend: MemoryEstimator) -> None:
         self._head, self._backend = head_tensor(checkpoint), backend
         self._found = [0, 0, 0, 0]
 
@@ -34,7 +34,7 @@ class PlainCount:
         if matrix.type in PLAIN and not _routes(matrix):
             at = 2 if matrix.name == self._head else 0
             self._found[at] += matrix.shape[0] * matrix.shape[1]
-            self._found[at + 1] += self._backend.outline(matrix).nbytes
+            self._found[at + 1] += self._backend.weight_spec(matrix).nbytes
         return matrix
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Backend, Floats, RawTensor, Weight
-from engine.backends.estimates import Outlines
+from engine.backends.estimates import MemoryEstimator
 from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
 from engine.weights.transform.transposed import transposed
@@ -89,8 +89,7 @@ def vector_if(
         return None
     if view.order is None:
         return source.vector(name, rows)
-    stored = source.vector(name, view.stored_rows)
-    return np.ascontiguousarray(stored[view.order]) if stored.size else stored
+    return np.ascontiguousarray(source.vector(name, view.stored_rows)[view.order])
 
 
 def norm(
@@ -130,7 +129,7 @@ class Survey:
     def __init__(
         self,
         tensors: Mapping[str, RawTensor],
-        backend: Outlines,
+        backend: MemoryEstimator,
         prepare: Callable[[RawTensor], RawTensor] | None = None,
     ) -> None:
         self._tensors, self._backend, self._prepare = tensors, backend, prepare
@@ -144,22 +143,22 @@ class Survey:
         return name in self._tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
-        """See `WeightSource`; an outline."""
+        """The spec of the matrix (rows, columns)."""
         tensor = self._look(name, view.shape(rows, columns), rows * columns)
         if tensor is None:
             return _Missing((rows, columns))
         matrix = view.of(tensor)
-        seen = self._backend.outline(self._prepare(matrix) if self._prepare else matrix)
+        seen = self._backend.weight_spec(self._prepare(matrix) if self._prepare else matrix)
         self.bytes += seen.nbytes
         self.expert_bytes += seen.nbytes if is_expert(name) else 0
         return seen
 
     def vector(self, name: str, *shape: int) -> Floats:
-        """See `WeightSource`; an empty stand-in."""
+        """Ones of this shape, read-only, that take the memory of one number."""
         size = int(np.prod(shape, dtype=np.int64))
         self._look(name, shape, size)
         self.bytes += 4 * size
-        return np.empty(0, np.float32)
+        return np.broadcast_to(np.float32(1), shape)
 
     def check(self, file_name: str) -> None:
         """Raise `BadCheckpoint` when tensors are missing."""

@@ -14,7 +14,7 @@ import pytest
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.pointwise import add_call, add_kernel
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.errors import NotEnoughMemory
 
 WIDTH, ROWS = 1000, 5

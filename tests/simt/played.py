@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.lowering.call import Call, Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.graph.buffers import Buffer
 from tests.simt.agree import At, both
 
 TABLES = [(1 << 60) + i for i in range(8)]
@@ -30,8 +30,8 @@ def empty(buffer: Buffer, rows: int) -> Any:
 def played(
     call: Call, arrays: Mapping[Any, Any], rows: int, *, twice: bool = True
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """`arrays` has one for each buffer, for each of `TABLES`, and for `Given.POSITION`; a number for another
-    `Given`.
+    """`arrays` has one for each buffer, for each of `TABLES`, and for `Runtime.POSITION`; other runtime
+    arguments are numbers.
 
     Gives the arrays as the interpreter and as the model leave them. `rows` counts the rows of the call's
     grid.
@@ -41,9 +41,9 @@ def played(
     def argument(value: Any) -> Any:
         if value in keys:
             return At(keys.index(value))
-        if value is Given.ROWS:
+        if value is Runtime.ROWS:
             return rows
-        return arrays[value] if isinstance(value, Buffer | Given) else value
+        return arrays[value] if isinstance(value, Buffer | Runtime) else value
 
     arguments = [argument(value) for value in call.arguments]
     found, expected = both(

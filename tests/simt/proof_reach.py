@@ -19,7 +19,7 @@ from engine.backends.cuda.lowering.estimate import Outline, kept_as
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.cuda.weight import CudaWeight, WeightOutline
+from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.reference import ReferenceBackend
 from engine.models.base import rotary
 from engine.models.layers import Linear
@@ -65,7 +65,7 @@ class _Blank(CudaWeight):
     """A matrix in a device's memory whose numbers are whatever lay there."""
 
     def __init__(self, device: Device, tensor: RawTensor) -> None:
-        WeightOutline.__init__(self, tensor, device.capability)
+        WeightSpec.__init__(self, tensor, device.capability)
         self._data = device.empty(max(self.nbytes, 16))
 
 
@@ -100,7 +100,7 @@ class _Opened:
     def _pair(self, linear: Linear) -> Any:
         rows, columns = linear.weight.shape
         return tuple(
-            self.backend.outline(Header("adapter", "F32", shape)) for shape in ((24, columns), (rows, 24))
+            self.backend.weight_spec(Header("adapter", "F32", shape)) for shape in ((24, columns), (rows, 24))
         )
 
 

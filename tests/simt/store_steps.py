@@ -11,9 +11,9 @@ from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.kv_write.gather import gather_call
 from engine.backends.cuda.kernels.kv_write.kv_write import append_calls
 from engine.backends.cuda.kv_cache import KEYS, VALUES, CudaCache
-from engine.backends.cuda.lowering.call import FEW_ROWS, Call, Given, TorchCall
+from engine.backends.cuda.lowering.call import SMALL_BATCH, Call, Runtime, TorchCall
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType, cache_type
-from engine.backends.memory_plan import Buffer
 from tests.simt.fake import FakeDevice
 
 
@@ -47,7 +47,9 @@ class StoreSteps:
         self.device.copy(self.device.upload(np.array([position], np.int32)), self._place)
         operation = append_calls(self.kind, self.cache.addresses(0), *self._buffers, self.shape)
         for call in (
-            operation.few if operation.many is None or not (many or self.rows > FEW_ROWS) else operation.many
+            operation.few
+            if operation.many is None or not (many or self.rows > SMALL_BATCH)
+            else operation.many
         ):
             if isinstance(call, TorchCall):
                 list(self.device.prepare(call.kernels))
@@ -60,8 +62,8 @@ class StoreSteps:
     def address(self, argument: Any) -> int | float:
         if isinstance(argument, Buffer):
             return self._rows[argument].data_ptr()
-        if isinstance(argument, Given):
-            return {Given.POSITION: self._place, Given.PAGES: self._table}[argument].data_ptr()
+        if isinstance(argument, Runtime):
+            return {Runtime.POSITION: self._place, Runtime.PAGES: self._table}[argument].data_ptr()
         assert isinstance(argument, int | float)
         return argument
 

@@ -21,9 +21,9 @@ from engine.backends.cuda.kernels.attention.attention import (
 )
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType
 from engine.backends.kv_rounding import turned_back
-from engine.backends.memory_plan import Buffer
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory

@@ -12,10 +12,10 @@ import torch
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.attention import prefill_pieces
 from engine.backends.cuda.kernels.attention.prefill import has_flash, prefill_attention
-from engine.backends.cuda.lowering.call import Argument, Call, Given, Room
+from engine.backends.cuda.lowering.call import Argument, Call, Room, Runtime
 from engine.backends.cuda.runtime.device import Device
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
-from engine.backends.memory_plan import Buffer
 from tests.simt.fake import FakeDevice
 from tests.simt.test_attention import Case, shape_of
 
@@ -46,8 +46,8 @@ class Step:
     def address(self, argument: Argument) -> int | float:
         if isinstance(argument, Buffer):
             return self._tensors[argument].data_ptr()
-        if isinstance(argument, Given):
-            assert argument is Given.PAGES
+        if isinstance(argument, Runtime):
+            assert argument is Runtime.PAGES
             return self._table.data_ptr()
         return argument
 

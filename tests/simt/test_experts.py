@@ -9,7 +9,7 @@ import torch
 from engine.backends.base import Routing, Step
 from engine.backends.cuda.kernels import moe
 from engine.backends.cuda.kernels.packed_activations import record_buffer
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.played import empty, laid_out, played
 

@@ -9,7 +9,7 @@ import torch
 from engine.backends.base import Step
 from engine.backends.cuda.kernels.fused import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.packed_activations import record_buffer
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.models.records import decoded
 from tests.simt.played import TABLES, empty, laid_out, played

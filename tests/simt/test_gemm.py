@@ -20,9 +20,9 @@ from engine.backends.cuda.kernels.linear.gemm_rows import (
 )
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
-from engine.backends.cuda.lowering.call import Call, Given, Room, TorchCall
+from engine.backends.cuda.lowering.call import Call, Room, Runtime, TorchCall
 from engine.backends.cuda.weight import CudaWeight, expert_tables
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
@@ -49,7 +49,7 @@ class Step:
         return self._bytes(buffer).view(torch.float32).view(-1, buffer.stride // 4)[:, : buffer.width]
 
     def address(self, argument: Any) -> int | float:
-        assert not isinstance(argument, Given)
+        assert not isinstance(argument, Runtime)
         return self._bytes(argument).data_ptr() if isinstance(argument, Buffer) else argument
 
     def launch(self, call: Call) -> None:

@@ -21,7 +21,7 @@ from engine.backends.cuda.kernels.pointwise import add_kernel
 from engine.backends.cuda.runtime import launcher
 from engine.backends.cuda.runtime.driver import Driver
 from engine.backends.cuda.runtime.torch_device import TorchDevice
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from tests.gpu import checks, sanitize
 from tests.gpu.on_device import OnDevice

@@ -13,9 +13,9 @@ from engine.backends.cuda.kernels.linear import codes
 from engine.backends.cuda.kernels.linear.linear import Part, embed_call, expert_call, linear_call
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS, weight_layout_of
-from engine.backends.cuda.lowering.call import Call, Given
-from engine.backends.cuda.weight import CudaWeight, WeightOutline, expert_tables
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.cuda.weight import CudaWeight, WeightSpec, expert_tables
+from engine.backends.graph.buffers import Buffer
 from tests.simt.agree import At, aligned, both
 from tests.simt.fake import FakeDevice
 from tests.simt.linear_cases import recorded, records, tensor
@@ -47,8 +47,8 @@ class Step:
                 self.memory[id(argument)] = self.device.zeros(self.rows * argument.row_bytes)
             return self.memory[id(argument)].data_ptr()
         return (
-            {Given.ROWS: self.rows, Given.TOKENS: self.tokens}[argument]
-            if isinstance(argument, Given)
+            {Runtime.ROWS: self.rows, Runtime.TOKENS: self.tokens}[argument]
+            if isinstance(argument, Runtime)
             else argument
         )
 
@@ -179,6 +179,6 @@ def test_outlines_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.backends.cuda.weight._VALUES_AT_ONCE", 160 * 32)
     assert np.array_equal(CudaWeight(FakeDevice(), source).data.numpy(), whole)
     large = tensor("Q4_K", 16, 1024)
-    assert WeightOutline(large).nbytes == 16 * 1024 * 4.625 / 8
+    assert WeightSpec(large).nbytes == 16 * 1024 * 4.625 / 8
     assert len({f.name for f in WEIGHT_LAYOUTS}) == len(WEIGHT_LAYOUTS)
-    assert aligned(whole).nbytes == WeightOutline(source).nbytes
+    assert aligned(whole).nbytes == WeightSpec(source).nbytes

@@ -9,8 +9,8 @@ import pytest
 
 from engine.backends.composite import Composite
 from engine.backends.cuda.kernels.linear.linear import Part, embed_call, linear_call
-from engine.backends.cuda.weight import CudaWeight, WeightOutline
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.weight import CudaWeight, WeightSpec
+from engine.backends.graph.buffers import Buffer
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor
 from tests.simt.fake import FakeDevice
@@ -51,8 +51,8 @@ def fp8(rows: int, columns: int, scale: Any) -> Any:
 def test_what_plain_types_become(kind: str, capability: int, weight_layout: str) -> None:
     device, source = FakeDevice(capability=capability), tensor(kind, 20, 70, 1)
     weight = CudaWeight(device, source)
-    assert weight.weight_layout.name == weight_layout == WeightOutline(source, capability).weight_layout.name
-    assert weight.nbytes == WeightOutline(source, capability).nbytes == 32 * 128 * (4 if kind == "F32" else 2)
+    assert weight.weight_layout.name == weight_layout == WeightSpec(source, capability).weight_layout.name
+    assert weight.nbytes == WeightSpec(source, capability).nbytes == 32 * 128 * (4 if kind == "F32" else 2)
     x = np.random.default_rng(2).standard_normal((3, 70)).astype(np.float32)
     np.testing.assert_allclose(product(device, weight, x), x @ source.dequantise().T, atol=2.0**-11 * 64)
 
@@ -63,7 +63,7 @@ def test_8_bit_floats_of_a_folder(columns: int, weight_layout: str) -> None:
     device = FakeDevice()
     source = fp8(20, columns, np.linspace(0.001, 0.002, 20, dtype=np.float32).reshape(20, 1))
     weight = CudaWeight(device, source)
-    assert weight.weight_layout.name == weight_layout == WeightOutline(source).weight_layout.name
+    assert weight.weight_layout.name == weight_layout == WeightSpec(source).weight_layout.name
     x = np.random.default_rng(2).standard_normal((2, columns)).astype(np.float32)
     exact = source.dequantise()
     np.testing.assert_allclose(
@@ -103,13 +103,11 @@ def test_permuted_matrices_are_the_sums_of_their_parts() -> None:
     source: Any = Permuted(values, order)
     device = FakeDevice()
     weight = Composite(source, lambda piece: CudaWeight(device, piece))
-    outline = Composite(source, lambda piece: WeightOutline(piece, device.capability))
+    spec = Composite(source, lambda piece: WeightSpec(piece, device.capability))
     assert (
-        [part.shape for part in weight.parts]
-        == [(20, 64), (20, 11)]
-        == [part.shape for part in outline.parts]
+        [part.shape for part in weight.parts] == [(20, 64), (20, 11)] == [part.shape for part in spec.parts]
     )
-    assert weight.nbytes == outline.nbytes
+    assert weight.nbytes == spec.nbytes
     x = rng.standard_normal((2, 75)).astype(np.float32)
     total = np.zeros((2, 20))
     for part, columns in zip(weight.parts, weight.orders, strict=True):

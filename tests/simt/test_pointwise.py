@@ -10,8 +10,8 @@ from engine.backends.base import ACTIVATIONS, Step
 from engine.backends.cuda.codegen.ptx import exp2
 from engine.backends.cuda.kernels import pointwise
 from engine.backends.cuda.kernels.packed_activations import record_buffer
-from engine.backends.cuda.lowering.call import Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Runtime
+from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.models.records import decoded
 from tests.simt.played import TABLES, empty, laid_out, played
@@ -132,7 +132,7 @@ def test_positions_are_added() -> None:
         Step(np.zeros(3, np.int32), np.arange(5, 8, dtype=np.int32), np.zeros(1, np.int32)), None
     )  # type: ignore[arg-type]
     a, y = Buffer(131), Buffer(131)
-    arrays = {a: laid_out(x), y: empty(y, 3), TABLES[0]: table, Given.POSITION: np.array([5], np.int32)}
+    arrays = {a: laid_out(x), y: empty(y, 3), TABLES[0]: table, Runtime.POSITION: np.array([5], np.int32)}
     found, modelled = played(pointwise.add_positions_call(a, TABLES[0], y), arrays, 3)
     for out in (found, modelled):
         np.testing.assert_array_equal(out[y][:, :131], ops.add_positions(torch.from_numpy(x), table).numpy())

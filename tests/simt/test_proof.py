@@ -17,10 +17,10 @@ import pytest
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.codegen.targets import BuildError
 from engine.backends.cuda.kernels.pointwise import add_call
-from engine.backends.cuda.lowering.call import Given
+from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.proof.trial import Trial
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Loading, Message
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
@@ -224,7 +224,7 @@ def test_what_is_only_recorded_has_not_proved_itself(machine: FakeMachine) -> No
     call, memory = add_call(x, y, z, 1.0), device.zeros(1024)
     list(noted.prepare([call.kernel]))
     values = [
-        int(memory.data_ptr()) if isinstance(value, Buffer) else 1 if isinstance(value, Given) else value
+        int(memory.data_ptr()) if isinstance(value, Buffer) else 1 if isinstance(value, Runtime) else value
         for value in call.arguments
     ]
     graph = noted.record(lambda: noted.launch(call.kernel, call.blocks(1), values))

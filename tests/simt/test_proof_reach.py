@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from engine.backends.cuda.codegen.registry import all_kernels
-from engine.backends.cuda.lowering.estimate import Outline, kept_as, outline
+from engine.backends.cuda.lowering.estimate import Outline, kept_as, weight_spec
 from engine.backends.cuda.runtime.device import Device
 from engine.models.proof.cases import cases
 from tests.simt.fake import FakeDevice
@@ -127,7 +127,7 @@ def test_every_kernel_that_is_compiled_for_all_is_one_that_cases_run() -> None:
         if not missing:
             break
         recorder = Outline(kept_as(case.cache), cast(Device, FakeDevice()))
-        logits = case.forward(recorder, [outline(tensor, 90) for tensor in case.tensors()])
+        logits = case.forward(recorder, [weight_spec(tensor, 90) for tensor in case.tensors()])
         missing -= {kernel.name for kernel in recorder.recording(logits).kernels(0)}
     assert missing == set()
     assert {large.name for large in LARGE} == set(REAL)

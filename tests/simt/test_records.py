@@ -7,7 +7,7 @@ import pytest
 
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.kernels.packed_activations_write import record_call, record_kernel
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from tests.simt.agree import At, both
 from tests.simt.models.records import decoded, encoded
 

@@ -8,8 +8,8 @@ import torch
 
 from engine.backends.base import RotaryTable, Step
 from engine.backends.cuda.kernels.rope import HeadNorm, Turned, rope_call
-from engine.backends.cuda.lowering.call import Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Runtime
+from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.played import TABLES, empty, laid_out, played
 
@@ -38,7 +38,7 @@ def turned(
     arrays: dict[Any, Any] = {
         TABLES[0]: rotary.cos,
         TABLES[1]: rotary.sin,
-        Given.POSITION: np.array([FIRST], np.int32),
+        Runtime.POSITION: np.array([FIRST], np.int32),
     }
     arrays |= {TABLES[2 + i]: weight for i, weight in enumerate(weights)}
     arrays |= {part.x: laid_out(x) for part, x in zip(parts, inputs, strict=True)}

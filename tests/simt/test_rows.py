@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine.backends.cuda.kernels import rows
-from engine.backends.cuda.lowering.call import Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Runtime
+from engine.backends.graph.buffers import Buffer
 from tests.simt.played import TABLES, empty, laid_out, played
 
 
@@ -49,5 +49,5 @@ def test_last_rows(width: int, first: int) -> None:
     a, y = Buffer(width), Buffer(width, True)
     call = rows.last_rows_call(a, y)
     assert call.on_logit_rows
-    for out in played(call, {a: laid_out(x), y: empty(y, 5 - first), Given.FIRST_ROW: first}, 5 - first):
+    for out in played(call, {a: laid_out(x), y: empty(y, 5 - first), Runtime.FIRST_ROW: first}, 5 - first):
         np.testing.assert_array_equal(out[y][:, :width].view(np.uint32), x[first:].view(np.uint32))

@@ -13,7 +13,7 @@ from engine.backends.cpu.lowering.estimate import Outline
 from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
 from engine.backends.cpu.program import Tape
 from engine.backends.cpu.runtime.cores import default_threads
-from engine.backends.cpu.weight import CpuWeight, WeightOutline
+from engine.backends.cpu.weight import CpuWeight, WeightSpec
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back
@@ -49,9 +49,9 @@ class CpuBackend:
         forward(recorder)
         yield from KERNELS.compile([operation.kernel for operation in recorder.operations])
 
-    def outline(self, tensor: RawTensor) -> Weight:
-        """See `Backend.outline`."""
-        return Composite(tensor, WeightOutline) if is_composite(tensor) else WeightOutline(in_blocks(tensor))
+    def weight_spec(self, tensor: RawTensor) -> Weight:
+        """See `Backend.weight_spec`."""
+        return Composite(tensor, WeightSpec) if is_composite(tensor) else WeightSpec(in_blocks(tensor))
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """See `Backend.work_space`: the arena, constants, scratch."""

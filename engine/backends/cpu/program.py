@@ -25,12 +25,13 @@ from engine.backends.cpu.runtime.step_block import (
     POSITIONS,
     ROWS,
     SERIAL,
-    SMALL_ROWS,
+    SMALL_BATCH,
     TOKENS,
     WORDS,
 )
 from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, ThreadPool, Words
-from engine.backends.memory_plan import Buffer, assign_places
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.memory_plan import assign_places
 
 ARGUMENTS = 24
 """Words of an argument block: whole cache lines."""
@@ -102,7 +103,7 @@ class Tape:
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
-        if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_ROWS:
+        if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_BATCH:
             return self._begin(step)
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
         count, length = len(tokens), len(pages)
@@ -130,12 +131,12 @@ class Tape:
             step.token_ids,
             step.positions,
             step.logit_rows,
-            len(step.token_ids) - SMALL_ROWS,
+            len(step.token_ids) - SMALL_BATCH,
         )
         first = self.run(
-            Step(tokens[:SMALL_ROWS], places[:SMALL_ROWS], step.pages, max(1, wanted - rest))
+            Step(tokens[:SMALL_BATCH], places[:SMALL_BATCH], step.pages, max(1, wanted - rest))
         ).copy()
-        last = self.run(Step(tokens[SMALL_ROWS:], places[SMALL_ROWS:], step.pages, min(wanted, rest)))
+        last = self.run(Step(tokens[SMALL_BATCH:], places[SMALL_BATCH:], step.pages, min(wanted, rest)))
         return np.concatenate([first, last]) if wanted > rest else last
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:

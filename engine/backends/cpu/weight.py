@@ -22,7 +22,7 @@ _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads."""
 
 
-class WeightOutline:
+class WeightSpec:
     """What a tensor's header alone tells of its `CpuWeight`; passes can be recorded with it, not run.
 
     `nbytes` counts the padding rows that a pass reads too.
@@ -45,10 +45,10 @@ class WeightOutline:
 
 def packed_bytes(tensor: RawTensor) -> int:
     """Bytes of `tensor` in tiles, padding included, from its header alone."""
-    return WeightOutline(tensor).nbytes
+    return WeightSpec(tensor).nbytes
 
 
-class CpuWeight(WeightOutline):
+class CpuWeight(WeightSpec):
     """(N, K) in tiles of 16 rows.
 
     Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and

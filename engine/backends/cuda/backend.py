@@ -9,7 +9,7 @@ from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawT
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.kv_cache import CudaCache
 from engine.backends.cuda.lowering.calls import finish
-from engine.backends.cuda.lowering.estimate import Outline, kept_as, outline, work_space
+from engine.backends.cuda.lowering.estimate import Outline, kept_as, weight_spec, work_space
 from engine.backends.cuda.lowering.recorder import Recorder
 from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.proof import proven
@@ -121,9 +121,9 @@ class CudaBackend:
         except EngineError as error:  # one that cannot be compiled, or that the driver does not take
             self.replace("a kernel that this model needs cannot be used", str(error))
 
-    def outline(self, tensor: RawTensor) -> Weight:
-        """See `Backend.outline`."""
-        seen = outline(tensor, min(device.capability for device in self._devices))
+    def weight_spec(self, tensor: RawTensor) -> Weight:
+        """See `Backend.weight_spec`."""
+        seen = weight_spec(tensor, min(device.capability for device in self._devices))
         self._split.note(tensor.name, seen.nbytes)
         return seen
 

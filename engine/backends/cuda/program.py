@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from engine.backends.base import DecodeLoop, Floats, SamplingPlan, Step
 from engine.backends.cuda.kv_cache import CudaCache
-from engine.backends.cuda.lowering.call import FEW_ROWS, Argument, Call, Given
+from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Call, Runtime
 from engine.backends.cuda.lowering.nodes import Move
 from engine.backends.cuda.lowering.recording import Arena, Recording
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from engine.backends.cuda.runtime.device import Device, Graph
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 
@@ -90,7 +90,7 @@ class CudaProgram:
             for _ in device.prepare(recording.kernels(number)):
                 pass
         self._few = [
-            Arena(device, i, recording.few, recording.logits, FEW_ROWS) for i, device in enumerate(devices)
+            Arena(device, i, recording.few, recording.logits, SMALL_BATCH) for i, device in enumerate(devices)
         ]
         # Taken now, so that a reply that has begun does not run out of memory.
         self._many = [
@@ -119,7 +119,7 @@ class CudaProgram:
         assert len(step.pages) <= self._states[0].room
         for state in self._states:
             state.write(step)
-        return self._run_few(rows, logit_rows) if rows <= FEW_ROWS else self._run_many(step)
+        return self._run_few(rows, logit_rows) if rows <= SMALL_BATCH else self._run_many(step)
 
     # -- few rows
 
@@ -271,21 +271,21 @@ class CudaProgram:
             self._recording.few, self._recording.many, self._recording.kept = [], [], []
 
 
-def _given(state: State, rows: int, first_row: int) -> dict[Given, int]:
+def _given(state: State, rows: int, first_row: int) -> dict[Runtime, int]:
     """What is known when an operation of so many rows runs."""
     return {
-        Given.ROWS: rows,
-        Given.FIRST_ROW: first_row,
-        Given.POSITION: state.position,
-        Given.TOKENS: state.tokens,
-        Given.PAGES: state.pages,
+        Runtime.ROWS: rows,
+        Runtime.FIRST_ROW: first_row,
+        Runtime.POSITION: state.position,
+        Runtime.TOKENS: state.tokens,
+        Runtime.PAGES: state.pages,
     }
 
 
-def _value(argument: Argument, arena: Arena, given: dict[Given, int]) -> int | float:
+def _value(argument: Argument, arena: Arena, given: dict[Runtime, int]) -> int | float:
     if isinstance(argument, Buffer):
         return arena.address(argument)
-    return given[argument] if isinstance(argument, Given) else argument
+    return given[argument] if isinstance(argument, Runtime) else argument
 
 
 def launch_few(device: Device, arena: Arena, state: State, call: Call, rows: int, logit_rows: int) -> None:

@@ -31,7 +31,7 @@ _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads, and sends to the device."""
 
 
-class WeightOutline:
+class WeightSpec:
     """What a tensor's header alone tells of its `CudaWeight`: passes can be recorded with it, not run.
 
     `nbytes` are those on the device.
@@ -54,7 +54,7 @@ class WeightOutline:
         return 0
 
 
-class CudaWeight(WeightOutline):
+class CudaWeight(WeightSpec):
     """(N, K) on a device, in tiles of 16 rows. It is sent in pieces, so the host never holds it whole.
 
     Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and
@@ -131,7 +131,7 @@ class ExpertTable:
     `weights` are all of the stack, of equal shape; `first` is one of the weight layout.
     """
 
-    def __init__(self, device: Device | None, weights: Sequence[WeightOutline], first: WeightOutline) -> None:
+    def __init__(self, device: Device | None, weights: Sequence[WeightSpec], first: WeightSpec) -> None:
         """Without a device for outlines."""
         assert all(w.shape == first.shape for w in weights)
         self.first, self.weights = first, weights
@@ -145,11 +145,11 @@ class ExpertTable:
 
     @property
     def address(self) -> int:
-        """Of the table, on the device; none of an outline's."""
+        """Of the table, on the device; 0 of specs."""
         return 0 if self._data is None else int(self._data.data_ptr())
 
 
-def expert_tables(device: Device | None, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+def expert_tables(device: Device | None, weights: Sequence[WeightSpec]) -> list[ExpertTable]:
     """A table for each weight layout among the experts' matrices."""
     firsts = {w.weight_layout.name: w for w in reversed(weights)}
     return [ExpertTable(device, weights, first) for first in firsts.values()]

@@ -15,7 +15,7 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
 
 if TYPE_CHECKING:
-    from engine.backends.estimates import Outlines
+    from engine.backends.estimates import MemoryEstimator
     from engine.models.config import ModelConfig
     from engine.models.layers import Parts
 
@@ -187,8 +187,8 @@ def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
     return rows
 
 
-def work_space(config: ModelConfig, backend: Outlines, parts: Parts) -> WorkSpace:
-    """What the passes of a decoder take, by recording one; its weights may be outlines, its vectors empty.
+def work_space(config: ModelConfig, backend: MemoryEstimator, parts: Parts) -> WorkSpace:
+    """What the passes of a decoder take, by recording one; its weights may be specs.
 
     In the machine's own memory the tokenizer counts, too.
     """

@@ -187,7 +187,7 @@ def prove_again(model: Model) -> Iterator[Loading]:
 
 
 def _over(case: Case, backend: Backend, tensors: Sequence[RawTensor]) -> Forward:
-    weights = [backend.outline(tensor) for tensor in tensors]
+    weights = [backend.weight_spec(tensor) for tensor in tensors]
 
     def forward(ops: Ops) -> Array:
         return case.forward(ops, weights)

@@ -15,7 +15,7 @@ import pytest
 
 from engine.backends.cpu.codegen.simd_bytes import LIMIT
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
-from engine.backends.cpu.runtime.step_block import SMALL_ROWS
+from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
@@ -99,9 +99,9 @@ def seen(x: np.ndarray[Any, Any], kind: str, rows: int, prompt_bits: int = 16) -
     """Activations float32 as a step of so many rows takes them into a product with a matrix of this type,
     float64.
     """
-    if kind in WHOLE and prompt_bits == 8 and rows > SMALL_ROWS:
+    if kind in WHOLE and prompt_bits == 8 and rows > SMALL_BATCH:
         return eight_bits(x)
-    return sixteen_bits(x) if kind in WHOLE and (PAIRS or rows <= SMALL_ROWS) else x.astype(np.float64)
+    return sixteen_bits(x) if kind in WHOLE and (PAIRS or rows <= SMALL_BATCH) else x.astype(np.float64)
 
 
 @dataclass

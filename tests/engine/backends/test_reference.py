@@ -54,7 +54,7 @@ def test_linear_embed_and_last_rows() -> None:
     x = 2 * table.dequantise()[:6]
     expected = 2 * x @ weight.dequantise().T + bias
     np.testing.assert_allclose(found, expected[-2:], atol=1e-5)
-    assert backend.outline(table).nbytes == kept.nbytes == 11 * 7 * 4
+    assert backend.weight_spec(table).nbytes == kept.nbytes == 11 * 7 * 4
 
 
 def test_rms_norm_and_silu_mul() -> None:

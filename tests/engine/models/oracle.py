@@ -15,7 +15,7 @@ from engine.backends.base import Backend, Forward, KVCache, RawTensor, Step, Wei
 from engine.backends.composite import is_composite
 from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
-from engine.backends.cpu.runtime.step_block import SMALL_ROWS
+from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
 from engine.models import Model, read_model
 from engine.weights import open_checkpoint
@@ -80,7 +80,7 @@ def _expert_linear(
 
 def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
     """Activations (T, K) as a product with this matrix takes them, in a step of so many rows."""
-    if not (PAIRS or rows <= SMALL_ROWS):
+    if not (PAIRS or rows <= SMALL_BATCH):
         return x
     values = x.numpy().copy()
     if not is_composite(tensor):

@@ -18,10 +18,10 @@ import numpy as np
 import psutil
 import pytest
 
-from engine.backends.cpu import program as tape
+from engine.backends.cpu import program as cpu_program
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.weight import CpuWeight
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from engine.backends.trim import give_memory_back
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, ModelInfo
@@ -63,14 +63,14 @@ def dry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
     pool = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(
-        tape, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, pool={})
+        cpu_program, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, pool={})
     )
 
     def assemble(_functions: object, _threads: int, scratch: int) -> SimpleNamespace:
         pool.scratch = scratch
         return pool
 
-    monkeypatch.setattr(tape, "ThreadPool", assemble)
+    monkeypatch.setattr(cpu_program, "ThreadPool", assemble)
 
 
 def resident() -> int:
@@ -128,6 +128,27 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
     model.close()
 
 
+def vector_shapes(part: Any) -> list[Any]:
+    """The shapes of all vectors of a decoder, in order."""
+    if isinstance(part, np.ndarray):
+        return [part.shape]
+    if isinstance(part, tuple):
+        return [vector_shapes(each) for each in part]
+    if not dataclasses.is_dataclass(part):
+        return []
+    return [vector_shapes(getattr(part, each.name)) for each in dataclasses.fields(part)]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.usefixtures("dry")
+def test_a_survey_has_the_shapes_of_the_loaded_model(tmp_path: Path, name: str) -> None:
+    path = write_checkpoint(BY_NAME[name], tmp_path / "m")
+    seen = survey(open_checkpoint(path), CpuBackend())
+    model = load(path, CpuBackend())
+    assert vector_shapes(seen.parts) == vector_shapes(model.parts)
+    model.close()
+
+
 @pytest.mark.usefixtures("dry")
 @pytest.mark.parametrize("experts", [0, 8])
 def test_what_a_token_reads(tmp_path: Path, experts: int) -> None:
@@ -138,7 +159,7 @@ def test_what_a_token_reads(tmp_path: Path, experts: int) -> None:
     for name, tensor in open_checkpoint(path).tensors.items():
         rows = [tensor.part(i) for i in range(tensor.shape[0])] if len(tensor.shape) == 3 else [tensor]
         packed[name] = (
-            sum(CpuBackend().outline(each).nbytes for each in rows)
+            sum(CpuBackend().weight_spec(each).nbytes for each in rows)
             if len(tensor.shape) > 1
             else tensor.nbytes
         )

@@ -39,7 +39,7 @@ from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FE
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.layouts.table import WeightLayout
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 MOST_EXPERTS = 4096
 """A word for each lies in the scratch memory of an unpacked panel."""
@@ -188,7 +188,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     block = (
         scratch
         + SCRATCH_RECORDS
-        + SMALL_ROWS * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
+        + SMALL_BATCH * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
     )
     for i in range(ARGUMENTS):
         st_i64(block + 8 * i, ld_i64(args + 8 * i))
@@ -198,7 +198,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     st_i64(block + 8 * A_RECORDS, ld_i64(args + 8 * A_RECORDS) + start * ld_i64(args + 8 * A_RECORDS_STRIDE))
     if ld_i64(args + 8 * A_BIAS):
         st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
-    if rows <= SMALL_ROWS:
+    if rows <= SMALL_BATCH:
         # The block lies in one place for all: its records are told apart by the number.
         number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
         few_rows(block, number, rows, first, last, scratch)

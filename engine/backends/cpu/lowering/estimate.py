@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import AttentionShape, Floats, Weight
-from engine.backends.cpu.lowering.recorder import RecordedRoutes, Recorder
+from engine.backends.base import Floats
+from engine.backends.cpu.lowering.recorder import Recorder
 from engine.backends.cpu.program import ARGUMENTS
 from engine.backends.cpu.runtime.thread_pool import OPERATION
-from engine.backends.memory_plan import Buffer, assign_places
-
-
-def _ones(*shape: int) -> Floats:
-    """Stands for a vector of this shape; takes no memory."""
-    return np.broadcast_to(np.float32(1), shape)
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.memory_plan import assign_places
 
 
 @dataclass
@@ -33,36 +28,6 @@ class Outline(Recorder):
 
     def _keep_table(self, table: Floats) -> int:
         return 0
-
-    def _norm(
-        self, kernel: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int
-    ) -> Buffer:
-        size = weight.size or x.width // heads
-        return super()._norm(kernel, x, _ones(size), None, eps, heads)
-
-    def linear(
-        self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None
-    ) -> Buffer:
-        """See `Ops.linear`."""
-        return super().linear(x, weight, None if bias is None else _ones(weight.shape[0]), residual)
-
-    def add_positions(self, x: Buffer, table: Floats) -> Buffer:
-        """See `Ops.add_positions`."""
-        return super().add_positions(x, _ones(1, x.width))
-
-    def attention(
-        self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None
-    ) -> Buffer:
-        """See `Ops.attention`."""
-        return super().attention(layer, q, k, v, shape, None if sinks is None else _ones(shape.heads))
-
-    def expert_linear(
-        self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
-    ) -> Buffer:
-        """See `Ops.expert_linear`."""
-        return super().expert_linear(
-            x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0])
-        )
 
     def work_space(self, logits: Buffer, threads: int) -> tuple[int, int]:
         """Bytes that a program has for each row of a step, those of the logits' rows aside; and bytes

@@ -17,10 +17,10 @@ from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.stages import Operation
 from engine.backends.cpu.runtime.memory import aligned
-from engine.backends.cpu.runtime.step_block import SMALL_ROWS
-from engine.backends.cpu.weight import WeightOutline
+from engine.backends.cpu.runtime.step_block import SMALL_BATCH
+from engine.backends.cpu.weight import WeightSpec
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType, key_bytes, value_bytes
-from engine.backends.memory_plan import Buffer
 from engine.core import PAGE_TOKENS
 
 _TILE_TARGET = 24 << 10
@@ -106,7 +106,7 @@ class Recorder:
 
     def embed(self, table: Weight, scale: float = 1.0) -> Buffer:
         """See `Ops.embed`."""
-        assert isinstance(table, WeightOutline)
+        assert isinstance(table, WeightSpec)
         self.constants.append(table)
         y = Buffer(table.shape[1])
         arguments: list[int | float | Buffer] = [
@@ -157,7 +157,7 @@ class Recorder:
         """See `Ops.linear`."""
         if isinstance(weight, Composite):
             return self._composite(x, weight, bias, residual)
-        assert isinstance(weight, WeightOutline)
+        assert isinstance(weight, WeightSpec)
         self.constants.append(weight)
         y = Buffer(weight.shape[0], x.on_logit_rows)
         many_rows = self._in_whole_numbers(x, weight)
@@ -170,7 +170,7 @@ class Recorder:
         ]  # fmt: skip
         tickets, many = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
         reads: list[object] = [x, *many_rows[:1]] if residual is None else [x, *many_rows[:1], residual]
-        tiles = (tickets, SMALL_ROWS, many, linear.MANY_ROWS)
+        tiles = (tickets, SMALL_BATCH, many, linear.MANY_ROWS)
         more = {"bytes": weight.nbytes, "shape": weight.shape}
         kernel = linear.product_name("linear", weight.weight_layout, self.prompt_bits)
         self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
@@ -186,7 +186,7 @@ class Recorder:
             self._inputs += 1
         return self._inputs
 
-    def _in_whole_numbers(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
+    def _in_whole_numbers(self, x: Buffer, weight: WeightSpec) -> tuple[Buffer | int, int]:
         """x as records of whole numbers, for steps of many rows, and their stride; shared by all products
         that want them.
         """
@@ -203,7 +203,7 @@ class Recorder:
         return self._records[x], self._records[x].stride
 
     def _composite(
-        self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None
+        self, x: Buffer, weight: Composite[WeightSpec], bias: Floats | None, residual: Buffer | None
     ) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
@@ -276,7 +276,7 @@ class Recorder:
         arguments: list[int | float | Buffer] = [k, k.stride, keys, groups, dim, key_page]
         if kind.keys in QUANTISED:
             more: dict[str, Any] = (
-                {"tiles": (groups, SMALL_ROWS, groups, 1 << 40)} if kind.keys == "q4" else {}
+                {"tiles": (groups, SMALL_BATCH, groups, 1 << 40)} if kind.keys == "q4" else {}
             )
             self._add(
                 f"store_keys_{kind.keys}", [*arguments, q, q.stride, heads], [k, q], [("keys", layer)], **more
@@ -296,7 +296,7 @@ class Recorder:
             key_page, value_page, *attention.widths(kind, dim), window, float(shape.soft_cap), sink_address,
         ]  # fmt: skip
         reads: list[object] = [q, ("keys", layer), ("values", layer)]
-        tiles = (groups * attention.SPLITS, SMALL_ROWS, groups, SMALL_ROWS)
+        tiles = (groups * attention.SPLITS, SMALL_BATCH, groups, SMALL_BATCH)
         more = {
             "position_bytes": groups * (key_page + value_page) // PAGE_TOKENS,
             "window": window,
@@ -306,7 +306,7 @@ class Recorder:
             f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles, **more
         )
         arguments = [partial, y, y.stride, heads, groups, dim, window, sink_address]
-        self._add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
+        self._add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
         return y
 
     def gated(self, gate: Buffer, up: Buffer, activation: str) -> Buffer:
@@ -397,7 +397,7 @@ class Recorder:
         self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
     ) -> Buffer:
         """See `Ops.expert_linear`. Experts of several layouts take a kernel call for each."""
-        packed = [w for w in weights if isinstance(w, WeightOutline)]
+        packed = [w for w in weights if isinstance(w, WeightSpec)]
         assert len(packed) == len(weights) == routes.routing.experts
         assert all(w.shape == (packed[0].shape[0], x.width) for w in packed)
         assert (x.copies, x.on_logit_rows) == (routes.routing.used, routes.places.on_logit_rows)
@@ -418,7 +418,7 @@ class Recorder:
 
     def _experts_of(
         self,
-        first: WeightOutline,
+        first: WeightSpec,
         addresses: list[int],
         x: Buffer,
         y: Buffer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 
 @dataclass

@@ -5,5 +5,5 @@ from __future__ import annotations
 ROWS, LOGIT_ROWS, TOKENS, POSITIONS, PAGES, SERIAL = range(6)
 WORDS = 8
 
-SMALL_ROWS = 8
+SMALL_BATCH = 8
 """Up to this many rows a step is bound by reading weights, and kernels take their few-rows path."""

@@ -42,7 +42,7 @@ from engine.backends.cpu.runtime.contention import ACTIVE, GRAIN, SHORTEST_STALL
 from engine.backends.cpu.runtime.contention import WORDS as NEIGHBOUR_WORDS
 from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.memory import aligned
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SMALL_ROWS
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SMALL_BATCH
 from engine.platform import core_yield
 
 _LINE = 8
@@ -83,7 +83,7 @@ def _nap() -> None:
 def _tiles(operation: int, rows: int, logit_rows: int) -> int:
     """Tiles of one operation in a step of so many rows."""
     mine = logit_rows if ld_i64(operation + 8 * ON_LOGIT_ROWS) else rows
-    short = mine <= SMALL_ROWS
+    short = mine <= SMALL_BATCH
     count = ld_i64(operation + 8 * (SMALL_TILES if short else BIG_TILES))
     block = ld_i64(operation + 8 * (SMALL_BLOCK if short else BIG_BLOCK))
     return int(count * ((mine + block - 1) // block))
@@ -214,7 +214,7 @@ def _work(
         waited = wait(done, target)
         # In a long step one tile may well take longer than that, and a thread with half a core is still worth
         # having.
-        if waited > shortest_stall and rows <= SMALL_ROWS and shortest_stall:
+        if waited > shortest_stall and rows <= SMALL_BATCH and shortest_stall:
             stalled(state, waited, ticks())
         if stamps and me == 0:
             st_i64(stamps + 8 * (p + 1), ticks())

@@ -34,7 +34,7 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     write_pairs,
 )
 from engine.backends.cuda.lowering.call import Argument, Call
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 THREADS = 256
 WARPS = 8

@@ -35,7 +35,7 @@ from engine.backends.cuda.kernels.norm import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.kernels.pointwise import exponential
 from engine.backends.cuda.lowering.call import Call
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 MOST_EXPERTS = 512
 THREADS = 128

@@ -43,7 +43,7 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     write_pairs,
 )
 from engine.backends.cuda.lowering.call import Call
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 SIZES = ((256, 1), (512, 2), (1024, 2))
 """Threads of a block, and vectors of four columns that each of them keeps."""

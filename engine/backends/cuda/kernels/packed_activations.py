@@ -15,7 +15,7 @@ Weights of float32 and fp8 and whatever else take rows as they are: "floats".
 
 from __future__ import annotations
 
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 COLUMNS = 64
 """Columns of a block."""

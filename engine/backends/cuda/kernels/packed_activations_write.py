@@ -37,7 +37,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.lowering.call import Blocks, Call
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
 RECORD = "halves"

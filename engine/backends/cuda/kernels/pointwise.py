@@ -43,8 +43,8 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     write_halves,
     write_pairs,
 )
-from engine.backends.cuda.lowering.call import Call, Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
 ACTIVATION = "silu"
@@ -321,7 +321,7 @@ def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
     """
     _alike(x, y)
     assert (x.copies, x.on_logit_rows) == (1, False)
-    arguments = (x, x.stride, table, y, y.stride, x.width, Given.POSITION)
+    arguments = (x, x.stride, table, y, y.stride, x.width, Runtime.POSITION)
     return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
 
 

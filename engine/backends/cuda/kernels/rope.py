@@ -32,8 +32,8 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.norm import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import rows_first
-from engine.backends.cuda.lowering.call import Argument, Call, Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Argument, Call, Runtime
+from engine.backends.graph.buffers import Buffer
 
 WARPS = 4
 PAIRS = 2
@@ -235,7 +235,7 @@ def rope_call(
         arguments += [part.first, part.heads, 0 if norm.shared else 4 * width, norm.eps]
     if len(parts) == 1:
         arguments += [0] * 9 + [0.0]
-    arguments += [cos, sin, Given.POSITION, half, width, 1.0 / width]
+    arguments += [cos, sin, Runtime.POSITION, half, width, 1.0 / width]
     blocks = rows_first(-(-sum(part.heads for part in parts) // WARPS))
     kernel = rope_kernel(half, width, table.interleaved, kind)
     return Call(

@@ -17,8 +17,8 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import int32, int64
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
-from engine.backends.cuda.lowering.call import Call, Given
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
 
@@ -98,7 +98,7 @@ def last_rows_call(x: Buffer, y: Buffer) -> Call:
     """y = the rows of x that want logits."""
     assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, False)
     assert (y.copies, y.on_logit_rows) == (1, True)
-    arguments = (x, y, x.stride, x.width, Given.FIRST_ROW)
+    arguments = (x, y, x.stride, x.width, Runtime.FIRST_ROW)
     return Call(last_rows_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), True)
 
 

@@ -12,19 +12,19 @@ import numpy.typing as npt
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 if TYPE_CHECKING:
     import torch
 
-FEW_ROWS = 8
-"""Steps of at most so many rows run by kernels alone, as one graph; longer ones by kernels and torch's
+SMALL_BATCH = 8
+"""Steps of up to this many rows are kernels alone, in one graph; longer ones are kernels and torch's
 matrix products.
 """
 
 
-class Given(Enum):
-    """Arguments that are known when a step runs."""
+class Runtime(Enum):
+    """Runtime arguments of a call: known only when a step runs."""
 
     ROWS = auto()
     """int32: the rows of the operation (of its copies: rows times `copies`; of logit rows: those)."""
@@ -38,7 +38,7 @@ class Given(Enum):
     """Address of the int32 block table: page j holds positions 256 j .. 256 j + 255."""
 
 
-Argument = int | float | Buffer | Given
+Argument = int | float | Buffer | Runtime
 Blocks = Callable[[int], tuple[int, int, int]]
 """The grid for so many rows."""
 
@@ -66,7 +66,7 @@ def each_row(chunks: int = 1) -> Blocks:
 
 
 class Bound(Protocol):
-    """A recorded step of more than `FEW_ROWS` rows while it runs, as torch's part of it sees it."""
+    """A recorded step of more than `SMALL_BATCH` rows while it runs, as torch's part of it sees it."""
 
     @property
     def device(self) -> Device:
@@ -125,7 +125,7 @@ class Room:
 
 @dataclass(frozen=True)
 class TorchCall:
-    """What torch does in steps of more than `FEW_ROWS` rows, in place of kernels that are made for few. It
+    """What torch does in steps of more than `SMALL_BATCH` rows, in place of kernels that are made for few. It
     may launch `kernels`.
 
     `rooms` is the scratch memory that it asks for, by place; a program takes it before the first step.

@@ -24,7 +24,7 @@ from engine.backends.cuda.lowering.nodes import (
 )
 from engine.backends.cuda.lowering.recorder import Recorder
 from engine.backends.cuda.lowering.recording import Recording, Step
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 MOST_PARTS = 3
 """Products of one call."""

@@ -8,25 +8,18 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
 from engine.backends.base import AttentionShape, Floats, Forward, RawTensor, Weight
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.kernels.attention import prefill
-from engine.backends.cuda.lowering.call import FEW_ROWS
+from engine.backends.cuda.lowering.call import SMALL_BATCH
 from engine.backends.cuda.lowering.calls import finish
-from engine.backends.cuda.lowering.recorder import NoStore, RecordedRoutes, Recorder
+from engine.backends.cuda.lowering.recorder import NoStore, Recorder
 from engine.backends.cuda.lowering.recording import Recording, row_bytes
 from engine.backends.cuda.runtime.decode_loop import decode_loop_bytes
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.cuda.weight import ExpertTable, WeightOutline, expert_tables
+from engine.backends.cuda.weight import ExpertTable, WeightSpec, expert_tables
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType, cache_type
-from engine.backends.memory_plan import Buffer
-
-
-def _ones(*shape: int) -> Floats:
-    """Stands for a vector of this shape; takes no memory."""
-    return np.broadcast_to(np.float32(1), shape)
 
 
 class _EveryLayer(Sequence[int]):
@@ -63,7 +56,7 @@ class Outline(Recorder):
     def _table(self, table: Floats, device: int) -> int:
         return 256
 
-    def _weight_device(self, weight: WeightOutline) -> int:
+    def _weight_device(self, weight: WeightSpec) -> int:
         return 0
 
     def _flash(self, device: int, shape: AttentionShape) -> bool:
@@ -71,38 +64,8 @@ class Outline(Recorder):
             return prefill.takes_flash(_CAPABILITY, shape)
         return super()._flash(device, shape)
 
-    def _expert_tables(self, device: int, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+    def _expert_tables(self, device: int, weights: Sequence[WeightSpec]) -> list[ExpertTable]:
         return expert_tables(None, weights)
-
-    def _norm(
-        self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int
-    ) -> Buffer:
-        size = weight.size or x.width // heads
-        return super()._norm(kind, x, _ones(size), None if bias is None else _ones(size), eps, heads)
-
-    def linear(
-        self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None
-    ) -> Buffer:
-        """See `Ops.linear`."""
-        return super().linear(x, weight, None if bias is None else _ones(weight.shape[0]), residual)
-
-    def add_positions(self, x: Buffer, table: Floats) -> Buffer:
-        """See `Ops.add_positions`."""
-        return super().add_positions(x, _ones(1, x.width))
-
-    def attention(
-        self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None
-    ) -> Buffer:
-        """See `Ops.attention`."""
-        return super().attention(layer, q, k, v, shape, None if sinks is None else _ones(shape.heads))
-
-    def expert_linear(
-        self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
-    ) -> Buffer:
-        """See `Ops.expert_linear`."""
-        return super().expert_linear(
-            x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0])
-        )
 
     def work_space(self, logits: Buffer) -> tuple[int, int, int]:
         """Bytes that a program has for each row of a step, for each position of the context, and whatever
@@ -112,7 +75,7 @@ class Outline(Recorder):
         many, many_logits = row_bytes(recording.many, 0, logits)
         rooms = recording.rooms(0).values()
         row, position, fixed = (sum(max(size(room) for room in each) for each in rooms) for size in _SIZES)
-        fixed += FEW_ROWS * (few + few_logits + many_logits) + self.kept_bytes
+        fixed += SMALL_BATCH * (few + few_logits + many_logits) + self.kept_bytes
         fixed += decode_loop_bytes(logits.width)
         return many + row, position, fixed
 
@@ -125,11 +88,11 @@ def kept_as(dtype: str) -> CacheType:
     return cache_type(dtype, automatic="fp16")
 
 
-def outline(tensor: RawTensor, capability: int) -> Weight:
-    """See `Backend.outline`, for a GPU of this compute capability (times ten)."""
+def weight_spec(tensor: RawTensor, capability: int) -> Weight:
+    """See `Backend.weight_spec`, for a GPU of this compute capability (times ten)."""
 
-    def one(tensor: RawTensor) -> WeightOutline:
-        return WeightOutline(tensor, capability)
+    def one(tensor: RawTensor) -> WeightSpec:
+        return WeightSpec(tensor, capability)
 
     return Composite(tensor, one) if is_composite(tensor) else one(tensor)
 
@@ -147,9 +110,9 @@ class UsualGpu:
 
     name = "cuda"
 
-    def outline(self, tensor: RawTensor) -> Weight:
-        """See `Backend.outline`."""
-        return outline(tensor, _CAPABILITY)
+    def weight_spec(self, tensor: RawTensor) -> Weight:
+        """See `Backend.weight_spec`."""
+        return weight_spec(tensor, _CAPABILITY)
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """See `Backend.work_space`."""

@@ -25,7 +25,7 @@ from engine.backends.cuda.lowering.nodes import (
     Sum,
     Turn,
 )
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 
 
 def fused(nodes: Sequence[Node], result: Buffer) -> list[Node]:

@@ -11,8 +11,8 @@ from engine.backends.base import RotaryTable
 from engine.backends.cuda.kernels.fused import RowNorm
 from engine.backends.cuda.kernels.rope import HeadNorm
 from engine.backends.cuda.lowering.call import Call, Operation
-from engine.backends.cuda.weight import ExpertTable, WeightOutline
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.weight import ExpertTable, WeightSpec
+from engine.backends.graph.buffers import Buffer
 
 Build = Callable[[Buffer | None, str, Buffer | None], tuple[Call, ...]]
 """Makes calls that write rows as floats (or None), and as records of a kind ("none", or "halves" or
@@ -92,7 +92,7 @@ class Product(Node):
     """
 
     x: Buffer
-    weight: WeightOutline
+    weight: WeightSpec
     y: Buffer
     bias: int = 0
     residual: Buffer | None = None
@@ -115,7 +115,7 @@ class ExpertProduct(Node):
     bias_stride: int
 
     @property
-    def weight(self) -> WeightOutline:
+    def weight(self) -> WeightSpec:
         """One of the experts'."""
         return self.table.first
 

@@ -37,9 +37,9 @@ from engine.backends.cuda.lowering.nodes import (
     Turn,
 )
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.cuda.weight import ExpertTable, WeightOutline, expert_tables
+from engine.backends.cuda.weight import ExpertTable, WeightSpec, expert_tables
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
-from engine.backends.memory_plan import Buffer
 
 
 class Store(Protocol):
@@ -151,13 +151,13 @@ class Recorder:
 
     def embed(self, table: Weight, scale: float = 1.0) -> Buffer:
         """See `Ops.embed`."""
-        assert isinstance(table, WeightOutline)
+        assert isinstance(table, WeightSpec)
         device = self._weight_device(table)
         y = self._new(device, table.shape[1])
         self._ready(device, (), linear.embed_call(table, y, float(scale)))
         return y
 
-    def _weight_device(self, weight: WeightOutline) -> int:
+    def _weight_device(self, weight: WeightSpec) -> int:
         self.kept.append(weight)
         return weight.device_number
 
@@ -201,7 +201,7 @@ class Recorder:
         """See `Ops.linear`."""
         if isinstance(weight, Composite):
             return self._composite(x, weight, bias, residual)
-        assert isinstance(weight, WeightOutline)
+        assert isinstance(weight, WeightSpec)
         device = self._weight_device(weight)
         x = self._at(x, device)
         residual = None if residual is None else self._at(residual, device)
@@ -214,7 +214,7 @@ class Recorder:
         return y
 
     def _composite(
-        self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None
+        self, x: Buffer, weight: Composite[WeightSpec], bias: Floats | None, residual: Buffer | None
     ) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
@@ -358,7 +358,7 @@ class Recorder:
         self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None
     ) -> Buffer:
         """See `Ops.expert_linear`. Experts of several layouts take a call for each."""
-        packed = [weight for weight in weights if isinstance(weight, WeightOutline)]
+        packed = [weight for weight in weights if isinstance(weight, WeightSpec)]
         assert len(packed) == len(weights) == routes.routing.experts
         device = self._weight_device(packed[0])
         self.kept += packed
@@ -381,7 +381,7 @@ class Recorder:
             )
         return y
 
-    def _expert_tables(self, device: int, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+    def _expert_tables(self, device: int, weights: Sequence[WeightSpec]) -> list[ExpertTable]:
         return expert_tables(self.devices[device], weights)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.lowering.call import FEW_ROWS, Call, Room, TorchCall
+from engine.backends.cuda.lowering.call import SMALL_BATCH, Call, Room, TorchCall
 from engine.backends.cuda.lowering.nodes import Move
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.memory_plan import Buffer, places_of
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.memory_plan import plan_places
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +72,7 @@ def _touches(steps: Sequence[Step], device: int) -> Iterator[_Touch]:
 
 def row_bytes(steps: Sequence[Step], device: int, logits: Buffer) -> tuple[int, int]:
     """Bytes on a device that each row of a step takes, and each row that wants logits."""
-    _, sizes = places_of(list(_touches(steps, device)), logits, apart=True)
+    _, sizes = plan_places(list(_touches(steps, device)), logits, separate_logits=True)
     return sum(size for size, on in sizes if not on), sum(size for size, on in sizes if on)
 
 
@@ -82,9 +83,9 @@ class Arena:
 
     def __init__(self, device: Device, number: int, steps: Sequence[Step], logits: Buffer, rows: int) -> None:
         self._device = device
-        self._places, self._sizes = places_of(list(_touches(steps, number)), logits, apart=True)
-        self._memory = [device.empty(size * (FEW_ROWS if on else rows)) for size, on in self._sizes]
-        self._logit_rows = FEW_ROWS
+        self._places, self._sizes = plan_places(list(_touches(steps, number)), logits, separate_logits=True)
+        self._memory = [device.empty(size * (SMALL_BATCH if on else rows)) for size, on in self._sizes]
+        self._logit_rows = SMALL_BATCH
 
     def make_room(self, logit_rows: int) -> None:
         """Have room for so many logit rows; what lay there is lost, and addresses change.

@@ -72,7 +72,7 @@ def test_numbers_come_back(shape: tuple[int, int], scale: Any, settings: Any, we
     assert weight.weight_layout.name == weight_layout
     expected = values.astype(np.float16).astype(np.float32) if weight_layout == "f16" else values
     assert np.array_equal(unpacked(weight), expected)
-    assert weight.nbytes == CpuBackend(1).outline(tensor).nbytes
+    assert weight.nbytes == CpuBackend(1).weight_spec(tensor).nbytes
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.lowering.stages import Operation
 from engine.backends.cpu.program import Tape
 from engine.backends.cpu.runtime.profile import bytes_read, profile
-from engine.backends.memory_plan import Buffer
+from engine.backends.graph.buffers import Buffer
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.tiny import TINY, write_gguf
 

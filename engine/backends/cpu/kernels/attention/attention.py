@@ -41,7 +41,7 @@ from engine.backends.cpu.kernels.attention.softmax import (
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
 from engine.backends.cpu.kernels.kv_write.tiles import turn
 from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
-from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS, SMALL_ROWS
+from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS, SMALL_BATCH
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
 
@@ -78,7 +78,7 @@ def scratch_bytes(heads: int, kv_heads: int, dim: int) -> int:
     """Bytes of scratch each thread needs: scaled queries, scores of a page, outputs, scaled weights,
     maxima and sums.
     """
-    queries = SMALL_ROWS * (heads // kv_heads)
+    queries = SMALL_BATCH * (heads // kv_heads)
     return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256
 
 
@@ -86,7 +86,7 @@ def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
     """Bytes of the shared partial results: for each split and head group, 8 rows of (maximum, sum,
     output).
     """
-    return SPLITS * kv_heads * SMALL_ROWS * (heads // kv_heads) * 4 * (2 + padded(dim))
+    return SPLITS * kv_heads * SMALL_BATCH * (heads // kv_heads) * 4 * (2 + padded(dim))
 
 
 # Filled in for each cache type by `attention_kernel`.
@@ -102,10 +102,10 @@ KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM)
-    short = rows <= SMALL_ROWS
+    short = rows <= SMALL_BATCH
     g, part = tile % groups, tile // groups
-    first_row = 0 if short else part * SMALL_ROWS
-    here = min(SMALL_ROWS, rows - first_row)
+    first_row = 0 if short else part * SMALL_BATCH
+    here = min(SMALL_BATCH, rows - first_row)
     positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
     last = ld_i32(positions + 4 * (here - 1))
     window, cap = ld_i64(args + 8 * A_WINDOW), ld_f64(args + 8 * A_CAP)
@@ -118,10 +118,10 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
     queries = here * ratio
     q = scratch + SCRATCH
-    scores = q + 4 * SMALL_ROWS * ratio * q_width
-    spare = scores + 4 * SMALL_ROWS * ratio * PAGE_TOKENS
-    out = spare + 4 * SMALL_ROWS * ratio * PAGE_TOKENS
-    state = out + 4 * SMALL_ROWS * ratio * width
+    scores = q + 4 * SMALL_BATCH * ratio * q_width
+    spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
+    out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
+    state = out + 4 * SMALL_BATCH * ratio * width
     begin(args, g, first_row, queries, q, out, state)
     if TURNED_KEYS:
         turn(q, queries * (q_width // GROUP))
@@ -152,7 +152,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         turn(out, queries * (width // GROUP))
     if short:
         narrow = (dim + 15) // 16 * 16
-        target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * SMALL_ROWS * ratio * (part * groups + g)
+        target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * SMALL_BATCH * ratio * (part * groups + g)
         keep_partial(queries, width, narrow, state, out, target)
     else:
         write_out(args, g, first_row, queries, state, out)
@@ -252,8 +252,8 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
     begun = max(0, ld_i32(positions) - ld_i64(args + 8 * C_WINDOW) + 1) // PAGE_TOKENS
     splits = min(SPLITS, end)
     for r in range(rows):
-        first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_ROWS * ratio * g + r * ratio + h)
-        jump = size * SMALL_ROWS * ratio * groups
+        first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_BATCH * ratio * g + r * ratio + h)
+        jump = size * SMALL_BATCH * ratio * groups
         y = ld_i64(args + 8 * C_Y) + r * ld_i64(args + 8 * C_Y_STRIDE) + 4 * dim * tile
         top = ld_f32(sinks + 4 * tile) if sinks else LOWEST
         for s in range(splits):

@@ -37,7 +37,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as WHOLE_S
 from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
 from engine.backends.cpu.kernels.packed_activations import RECORD, quantise_row
 from engine.backends.cpu.layouts.table import CHAINS, WeightLayout, Whole
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PANEL = 256
 """Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
@@ -56,7 +56,7 @@ ARGUMENTS = 16
 
 SCRATCH_TAGS = 0
 SCRATCH_OUT = 64
-SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_ROWS
+SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_BATCH
 SCRATCH_RECORDS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
 
 
@@ -71,7 +71,7 @@ def words(count: int) -> Any:
 
 def scratch_bytes(columns: int) -> int:
     """Bytes of scratch each thread needs for inputs up to `columns` wide."""
-    return SCRATCH_RECORDS + SMALL_ROWS * RECORD * (columns // RECORD_FEATURES + 1)
+    return SCRATCH_RECORDS + SMALL_BATCH * RECORD * (columns // RECORD_FEATURES + 1)
 
 
 def _dot(weight_layout: WeightLayout, rows: int) -> Any:
@@ -174,7 +174,7 @@ WHOLE = IN_CELLS = False
 def _template(args: int, step: int, tile: int, scratch: int) -> None:
     rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * A_LOGITS) else ROWS))
     tiles = ld_i64(args + 8 * A_TILES)
-    if rows <= SMALL_ROWS:
+    if rows <= SMALL_BATCH:
         first = tile * ld_i64(args + 8 * A_GROUP)
         few_rows(
             args,

@@ -16,9 +16,9 @@ from engine.backends.cuda.kernels.attention.parts import HEAD, turned_lane
 from engine.backends.cuda.kernels.packed_activations import COLUMNS
 from engine.backends.cuda.kernels.packed_activations_write import wanted
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
-from engine.backends.cuda.lowering.call import Call, Given
+from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
-from engine.backends.memory_plan import Buffer
 
 MOST_SPLITS = 64
 PARAMETERS = "llllllll" + "ii" + "ff" + "i"
@@ -145,7 +145,7 @@ def attention_calls(
     processors: int,
     floats: bool = True,
 ) -> tuple[Call, Call]:
-    """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at
+    """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values, which lie at
     `addresses` (see `store`).
 
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`,
@@ -159,7 +159,7 @@ def attention_calls(
     partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
     kernel = kernel_for(kind, dim)
     columns = kernel.constants["COLUMNS"]
-    given = (Given.POSITION, Given.PAGES, Given.ROWS)
+    given = (Runtime.POSITION, Runtime.PAGES, Runtime.ROWS)
     attend = Call(
         kernel,
         lambda rows: (splits, groups, -(-rows * ratio // columns)),
@@ -182,7 +182,7 @@ def attention_calls(
     blocks = -(-heads // combine.constants["HEADS"])
     name, target = record if record is not None else ("none", None)
     targets, written = wanted(name, y if floats else None, target)
-    arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
+    arguments = (partial, partial.stride, *targets, sinks, Runtime.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
 

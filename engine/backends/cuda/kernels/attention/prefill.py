@@ -20,8 +20,8 @@ from engine.backends.cuda.kernels.rows import columns_kernel
 from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
 from engine.backends.cuda.lowering.call import Bound, Call, Room, TorchCall
 from engine.backends.cuda.runtime.device import Device
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
-from engine.backends.memory_plan import Buffer
 
 if TYPE_CHECKING:
     import torch

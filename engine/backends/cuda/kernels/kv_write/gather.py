@@ -41,7 +41,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.kv_write.codes import SHRINK, level
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
-from engine.backends.cuda.lowering.call import Argument, Call, Given
+from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.kv_formats import QUANTISED, WHOLE_KEYS
 
 THREADS = 256
@@ -232,7 +232,7 @@ def gather_call(
     kernel = gather_kernel(side, name, shape.head_dim, halves)
     chunks = -(-count * kernel.constants["CHUNKS"] // THREADS)
     own = touched((address, address))[side != KEYS]
-    arguments = (address, Given.PAGES, target, first, count)
+    arguments = (address, Runtime.PAGES, target, first, count)
     return Call(kernel, lambda _: (chunks, shape.kv_heads, 1), arguments, (own,), (target,))
 
 

@@ -46,9 +46,9 @@ from engine.backends.cuda.kernels.kv_write.mean import (
 )
 from engine.backends.cuda.kernels.kv_write.query_aware import ENTRY, keep_plain_q8, keep_q4, keep_steered_q8
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
-from engine.backends.cuda.lowering.call import Bound, Call, Given, Operation, TorchCall
+from engine.backends.cuda.lowering.call import Bound, Call, Operation, Runtime, TorchCall
+from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, STEERING, WHOLE_KEYS, CacheType
-from engine.backends.memory_plan import Buffer
 from engine.core import PAGE_TOKENS
 
 KEY_FORMAT = VALUE_FORMAT = ""
@@ -276,7 +276,7 @@ def append_calls(
 
     def call(first: int, count: int | None) -> Call:
         """All rows of few, or `count` of many."""
-        arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Given.POSITION, Given.PAGES)
+        arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Runtime.POSITION, Runtime.PAGES)
         numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
         return Call(
             kernel,

@@ -28,7 +28,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.kv_write.codes import level
 from engine.backends.cuda.kv_cache import KEYS, Layout, touched
-from engine.backends.cuda.lowering.call import Call, Given
+from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.kv_formats import WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 
@@ -130,4 +130,4 @@ def key_mean_call(addresses: tuple[int, int], kv_heads: int, head_dim: int, page
     kernel = key_mean_kernel(head_dim)
     groups = Layout(KEYS, "q4", head_dim).groups
     own = touched(addresses)[:1]
-    return Call(kernel, lambda _: (groups, kv_heads, 1), (addresses[0], Given.PAGES, page), own, own)
+    return Call(kernel, lambda _: (groups, kv_heads, 1), (addresses[0], Runtime.PAGES, page), own, own)

@@ -36,8 +36,8 @@ from engine.backends.cuda.layouts.layout import ROWS, UNPACK_COLUMNS, Packed
 from engine.backends.cuda.layouts.plain import Plain
 from engine.backends.cuda.lowering.call import Argument, Blocks, Bound, Call, Room, TorchCall
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightOutline
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightSpec
+from engine.backends.graph.buffers import Buffer
 
 if TYPE_CHECKING:
     import torch
@@ -48,17 +48,17 @@ _WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _RECORD = range(6)
 """Places of scratch memory."""
 
 
-def dense_type(weight: WeightOutline) -> str:
+def dense_type(weight: WeightSpec) -> str:
     """What the matrix is multiplied as: "bf16", "fp16" or "fp32"."""
     return weight.weight_layout.name if isinstance(weight.weight_layout, Plain) else "fp16"
 
 
-def _tiles_at_once(weight: WeightOutline) -> int:
+def _tiles_at_once(weight: WeightSpec) -> int:
     """Of a matrix that is unpacked."""
     return max(1, min(weight.tiles, UNPACKED_BYTES // (2 * ROWS * padded(weight.shape[1]))))
 
 
-def product_scratch(weight: WeightOutline) -> int:
+def product_scratch(weight: WeightSpec) -> int:
     """Bytes that its products of many rows need besides, whatever the rows: those it is unpacked into."""
     return (
         0
@@ -67,7 +67,7 @@ def product_scratch(weight: WeightOutline) -> int:
     )
 
 
-def _rooms(weights: Sequence[WeightOutline], copies: int, experts: bool = False) -> dict[int, Room]:
+def _rooms(weights: Sequence[WeightSpec], copies: int, experts: bool = False) -> dict[int, Room]:
     """What products of many rows need besides: matrices that are unpacked; for each row x in another type and
     its factor; of experts the rows of one, too, and its results."""
     rooms = {_WEIGHT: Room(max(product_scratch(weight) for weight in weights)), _RECORD: record_room(weights)}
@@ -137,7 +137,7 @@ def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tens
         torch.mm(x, rows.T, out_dtype=torch.float32, out=y)
 
 
-def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
+def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
     """y = x times the matrix transposed, in pieces where it is unpacked."""
     assert isinstance(weight, CudaWeight)
     n, k = weight.shape
@@ -163,7 +163,7 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
             _multiply(bound.device, x, dense[:last, :k], y[:, first * ROWS : first * ROWS + last], add)
 
 
-def _kernels(weights: Sequence[WeightOutline], processors: int) -> list[Kernel]:
+def _kernels(weights: Sequence[WeightSpec], processors: int) -> list[Kernel]:
     """Those that read the weights, and rows as fp16 for them."""
     kinds = {
         w.weight_layout.name: w.weight_layout.unpack() for w in weights if isinstance(w.weight_layout, Packed)
@@ -292,9 +292,7 @@ def expert_product_call(
     return TorchCall(run, (x, ids, table), (y,), tuple(kernels), x.on_logit_rows, x.copies, rooms)
 
 
-def _expert_in_passes(
-    bound: Bound, weight: WeightOutline, x: Buffer, places: torch.Tensor, y: Buffer
-) -> None:
+def _expert_in_passes(bound: Bound, weight: WeightSpec, x: Buffer, places: torch.Tensor, y: Buffer) -> None:
     """The same as `_expert` for few rows, which are `x` itself."""
     import torch
 
@@ -318,7 +316,7 @@ def _expert_in_passes(
         bound.tensor(y).index_copy_(0, places, result)
 
 
-def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor, y: Buffer) -> None:
+def _expert(bound: Bound, weight: WeightSpec, x: _Input, places: torch.Tensor, y: Buffer) -> None:
     """The rows of y at `places`, those of x there times one expert's matrix."""
     import torch
 

@@ -13,23 +13,23 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.packed_activations import padded, record_buffer
 from engine.backends.cuda.kernels.packed_activations_write import chunks, record_kernel
 from engine.backends.cuda.layouts.layout import PARTS, ROWS, Packed
-from engine.backends.cuda.lowering.call import FEW_ROWS, Argument, Blocks, Bound, Call, Room
-from engine.backends.cuda.weight import WeightOutline
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Blocks, Bound, Call, Room
+from engine.backends.cuda.weight import WeightSpec
+from engine.backends.graph.buffers import Buffer
 
 MOST_ROWS = 64
 
 
-def short_passes(weight: WeightOutline, rows: int) -> int:
+def short_passes(weight: WeightSpec, rows: int) -> int:
     """How many passes of the kernels of few rows move fewer bytes than unpacking the matrix; 0 where none
     do.
     """
-    passes, dense = -(-rows // FEW_ROWS), 2 * ROWS * weight.tiles * padded(weight.shape[1])
+    passes, dense = -(-rows // SMALL_BATCH), 2 * ROWS * weight.tiles * padded(weight.shape[1])
     fewer = passes * weight.nbytes < weight.nbytes + 2 * dense
     return passes if fewer and rows <= MOST_ROWS and isinstance(weight.weight_layout, Packed) else 0
 
 
-def passes_kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[Kernel, ...]:
+def passes_kernels(weights: Sequence[WeightSpec], processors: int) -> tuple[Kernel, ...]:
     """Those that `multiply_in_passes` and `write_record` launch."""
     packed = [weight for weight in weights if isinstance(weight.weight_layout, Packed)]
     forms = [
@@ -39,7 +39,7 @@ def passes_kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[K
     return (*dict.fromkeys(forms), *(record_kernel(kind) for kind in sorted(kinds)))
 
 
-def record_room(weights: Sequence[WeightOutline]) -> Room:
+def record_room(weights: Sequence[WeightSpec]) -> Room:
     """For the records of rows that several passes take."""
     width = weights[0].shape[1]
     kinds = {weight.weight_layout.record for weight in weights if isinstance(weight.weight_layout, Packed)}
@@ -61,7 +61,7 @@ def write_record(
 
 def multiply_in_passes(
     bound: Bound,
-    weight: WeightOutline,
+    weight: WeightSpec,
     record: tuple[Argument, int],
     rows: int,
     y: tuple[Argument, int],
@@ -74,12 +74,12 @@ def multiply_in_passes(
     form = weight.weight_layout.linear(weight.tiles, weight.shape[1], bound.device.processors)
     blocks = -(-weight.tiles // form.tiles)
     rest = [0] * (7 * (PARTS - 1))
-    for first in range(0, rows, FEW_ROWS):
+    for first in range(0, rows, SMALL_BATCH):
         own, more, given = (
             bound.address(start) + first * stride if start else 0 for start, stride in (y, residual, record)
         )
         part = (weight.address, own, y[1], bias, more, residual[1], weight.shape[0])
-        arguments = (*part, *rest, given, record[1], min(FEW_ROWS, rows - first), weight.shape[1])
+        arguments = (*part, *rest, given, record[1], min(SMALL_BATCH, rows - first), weight.shape[1])
         bound.launch(Call(form.kernel, _grid(blocks), arguments, (), ()))
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.backends.cuda.layouts.layout import PARTS
-from engine.backends.cuda.lowering.call import Argument, Call, Given
-from engine.backends.cuda.weight import ExpertTable, WeightOutline
-from engine.backends.memory_plan import Buffer
+from engine.backends.cuda.lowering.call import Argument, Call, Runtime
+from engine.backends.cuda.weight import ExpertTable, WeightSpec
+from engine.backends.graph.buffers import Buffer
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Part:
     y may be the residual.
     """
 
-    weight: WeightOutline
+    weight: WeightSpec
     y: Buffer
     bias_address: int = 0
     residual: Buffer | None = None
@@ -51,7 +51,7 @@ def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Cal
             part.weight.shape[0],
         ]
     arguments += [0] * (7 * (PARTS - len(parts)))
-    arguments += [x_record, x_record.stride, Given.ROWS, first.shape[1]]
+    arguments += [x_record, x_record.stride, Runtime.ROWS, first.shape[1]]
     blocks = sum(-(-p.weight.tiles // form.tiles) for p in parts)
     residuals = [p.residual for p in parts if p.residual is not None]
     return Call(
@@ -95,7 +95,7 @@ def expert_call(
     )
 
 
-def embed_call(weight: WeightOutline, y: Buffer, scale: float) -> Call:
+def embed_call(weight: WeightSpec, y: Buffer, scale: float) -> Call:
     """y (rows, K) = scale times the matrix's rows that the step's token ids name."""
-    arguments = (weight.address, Given.TOKENS, y, y.stride, scale, weight.shape[1])
+    arguments = (weight.address, Runtime.TOKENS, y, y.stride, scale, weight.shape[1])
     return Call(weight.weight_layout.embed(), lambda rows: (1, rows, 1), arguments, (weight,), (y,))

@@ -1,0 +1,1 @@
+"""A model's forward pass as a graph of nodes, recorded once for every backend."""
