@@ -1,49 +1,65 @@
-"""Formulas as SVG, worked out in another process: some 3 to 30 ms of Python each, which the window's
-thread would wait for.
-"""
+"""Images of formulas, drawn in another process (`formula_process`) that is kept for the next ones."""
 
 from __future__ import annotations
 
 import atexit
+import base64
+import importlib
 import logging
 import threading
+from typing import NamedTuple
 
 from desktop.services.system.helper_process import HelperEnded, HelperProcess
 
-__all__ = ["formula_svg", "give_up", "rest"]
+__all__ = ["FormulaImage", "formula_image", "give_up", "rest"]
 
 log = logging.getLogger(__name__)
 
-_HELPER = HelperProcess("desktop.blocks.latex_process")
+_MODULE = "desktop.services.system.formula_process"
+"""Imported here only where no process can be started: it brings QtSvg and the fonts of formulas."""
+_HELPER = HelperProcess(_MODULE)
 _one_at_a_time = threading.Lock()
 atexit.register(_HELPER.close)
 
 
-def formula_svg(latex: str, size: float, display: bool) -> str:
-    """As `math_svg`; also empty for a formula at which the process ended.
+class FormulaImage(NamedTuple):
+    """`pixels` are `device_height` rows of `device_width` pixels of premultiplied ARGB, 4 bytes each; the
+    formula is `width` by `height` logical pixels, `descent` of them below the baseline.
+    """
+
+    pixels: bytes
+    device_width: int
+    device_height: int
+    width: int
+    height: int
+    descent: int
+
+
+def formula_image(latex: str, size: float, colour: str, display: bool, ratio: float) -> FormulaImage | None:
+    """What `formula_process.draw` gives; None also for a formula that ended the process.
 
     From any thread but the window's.
     """
     with _one_at_a_time:
         try:
             if not _HELPER.start():
-                from desktop.blocks.latex import math_svg
-
-                return math_svg(latex, size, display)
-            return str(_HELPER.ask((latex, size, display)))
+                drawn: FormulaImage | None = importlib.import_module(_MODULE).draw(
+                    latex, size, colour, display, ratio
+                )
+                return drawn
+            answer = _HELPER.ask((latex, size, colour, display, ratio))
         except HelperEnded as error:
             log.warning("a formula of %d characters ended the process that draws them: %s", len(latex), error)
-            return ""
+            return None
+    return FormulaImage(base64.b64decode(answer[0]), *answer[1:]) if answer else None
 
 
 def rest() -> None:
-    """No formula is expected for now: the process gives its memory back, and the next formula starts
-    another one.
-    """
+    """End the process until the next formula, so that its memory is free."""
     with _one_at_a_time:
         _HELPER.stop()
 
 
 def give_up() -> None:
-    """Stop the process at the formula it has; that one is empty. From any thread."""
+    """Stop the process at the formula it is drawing; that one gives None. From any thread."""
     _HELPER.stop()

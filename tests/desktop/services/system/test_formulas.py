@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import threading
@@ -9,10 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from desktop.blocks import latex_process
-from desktop.blocks.latex import math_svg
-from desktop.services.system import formulas
-from desktop.services.system.formulas import formula_svg, give_up, rest
+from desktop.services.system import formula_process, formulas
+from desktop.services.system.formula_process import draw
+from desktop.services.system.formulas import FormulaImage, formula_image, give_up, rest
 from desktop.services.system.helper_process import HelperEnded, HelperProcess
 
 
@@ -24,24 +24,24 @@ def _ended() -> Iterator[None]:
 
 def test_the_same_picture_as_in_this_process_and_the_process_is_kept() -> None:
     for latex in (r"\frac{a}{b} + \text{ä}", r"\unknown{x}", "x\ny"):
-        assert formula_svg(latex, 18.0, True) == math_svg(latex, 18.0, True)
+        assert formula_image(latex, 18.0, "#203040", True, 1.0) == draw(latex, 18.0, "#203040", True, 1.0)
     child = formulas._HELPER._child
     assert child is not None
-    formula_svg("y", 18.0, False)
+    formula_image("y", 18.0, "#203040", False, 1.0)
     assert formulas._HELPER._child is child
     rest()
     assert child.poll() is not None
-    assert formula_svg("y", 18.0, False) == math_svg("y", 18.0, False)
+    assert formula_image("y", 18.0, "#203040", False, 1.0) == draw("y", 18.0, "#203040", False, 1.0)
 
 
 def test_a_process_that_ends_at_a_formula_leaves_that_one_empty() -> None:
-    formula_svg("x", 18.0, False)
+    formula_image("x", 18.0, "#203040", False, 1.0)
     child = formulas._HELPER._child
     assert child is not None
     child.kill()
     child.wait()
-    assert formula_svg("x", 18.0, False) == ""
-    assert formula_svg("x", 18.0, False) == math_svg("x", 18.0, False)
+    assert formula_image("x", 18.0, "#203040", False, 1.0) is None
+    assert formula_image("x", 18.0, "#203040", False, 1.0) == draw("x", 18.0, "#203040", False, 1.0)
 
 
 def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,40 +59,46 @@ def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
             except ValueError as error:
                 raise HelperEnded(str(error)) from error
 
-    monkeypatch.setattr(formulas, "_HELPER", Silent("desktop.blocks.latex_process"))
-    found: list[str] = []
-    asking = threading.Thread(target=lambda: found.append(formula_svg("x", 18.0, False)))
+    monkeypatch.setattr(formulas, "_HELPER", Silent("desktop.services.system.formula_process"))
+    found: list[FormulaImage | None] = []
+    asking = threading.Thread(target=lambda: found.append(formula_image("x", 18.0, "#203040", False, 1.0)))
     asking.start()
     assert begun.wait(60)
     give_up()
     asking.join(60)
-    assert found == [""]
+    assert found == [None]
 
 
 def test_without_another_process_it_is_done_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.blocks.latex_process")
+    helper = HelperProcess("desktop.services.system.formula_process")
     helper._alone = True
     monkeypatch.setattr(formulas, "_HELPER", helper)
-    assert formula_svg("x^2", 18.0, False) == math_svg("x^2", 18.0, False)
+    assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
     assert not helper.running
 
 
 def test_what_was_closed_does_not_start_again() -> None:
-    helper = HelperProcess("desktop.blocks.latex_process")
+    helper = HelperProcess("desktop.services.system.formula_process")
     helper.close()
     with pytest.raises(HelperEnded, match="closed"):
         helper.start()
 
 
 def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latex_process.os, "nice", lambda by: 0, raising=False)
+    monkeypatch.setattr(formula_process.os, "nice", lambda by: 0, raising=False)
     out = io.StringIO()
-    latex_process.main(io.StringIO('["x", 18.0, true]\n["\\\\unknown", 18.0, false]\n'), out)
-    assert [json.loads(line) for line in out.getvalue().splitlines()] == [math_svg("x", 18.0, True), ""]
+    lines = [["x", 18.0, "#203040", True, 2.0], ["\\unknown", 18.0, "#203040", False, 1.0]]
+    formula_process.main(io.StringIO("".join(json.dumps(line) + "\n" for line in lines)), out)
+    (pixels, *sizes), nothing = (json.loads(line) for line in out.getvalue().splitlines())
+    expected = draw("x", 18.0, "#203040", True, 2.0)
+    assert expected is not None
+    assert len(expected.pixels) == 4 * expected.device_width * expected.device_height
+    assert (base64.b64decode(pixels), *sizes) == expected
+    assert nothing is None
 
 
 def test_at_the_programs_end_a_formula_is_empty_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.blocks.latex_process")
+    helper = HelperProcess("desktop.services.system.formula_process")
     helper.close()
     monkeypatch.setattr(formulas, "_HELPER", helper)
-    assert formula_svg("x", 18.0, False) == ""
+    assert formula_image("x", 18.0, "#203040", False, 1.0) is None

@@ -1,0 +1,72 @@
+"""The process that draws formulas for a window.
+
+A question is [latex, size, colour, display, ratio]; the answer is [pixels in base64, device width, device
+height, width, height, descent], or null for a formula that cannot be drawn. Each is a line of JSON. Working
+out and drawing one take 3 to 30 ms of Python and Qt that would hold the interpreter lock of the window.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+import os
+import re
+import sys
+from typing import TextIO
+
+from PySide6.QtCore import QByteArray, QRectF, Qt
+from PySide6.QtGui import QImage, QPainter
+from PySide6.QtSvg import QSvgRenderer
+
+from desktop.blocks.latex import math_svg
+from desktop.services.system.formulas import FormulaImage
+
+__all__ = ["draw", "main"]
+
+_NICE = 5
+_WIDEST, _HIGHEST = 8000.0, 4000.0
+_VIEW_BOX = re.compile(r'viewBox="(-?[\d.]+) (-?[\d.]+) (-?[\d.]+) (-?[\d.]+)"')
+
+
+def draw(latex: str, size: float, colour: str, display: bool, ratio: float) -> FormulaImage | None:
+    """`latex` in letters of `size` logical pixels and `colour` ("#rrggbb"), with `ratio` device pixels for
+    each logical one; None if it cannot be drawn.
+    """
+    svg = math_svg(latex, size, display)
+    box = _VIEW_BOX.search(svg)
+    if box is None:
+        return None
+    left, top, wide, high = (float(number) for number in box.groups())
+    if not (0 < wide <= _WIDEST and 0 < high <= _HIGHEST):
+        return None
+    ascent, descent = math.ceil(max(0.0, -top)), math.ceil(max(0.0, top + high))
+    width, height = math.ceil(wide), max(1, ascent + descent)
+    coloured = svg.replace("<svg ", f'<svg fill="{colour}" stroke="{colour}" stroke-width="0" ', 1)
+    renderer = QSvgRenderer(QByteArray(coloured.encode()))
+    if not renderer.isValid():
+        return None
+    renderer.setViewBox(QRectF(left, -ascent, width, height))
+    image = QImage(
+        max(1, round(width * ratio)), max(1, round(height * ratio)), QImage.Format.Format_ARGB32_Premultiplied
+    )
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
+    renderer.render(painter)
+    painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
+    painter.fillRect(image.rect(), colour)
+    painter.end()
+    return FormulaImage(bytes(image.constBits()), image.width(), image.height(), width, height, descent)
+
+
+def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> None:
+    """Answer each line until the input ends."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(_NICE)
+    for line in lines:
+        latex, size, colour, display, ratio = json.loads(line)
+        drawn = draw(latex, size, colour, display, ratio)
+        answer = None if drawn is None else [base64.b64encode(drawn.pixels).decode(), *drawn[1:]]
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
