@@ -56,7 +56,8 @@ from desktop.signal_handler import SignalHandler
 from desktop.store.backups import Backups
 from desktop.store.conversations.temporary import Library
 from desktop.store.database.database import FILE_NAME as DATABASE
-from desktop.store.database.database import Database, StoreError, data_folder
+from desktop.store.database.database import StoreError, data_folder
+from desktop.store.database.open import open_conversations
 from desktop.store.privacy import close_data
 from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from desktop.store.settings.preferences import Preferences
@@ -131,7 +132,7 @@ class Desktop(QObject):
         self._first: FirstInstance | None = None
         try:
             exposed = close_data(folder)
-            self._database = Database(folder / DATABASE)
+            self._database = open_conversations(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
             self._library = Library(self._database)
         except StoreError:

@@ -10,8 +10,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from engine.constraint.filter import Mask
-from engine.constraint.vocabulary import Vocabulary
+from engine.constraint.vocabulary import Mask, Vocabulary
 
 Unit = tuple[bytes, ...]
 """One place of a text: the byte strings any of which may stand there."""

@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.constraint.filter import Filter, Finishing, Mask
-from engine.constraint.vocabulary import Vocabulary, allows
+from engine.constraint.filter import Filter, Finishing
+from engine.constraint.vocabulary import Mask, Vocabulary, allows
 
 _SOFT = 16
 """With no more tokens to spare than this a reply is brought to its end."""

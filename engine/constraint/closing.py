@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.constraint.filter import Mask
-from engine.constraint.vocabulary import Vocabulary
+from engine.constraint.vocabulary import Mask, Vocabulary
 
 _LONGEST_NAME = 64
 """Of a property's name so many bytes are kept, which tell it from others."""

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from engine.constraint.vocabulary import Vocabulary
-
-Mask = npt.NDArray[np.uint32]
-"""(ceil(V / 32),) packed bits: bit i % 32 of word i // 32 is set where token i is allowed."""
+from engine.constraint.vocabulary import Mask, Vocabulary
 
 
 class Filter(Protocol):

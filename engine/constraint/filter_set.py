@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from engine.constraint.budget import Budget
-from engine.constraint.filter import Filter, Mask
+from engine.constraint.filter import Filter
+from engine.constraint.vocabulary import Mask
 from engine.errors import BadSetting
 
 

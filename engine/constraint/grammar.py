@@ -9,7 +9,6 @@ import numpy as np
 
 from engine.constraint.closing import JsonPlace, closer_of
 from engine.constraint.completion import Completer
-from engine.constraint.filter import Mask
 from engine.constraint.grammar_source import (
     GrammarSource,
     json_source,
@@ -20,7 +19,7 @@ from engine.constraint.grammar_source import (
 )
 from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenizer
 from engine.constraint.roomy import with_room
-from engine.constraint.vocabulary import Vocabulary, vocabulary_of
+from engine.constraint.vocabulary import Mask, Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
 

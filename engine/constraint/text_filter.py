@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.constraint.automaton import State, TextAutomaton, Unit
-from engine.constraint.filter import Mask
-from engine.constraint.vocabulary import Vocabulary, vocabulary_of
+from engine.constraint.vocabulary import Mask, Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer.tokenizer import Tokenizer
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from engine.constraint.filter import Mask
 from engine.text.tokenizer.tokenizer import Tokenizer
 
+Mask = npt.NDArray[np.uint32]
+"""(ceil(V / 32),) packed bits: bit i % 32 of word i // 32 is set where token i is allowed."""
 _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()
 

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Floats
-from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
-from engine.constraint.vocabulary import vocabulary_of
+from engine.constraint.vocabulary import Mask, vocabulary_of
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.params import ReturnOptions
 from engine.sampling.sampler import Sampled, Sampler

@@ -5,62 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 
 from engine.backends.base import Floats
-from engine.core import Prefill, Stats
+from engine.core import Prefill
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting import Drafting
 from engine.generator.overlap import OverlappedDecode
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
+from engine.generator.stats import SequenceStats
 
 Stop = threading.Event | None
 Steps = Generator[Prefill | StepOutput, None, None]
 """What `write` returns: progress of the prompt, then what each token made certain."""
-
-
-@dataclass
-class Clock:
-    """Times and counts of one sequence, seconds of `time.perf_counter`; `started` may lie before the loop
-    (the request).
-    """
-
-    started: float
-    prefill_started: float = 0.0
-    prefill_ended: float = 0.0
-    first_token: float = 0.0
-    ended: float = 0.0
-    prefilled: int = 0
-    cached: int = 0
-    passes: int = 0
-    drafted: int = 0
-    drafting: Drafting | None = None
-
-    def stats(self, sequence: TokenSequence, seed: int) -> Stats:
-        """The counts and times so far."""
-        return Stats(
-            prompt_tokens=sequence.prompt_tokens,
-            prefill_tokens=self.prefilled,
-            cached_tokens=self.cached,
-            new_tokens=sequence.new_tokens,
-            context_tokens=len(sequence.ids),
-            context_length=sequence.context_length,
-            prefill_seconds=self.prefill_ended - self.prefill_started,
-            first_token_seconds=self.first_token - self.started if self.first_token else 0.0,
-            decode_seconds=self.ended - self.first_token if self.first_token else 0.0,
-            seed=seed,
-            passes=self.passes,
-            drafted_tokens=self.drafted,
-            accepted_tokens=sequence.accepted_drafts,
-            speedup=self.drafting.speedup if self.drafting is not None and self.passes else 0.0,
-        )
-
-    def token(self) -> None:
-        """A token was decided just now."""
-        self.ended = time.perf_counter()
-        if not self.first_token:
-            self.first_token = self.ended
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
@@ -86,7 +43,7 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
 def write(
     runner: SequenceRunner,
     sequence: TokenSequence,
-    clock: Clock,
+    stats: SequenceStats,
     stop: Stop = None,
     drafting: Drafting | None = None,
 ) -> Steps:
@@ -105,13 +62,13 @@ def write(
         stop.is_set if stop is not None else _never,
     )
     decide, run, drafts = drafting.timed(sequence.decide), drafting.timed(runner.run), drafting.active
-    clock.drafting = drafting
-    clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
+    stats.drafting = drafting
+    stats.prefill_started = stats.prefill_ended = stats.ended = time.perf_counter()
     try:
         sequence.begin()
         runner.open()
-        clock.cached = runner.cached
-        logits = yield from _read(runner, clock, stop)
+        stats.cached = runner.cached
+        logits = yield from _read(runner, stats, stop)
         if logits is None or stopped():
             yield sequence.finish("cancelled")
             return
@@ -127,7 +84,7 @@ def write(
                     proposal = None
                     output = sequence.decide(output.retry)
                 decided += 1
-                clock.token()
+                stats.token()
                 yield output
                 if output.reason:
                     return
@@ -143,13 +100,13 @@ def write(
                     yield sequence.finish("cancelled")
                     return
             elif ahead.possible():
-                further = yield from ahead.write(clock, stopped)
+                further = yield from ahead.write(stats, stopped)
                 if further is None:
                     return
                 rows = further[None]
                 continue
             rows = run(sequence.ids, [proposal.id for proposal in proposals])
-            clock.passes, clock.drafted = runner.passes, clock.drafted + len(proposals)
+            stats.passes, stats.drafted = runner.passes, stats.drafted + len(proposals)
     finally:
         drafting.close()
         ahead.close()
@@ -158,7 +115,7 @@ def write(
 
 
 def _read(
-    runner: SequenceRunner, clock: Clock, stop: threading.Event | None
+    runner: SequenceRunner, stats: SequenceStats, stop: threading.Event | None
 ) -> Generator[Prefill, None, Floats | None]:
     """Read the prompt and keep the times."""
     reading = runner.prefill(stop)
@@ -168,8 +125,8 @@ def _read(
         except StopIteration as end:
             logits: Floats | None = end.value
             return logits
-        clock.prefilled = progress.done - progress.cached
-        clock.prefill_ended = clock.ended = time.perf_counter()
+        stats.prefilled = progress.done - progress.cached
+        stats.prefill_ended = stats.ended = time.perf_counter()
         yield progress
 
 

@@ -61,7 +61,7 @@ class Totals:
 
 
 def _counts(state: StreamState) -> tuple[int, int, int]:
-    return state.sequence.new_tokens, state.clock.drafted, state.sequence.accepted_drafts
+    return state.sequence.new_tokens, state.stats.drafted, state.sequence.accepted_drafts
 
 
 class Drafters:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Generator
 
 from engine.core import Done, Prefill, Running, Text, TokenInfo
-from engine.generator.decode import Clock, Steps
+from engine.generator.decode import Steps
 from engine.generator.sequence import TokenSequence
+from engine.generator.stats import SequenceStats
 
 RUNNING_SECONDS = 0.5
 """Time between two `Running` events: figures that change more often are not read, but showing them costs a
@@ -17,7 +18,11 @@ CPU model its time.
 
 
 def events(
-    steps: Steps, sequence: TokenSequence, clock: Clock, interval: int = 1, gather_seconds: float = 0.0
+    steps: Steps,
+    sequence: TokenSequence,
+    stats: SequenceStats,
+    interval: int = 1,
+    gather_seconds: float = 0.0,
 ) -> Generator[Prefill | Text | Running | Done, None, None]:
     """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds`
     of the last, and at its end. Closing it closes `steps`.
@@ -40,9 +45,9 @@ def events(
                 yield Text(text, tuple(tokens), suppressed)
                 text, tokens, suppressed, count = "", [], "", 0
             if step.reason:
-                yield Done(step.reason, step.trigger, clock.stats(sequence, sequence.params.seed))
+                yield Done(step.reason, step.trigger, stats.summary(sequence, sequence.params.seed))
             elif now - told >= RUNNING_SECONDS:
                 told = now
-                yield Running(clock.stats(sequence, sequence.params.seed))
+                yield Running(stats.summary(sequence, sequence.params.seed))
     finally:
         steps.close()

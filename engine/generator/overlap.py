@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from engine.backends.base import DecodeLoop, Floats, SamplingPlan
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
+from engine.generator.stats import SequenceStats
 from engine.sampling import ordered_steps
 from engine.sampling.penalties import OccurrencePenalty, RepetitionPenalty
 from engine.sampling.step import SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
 from engine.settings import SamplerSettings
-
-if TYPE_CHECKING:
-    from engine.generator.decode import Clock
 
 _LONGEST_PAUSE = 256
 
@@ -113,7 +111,9 @@ class OverlappedDecode:
         self._pause = max(0, self._pause - 1)
         return not self._pause
 
-    def write(self, clock: Clock, stopped: Callable[[], bool]) -> Generator[StepOutput, None, Floats | None]:
+    def write(
+        self, stats: SequenceStats, stopped: Callable[[], bool]
+    ) -> Generator[StepOutput, None, Floats | None]:
         """Emissions like the loop's.
 
         Returns the logits (V,) of the next token where the host has to decide it, None at the end.
@@ -126,14 +126,14 @@ class OverlappedDecode:
             further = place + 1 <= sequence.room and runner.room(decode_loop, place + 1)
             drawn = decode_loop.next(further)
             runner.walked(sequence.ids[-1])
-            clock.passes = runner.passes
+            stats.passes = runner.passes
             if drawn is None or not sequence.usual:
                 self._missed(drawn is None)
                 sequence.keep_logits()
                 return decode_loop.logits(place)
             output = sequence.accept_drawn(drawn, partial(decode_loop.logits, place))
             if output.retry is None:
-                clock.token()
+                stats.token()
             yield output
             if output.reason:
                 return None

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.generator.decode import Clock
 from engine.generator.runner import Guidance
 from engine.generator.sequence import StepOutput, TokenSequence
+from engine.generator.stats import SequenceStats
 from engine.generator.token_buffer import WrittenToken
 
 
@@ -23,7 +23,7 @@ class StreamState:
     """What `begin_stream_ex` leaves for `stream_ex`."""
 
     sequence: TokenSequence
-    clock: Clock
+    stats: SequenceStats
     probabilities: bool
     vocab_size: int
     waiting: StepOutput | None = None
@@ -40,8 +40,8 @@ class StreamState:
         if output.suppressed:
             result["suppressed"] = output.suppressed
         if output.reason:
-            stats = self.clock.stats(self.sequence, self.sequence.params.seed)
-            result |= {"reason": output.reason, "trigger": output.trigger, "stats": stats}
+            result |= {"reason": output.reason, "trigger": output.trigger}
+            result["stats"] = self.stats.summary(self.sequence, self.sequence.params.seed)
             self.last = result
         return result
 

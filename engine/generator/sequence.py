@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.backends.base import KEPT_LOGITS, Floats
-from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
+from engine.constraint.vocabulary import Mask
 from engine.core import Alternative, TokenInfo
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens

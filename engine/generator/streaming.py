@@ -18,7 +18,7 @@ from engine.constraint.filter import Filter
 from engine.core import Done, Prefill, Running, Text
 from engine.errors import BadSetting, ContextTooLong, NotSupportedYet
 from engine.generator.adapter_slot import AdapterSlot
-from engine.generator.decode import Clock, Steps, check_prompt, write
+from engine.generator.decode import Steps, check_prompt, write
 from engine.generator.drafters import Drafters
 from engine.generator.drafting import Drafting
 from engine.generator.events import events
@@ -26,6 +26,7 @@ from engine.generator.params import GenerationParams, ReturnOptions, token_table
 from engine.generator.results import StreamState, prompt_rows
 from engine.generator.runner import Guidance, SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
+from engine.generator.stats import SequenceStats
 from engine.models.paged import PagedCache
 from engine.settings import (
     ConstraintSettings,
@@ -157,9 +158,9 @@ class StreamingGenerator:
             ban_ignore_case=constraint.ban_ignore_case, given=given, heal=heal,
         )  # fmt: skip
         drafting = self.drafters.drafting(speculation, params, stop_event, fixed=fixed is not None)
-        sequence, clock = self._open(ids, params, drafting, guidance, stop_event, started, replayed)
+        sequence, stats = self._open(ids, params, drafting, guidance, stop_event, started, replayed)
         assert self._steps is not None
-        return events(self._steps, sequence, clock, output.stream_interval, gather_seconds)
+        return events(self._steps, sequence, stats, output.stream_interval, gather_seconds)
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The passes over the prompt of the latest sequence, and over its negative one: (first position,
@@ -216,8 +217,8 @@ class StreamingGenerator:
         method = "ngram" if self.speculative_ngram else "model" if self.drafters.has_model else "none"
         drafts = speculation or SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
         drafting = self.drafters.drafting(drafts, params, abort_event, fixed=fixed is not None)
-        sequence, clock = self._open(ids, params, drafting, guidance, abort_event, None)
-        self._state = state = StreamState(sequence, clock, return_probabilities, self.model.config.vocab_size)
+        sequence, stats = self._open(ids, params, drafting, guidance, abort_event, None)
+        self._state = state = StreamState(sequence, stats, return_probabilities, self.model.config.vocab_size)
         step = self._next()
         while not isinstance(step, StepOutput) and step.done < step.total:
             step = self._next()
@@ -296,7 +297,7 @@ class StreamingGenerator:
         stop: threading.Event | None,
         started: float | None,
         replayed: Sequence[Sequence[tuple[int, int]]] = (),
-    ) -> tuple[TokenSequence, Clock]:
+    ) -> tuple[TokenSequence, SequenceStats]:
         """Close the open sequence and get the next one ready to run."""
         length = self.cache.context_length
         check_prompt(ids, self.model.config.vocab_size, length)
@@ -312,8 +313,8 @@ class StreamingGenerator:
                 )
             length = len(ids) + growth
         self.close()
-        clock = Clock(started or time.perf_counter())
-        sequence = TokenSequence(self.tokenizer, ids, params, context_length=length, started=clock.started)
+        stats = SequenceStats(started or time.perf_counter())
+        sequence = TokenSequence(self.tokenizer, ids, params, context_length=length, started=stats.started)
         if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
             if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
                 raise BadSetting(
@@ -324,8 +325,8 @@ class StreamingGenerator:
         self._runner = SequenceRunner(
             self.cache, sequence.ids, guidance, [list(passes) for passes in replayed]
         )
-        self._steps = write(self._runner, sequence, clock, stop, drafting)
-        return sequence, clock
+        self._steps = write(self._runner, sequence, stats, stop, drafting)
+        return sequence, stats
 
 
 def _refuse(**arguments: Any) -> None:

@@ -21,7 +21,8 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.records import StoredMessage
-from desktop.store.database.database import FILE_NAME, Database
+from desktop.store.database.database import FILE_NAME
+from desktop.store.database.open import open_conversations
 from tests.e2e.typist import QUESTION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,7 @@ def length_on_the_screen(typist: subprocess.Popen[str], enough: int) -> int:
 
 def reply_in(data: Path) -> StoredMessage:
     """The newest chat's reply, as the next start finds it."""
-    database = Database(data / FILE_NAME)
+    database = open_conversations(data / FILE_NAME)
     try:
         assert not database.notices
         store = ConversationStore(database)
@@ -160,7 +161,7 @@ def test_no_more_memory_in_mid_reply_loses_nothing(tmp_path: Path, starter_path:
             if chat == "1" and float(moment) < last - PROMISE_SECONDS
         ]
         assert max(shown) > 0
-    database = Database(tmp_path / FILE_NAME)
+    database = open_conversations(tmp_path / FILE_NAME)
     store = ConversationStore(database)
     first = min(store.list(), key=lambda row: row.id)
     texts = [message.text for message in store.path(first.id)]

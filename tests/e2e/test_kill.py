@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import FILE_NAME, Database
+from desktop.store.database.database import FILE_NAME
+from desktop.store.database.open import open_conversations
 from tests.desktop.hand import Hand
 from tests.e2e.typist import QUESTION
 from tests.tools.kill import Killing
@@ -66,7 +67,7 @@ def _report(line: str) -> Report:
 
 
 def check_what_is_left(data: Path, reports: list[Report], killed: float) -> None:
-    database = Database(data / FILE_NAME)
+    database = open_conversations(data / FILE_NAME)
     store = ConversationStore(database)
     path = store.path(store.list()[0].id)
     database.close()

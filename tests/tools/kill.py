@@ -32,6 +32,7 @@ from typing import Any
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.participants import Roles
 from desktop.store.database.database import FILE_NAME, Database
+from desktop.store.database.open import open_conversations
 from tests.tools.busy_user import REPLY, checksum
 from tests.tools.starter import starter_model
 
@@ -131,7 +132,7 @@ class Killing:
 
     def _compare(self, folder: Path, told: list[dict[str, Any]], killed: float, real: bool) -> None:
         self.counts.update(line["kind"] for line in told)
-        database = Database(folder / FILE_NAME)
+        database = open_conversations(folder / FILE_NAME)
         try:
             if database.notices:
                 self.lost.append(f"the store says {database.notices}")

@@ -10,7 +10,6 @@ Source: https://www.sqlite.org/pragma.html#pragma_synchronous and https://www.sq
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 import time
@@ -35,8 +34,6 @@ __all__ = [
     "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "Gone", "StoreError",
     "check_file", "connect_existing", "data_folder", "set_aside",
 ]  # fmt: skip
-
-log = logging.getLogger(__name__)
 
 FILE_NAME = "conversations.sqlite3"
 MEMORY = Path(":memory:")
@@ -92,9 +89,9 @@ def set_aside(path: Path, why: str = "damaged") -> Path:
 class Database:
     """One open connection, used by the thread that made it.
 
-    `notices` holds sentences about what opening had to do (a damaged file set aside, what was saved of it);
-    usually empty. `set_aside` is where a damaged file lies now. Connections of one file in one process write
-    by turns (`turns.py`). Raises `StoreError` when the file was written by a newer version, or cannot be
+    `notices` and `set_aside` are filled in by `open.open_conversations`: sentences about a damaged file and
+    where it lies now. Connections of one file in one process write by turns (`write_lock.py`). Raises
+    `Damaged` for a damaged file, and `StoreError` when the file was written by a newer version or cannot be
     opened at all.
     """
 
@@ -104,15 +101,7 @@ class Database:
         self.set_aside: Path | None = None
         self.turn = turn_of(path)
         self._identity: tuple[int, int] | None = None
-        try:
-            self._connection, self._whole = _open(path, migrations)
-        except Damaged as damage:
-            target = set_aside(path)
-            log.error("damaged database %s set aside as %s: %s", path, target, damage)
-            self._connection, self._whole = _open(path, migrations)
-            self.set_aside = target
-            self.notices = (self._recover(target),)
-            check_done(path)
+        self._connection, self._whole = _open(path, migrations)
         self._identity = _identity(path)
 
     @classmethod
@@ -227,16 +216,6 @@ class Database:
         if self._whole and self.in_place:
             note_whole(self.path)
             self._whole = False
-
-    def _recover(self, target: Path) -> str:
-        from desktop.store.database.recovery import recover
-
-        kept = f"The file with your conversations was damaged; it is kept as {target.name} in {target.parent}"
-        try:
-            return f"{kept}. {recover(target, self).sentence}"
-        except StoreError as error:
-            log.error("nothing was recovered from %s: %s", target, error)
-            return f"{kept}, and a new one was begun, because nothing could be read from it ({error})"
 
 
 def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:

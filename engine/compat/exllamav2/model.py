@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.core import ModelInfo
 from engine.errors import EngineError, forget_frames
 from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
-    from engine.compat.exllamav2.cache import ExLlamaV2Cache
     from engine.models.base import Model
 
 Progress = Callable[[int, int], Any]
+
+
+class LazyCache(Protocol):
+    """A cache whose memory is allocated once its model is loaded."""
+
+    def allocate(self) -> None: ...
 
 
 class ExLlamaV2Config:
@@ -123,7 +128,7 @@ class ExLlamaV2:
 
     def load_autosplit(
         self,
-        cache: ExLlamaV2Cache,
+        cache: LazyCache,
         reserve_vram: Any = None,
         last_id_only: bool = False,
         callback: Progress | None = None,

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from engine.errors import BadCheckpoint
+from engine.text.tokenizer.definition import tokenizer_json
 
 __all__ = ["main", "try_definition"]
 
@@ -153,8 +154,6 @@ def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> int:
 
 def _tried(parts: Mapping[str, Any], units: Sequence[str]) -> str:
     from tokenizers import Tokenizer
-
-    from engine.text.tokenizer.definition import tokenizer_json
 
     try:
         library = Tokenizer.from_str(

@@ -12,10 +12,11 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.text.template.channels import ChannelTokens
 from engine.text.template.reasoning import Tag
 from engine.text.tokenizer.charsmap import Charsmap
-from engine.text.tokenizer.definition import SPACE, build, is_from_library
+from engine.text.tokenizer.definition import SPACE
 from engine.text.tokenizer.definition_check import expected_form
 from engine.text.tokenizer.gguf import facts_from_gguf
 from engine.text.tokenizer.hf_folder import facts_from_folder
+from engine.text.tokenizer.library import build, is_from_library
 from engine.text.tokenizer.vocabulary import (
     TokenizerFacts,
     byte_level_alphabet,

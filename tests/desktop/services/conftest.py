@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.temporary import Library
-from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
 from desktop.store.settings.preferences import Preferences
 from tests.desktop.fakes import EchoApi, EchoChat
 
@@ -26,7 +26,7 @@ class Harness(QObject):
         self.qtbot = qtbot
         self.folder = folder
         self.echo = EchoApi()
-        self.database = Database(folder / "conversations.sqlite3")
+        self.database = open_conversations(folder / "conversations.sqlite3")
         self.library = Library(self.database)
         self.store = self.library.kept
         preferences = Preferences(folder / "preferences.json")

@@ -12,6 +12,7 @@ from desktop.store import backups as module
 from desktop.store.backups import TIERS, Backup, Backups, restore_backup
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Damaged, Database, DiskFull, StoreError
+from desktop.store.database.open import open_conversations
 
 HOUR, DAY = 3600, 86_400
 NOW = 1_800_000_000
@@ -110,7 +111,7 @@ def test_made_while_the_program_writes(
     assert len(shares) > 50
     assert shares == sorted(shares)  # it never began anew
     assert made[0] is not None
-    copy = Database(made[0].path)
+    copy = open_conversations(made[0].path)
     titles = [row.title for row in ConversationStore(copy).list()]
     copy.close()
     assert sorted(titles) == sorted(f"Talk {number}" for number in range(400))
@@ -136,7 +137,7 @@ def test_a_damaged_file_is_not_copied_over_good_ones(store: ConversationStore, d
         backups.make(NOW + DAY)
     assert backups.list() == (good,)
     assert database.path.with_name(database.path.name + ".check").exists()
-    again = Database(database.path)
+    again = open_conversations(database.path)
     assert "damaged" in again.notices[0]
     again.close()
     assert not database.path.with_name(database.path.name + ".check").exists()
@@ -150,11 +151,11 @@ def test_restored(store: ConversationStore, database: Database) -> None:
     store.create("only later")
     database.close()
     aside = restore_backup(made.path, database.path)
-    again = Database(database.path)
+    again = open_conversations(database.path)
     assert [row.title for row in ConversationStore(again).list()] == ["in the copy"]
     again.close()
     assert aside is not None
-    before = Database(aside)
+    before = open_conversations(aside)
     assert [row.title for row in ConversationStore(before).list()] == ["only later", "in the copy"]
     before.close()
 
@@ -167,7 +168,7 @@ def test_a_damaged_copy_is_not_restored(store: ConversationStore, database: Data
         restore_backup(tmp_path / "bad.sqlite3", database.path)
     with pytest.raises(StoreError, match="cannot be put in place"):
         restore_backup(tmp_path / "none.sqlite3", database.path)
-    again = Database(database.path)
+    again = open_conversations(database.path)
     assert [row.title for row in ConversationStore(again).list()] == ["kept"]
     again.close()
 

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 from desktop.services.system.data_folder import LOOK_MS
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError, check_file
+from desktop.store.database.open import open_conversations
 from desktop.store.settings.preferences import Preferences
 from tests.desktop.fakes import EchoApi, EchoChat
 from tests.desktop.hand import Hand
@@ -40,7 +41,7 @@ def replace(folder: Path) -> None:
     """Another file of the same name lies there."""
     move(folder)
     folder.mkdir()
-    Database(folder / FILE_NAME).close()
+    open_conversations(folder / FILE_NAME).close()
 
 
 WAYS = [remove, move, empty, replace]
@@ -95,7 +96,7 @@ def choose_folder(hand: Hand, folder: Path) -> None:
 
 
 def said_in(folder: Path) -> list[list[str]]:
-    database = Database(folder / FILE_NAME)
+    database = open_conversations(folder / FILE_NAME)
     store = ConversationStore(database)
     found = [[message.text for message in store.path(row.id)] for row in store.list()]
     database.close()
@@ -191,7 +192,7 @@ def test_what_was_given_up_is_not_put_back(make_hand, tmp_path: Path) -> None:
 def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None:
     hand = talking(make_hand)
     (tmp_path / "other").mkdir()
-    Database(tmp_path / "other" / FILE_NAME).close()
+    open_conversations(tmp_path / "other" / FILE_NAME).close()
     before = (tmp_path / "other" / FILE_NAME).read_bytes()
     remove(tmp_path / "data")
     press(asked(hand), "another folder")
@@ -233,7 +234,7 @@ def test_no_connection_makes_an_empty_file_in_its_place(
     tmp_path: Path, go_away: Callable[[Path], None]
 ) -> None:
     (tmp_path / "data").mkdir()
-    database = Database(tmp_path / "data" / FILE_NAME)
+    database = open_conversations(tmp_path / "data" / FILE_NAME)
     store = ConversationStore(database)
     talk = store.create("Talk").id
     go_away(tmp_path / "data")

@@ -8,8 +8,8 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from engine.constraint.filter import Filter, Mask
-from engine.constraint.vocabulary import allowed_ids
+from engine.constraint.filter import Filter
+from engine.constraint.vocabulary import Mask, allowed_ids
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from engine.constraint.filter import Mask
 from engine.constraint.grammar import GrammarFilter
-from engine.constraint.vocabulary import Vocabulary, allowed_ids, allows, vocabulary_of
+from engine.constraint.vocabulary import Mask, Vocabulary, allowed_ids, allows, vocabulary_of
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import open_checkpoint
 from tests.engine.constraint.fakes import ids, text_of

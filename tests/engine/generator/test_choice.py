@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Floats
-from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
-from engine.constraint.vocabulary import allowed_ids, vocabulary_of
+from engine.constraint.vocabulary import Mask, allowed_ids, vocabulary_of
 from engine.errors import NothingAllowed
 from engine.generator.choice import Where, choose_token, drawable_tokens
 from engine.generator.params import ReturnOptions

@@ -43,14 +43,14 @@ class Played:
         finally:
             self.closed = True
 
-    def stats(self, sequence: Any, seed: int) -> Stats:
+    def summary(self, sequence: Any, seed: int) -> Stats:
         self.asked += 1
         return Stats(seed=seed, new_tokens=self.asked)
 
     def events(self, *how: float) -> Generator[Any, None, None]:
         sequence: Any = SimpleNamespace(params=SimpleNamespace(seed=7))
-        clock: Any = self
-        return events(self.steps(), sequence, clock, *how)  # type: ignore[arg-type]
+        stats: Any = self
+        return events(self.steps(), sequence, stats, *how)  # type: ignore[arg-type]
 
     def told(self, *how: float) -> list[tuple[float, Any]]:
         return [(self.now - 100.0, event) for event in self.events(*how)]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database, StoreError, data_folder
+from desktop.store.database.database import StoreError, data_folder
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
+from desktop.store.database.open import open_conversations
 
 
 def add_a_colour(connection: sqlite3.Connection) -> None:
@@ -31,7 +32,7 @@ def applied(path: Path) -> list[str]:
 
 
 def fill(path: Path, count: int = 50) -> None:
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     for number in range(count):
         store.add_message(store.create().id, None, "user", f"Question {number} " + "lorem ipsum " * 50)
@@ -39,7 +40,7 @@ def fill(path: Path, count: int = 50) -> None:
 
 
 def test_pragmas(tmp_path: Path) -> None:
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     names = ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
     found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
     database.close()
@@ -49,7 +50,7 @@ def test_pragmas(tmp_path: Path) -> None:
 def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     for _ in range(2):
-        Database(path).close()
+        open_conversations(path).close()
     assert applied(path) == [step.__name__ for step in MIGRATIONS]
     # a fresh file needs no copy
     assert {file.name for file in tmp_path.iterdir()} == {"a.sqlite3", "a.sqlite3.whole"}
@@ -57,14 +58,14 @@ def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
 
 def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
-    database = Database(path, (conversations_and_messages,))
+    database = open_conversations(path, (conversations_and_messages,))
     database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Old', 1, 1)")
     database.execute(
         "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (1, 'user', 'an "
         "ancient question', 'complete', 1)"
     )
     database.close()
-    database = Database(path, (*MIGRATIONS, add_a_colour))
+    database = open_conversations(path, (*MIGRATIONS, add_a_colour))
     store = ConversationStore(database)
     assert [hit.snippet for hit in store.search("ancient")] == ["an ancient question"]
     assert database.execute("SELECT colour FROM conversations").fetchone()[0] == "none"
@@ -78,8 +79,8 @@ def test_a_failing_migration_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     fill(path, 3)
     with pytest.raises(StoreError, match="nowhere"):
-        Database(path, (*MIGRATIONS, break_half_way))
-    database = Database(path)
+        open_conversations(path, (*MIGRATIONS, break_half_way))
+    database = open_conversations(path)
     assert database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'half'").fetchone()[0] == 0
     assert len(ConversationStore(database).list()) == 3
     database.close()
@@ -87,10 +88,10 @@ def test_a_failing_migration_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
-    Database(path, (*MIGRATIONS, add_a_colour)).close()
+    open_conversations(path, (*MIGRATIONS, add_a_colour)).close()
     before = path.read_bytes()
     with pytest.raises(StoreError, match=r"newer version of Inglenook.*add_a_colour.*update"):
-        Database(path)
+        open_conversations(path)
     assert path.read_bytes() == before
 
 
@@ -107,7 +108,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
     else:
         del data[len(data) * 4 // 5 :]
     path.write_bytes(data)
-    database = Database(path)
+    database = open_conversations(path)
     titles = {row.title for row in ConversationStore(database).list()}
     assert (not titles) if harm == "text" else 0 < len(titles) < 200
     assert all(title.startswith("Question") or title == "Recovered conversation" for title in titles)
@@ -122,11 +123,11 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
 def test_a_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite3").mkdir()
     with pytest.raises(StoreError, match=r"cannot be read or written .*check"):
-        Database(tmp_path / "a.sqlite3")
+        open_conversations(tmp_path / "a.sqlite3")
 
 
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     store = ConversationStore(database)
 
     def fail_half_way() -> None:
@@ -145,7 +146,7 @@ def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
 def test_a_database_locked_by_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("desktop.store.database.database.BUSY_TIMEOUT_S", 0.05)
     path = tmp_path / "a.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -173,5 +174,5 @@ def test_checking_a_large_file_is_quick(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     fill(path, 2000)
     started = time.perf_counter()
-    Database(path).close()
+    open_conversations(path).close()
     assert time.perf_counter() - started < 0.5

@@ -22,7 +22,8 @@ from desktop.store import backups
 from desktop.store.backups import Backups
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.trash import DAY_S, empty_trash
-from desktop.store.database.database import Database, StoreError
+from desktop.store.database.database import StoreError
+from desktop.store.database.open import open_conversations
 from desktop.store.search.indexing import index_step
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -45,9 +46,9 @@ WRITER = """
 import sys
 from pathlib import Path
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
 
-database = Database(Path(sys.argv[1]))
+database = open_conversations(Path(sys.argv[1]))
 store = ConversationStore(database)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -62,7 +63,7 @@ database.close()
 def test_two_processes_write_into_one_file_and_lose_nothing(tmp_path: Path) -> None:
     """Where the lock did not keep them apart, as on a network drive that has none."""
     path = tmp_path / "a.sqlite3"
-    Database(path).close()
+    open_conversations(path).close()
     command = [sys.executable, "-c", WRITER, str(path)]
     writers = [
         subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -79,7 +80,7 @@ def test_two_processes_write_into_one_file_and_lose_nothing(tmp_path: Path) -> N
         for writer in writers:
             writer.kill()
             writer.communicate()
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     assert database.notices == ()
     said = {row.title: [message.text for message in store.path(row.id)] for row in store.list()}
@@ -144,7 +145,7 @@ def read_only(folder: Path) -> Iterator[None]:
 def test_a_start_on_a_read_only_disk_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    database = Database(folder / "conversations.sqlite3")
+    database = open_conversations(folder / "conversations.sqlite3")
     ConversationStore(database).create("Talk")
     database.close()
     with read_only(folder):
@@ -156,7 +157,7 @@ def test_a_start_on_a_read_only_disk_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_turns_read_only_refuses_with_a_sentence(tmp_path: Path) -> None:
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     store = ConversationStore(database)
     talk = store.create("Talk").id
     database.execute("PRAGMA query_only = ON")
@@ -180,7 +181,8 @@ from desktop.store.attachments.message_format import Attachment
 from desktop.store import backups
 from desktop.store.backups import Backups
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database, StoreError
+from desktop.store.database.database import StoreError
+from desktop.store.database.open import open_conversations
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.transfer.exporters.write import FORMATS, export_conversations
 from desktop.store.caches.file_hashes import FileHashes
@@ -196,7 +198,7 @@ from engine.platform.whole_file import write_whole
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])
-database = Database(folder / "conversations.sqlite3")
+database = open_conversations(folder / "conversations.sqlite3")
 library = Library(database)
 store = library.kept
 talk = store.create("Talk").id
@@ -290,7 +292,7 @@ def test_a_full_disk_at_every_write_leaves_everything_as_it_was(tmp_path: Path) 
     said = run(FULL, tmp_path).splitlines()
     assert len(said) == 1, said
     assert int(said[0].split()[0]) > 20
-    database = Database(tmp_path / "conversations.sqlite3")
+    database = open_conversations(tmp_path / "conversations.sqlite3")
     assert database.notices == ()
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.close()
@@ -308,7 +310,7 @@ def test_a_clock_that_goes_backwards_changes_no_order_and_deletes_nothing(
     now = time.time()
     clock = iter(range(10_000_000))
     monkeypatch.setattr(time, "time", lambda: now - 86_400.0 * next(clock))  # each look is a day earlier
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     store = ConversationStore(database)
     talk, thrown = store.create("Talk").id, store.create("Thrown away").id
     parent = None
@@ -324,13 +326,13 @@ def test_a_clock_that_goes_backwards_changes_no_order_and_deletes_nothing(
     assert list(empty_trash(database, 30 * DAY_S)) == []  # it was thrown away "later" than now
     store.restore(thrown)
     database.close()
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     assert len(ConversationStore(database).path(talk)) == 20
     database.close()
 
 
 def test_a_copy_of_the_future_does_not_keep_later_ones_from_being_made(tmp_path: Path) -> None:
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     store, copies = ConversationStore(database), Backups(database.path)
     store.create("Talk")
     now = float(int(time.time()))

@@ -13,6 +13,7 @@ from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.conversations.temporary import Library
 from desktop.store.database.database import Database, DiskFull
+from desktop.store.database.open import open_conversations
 
 LARGE = "some words of a long reply " * 4000
 
@@ -82,11 +83,12 @@ CHILD = """
 import resource, signal, sys
 from pathlib import Path
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database, StoreError
+from desktop.store.database.database import StoreError
+from desktop.store.database.open import open_conversations
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path(sys.argv[1])
-database = Database(path)
+database = open_conversations(path)
 store = ConversationStore(database)
 talk = store.create("Talk").id
 written, failed = 0, 0
@@ -112,7 +114,7 @@ def test_the_system_refuses_to_let_the_file_grow(tmp_path: Path) -> None:
     written, failed = map(int, ran.stdout.split())
     assert written > 3
     assert failed > 3
-    database = Database(path)
+    database = open_conversations(path)
     assert database.notices == ()
     assert database.execute("SELECT count(*) FROM messages").fetchone() == (written + 1,)
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX's")
 
@@ -31,11 +31,11 @@ from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QTimer
 from desktop.services.engine.running_reply import RunningReply
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
 
 folder, number = sys.argv[1], sys.argv[2]
 application = QCoreApplication([])
-store = ConversationStore(Database(Path(folder) / "conversations.sqlite3"))
+store = ConversationStore(open_conversations(Path(folder) / "conversations.sqlite3"))
 conversation = store.create(f"Talk {number}").id
 asked = store.add_message(conversation, None, "user", f"question {number}")
 earlier = store.add_message(conversation, asked.id, "assistant", f"an earlier reply {number}")
@@ -78,7 +78,7 @@ def test_killed_in_mid_reply(tmp_path: Path, number: int) -> None:
             writer.wait(10)
         lines = (tmp_path / "log").read_text().splitlines()[:-1]  # the last line may be half written
         safe = [int(line.split()[1]) for line in lines if float(line.split()[0]) < killed - PROMISE_S]
-        database = Database(tmp_path / "conversations.sqlite3")
+        database = open_conversations(tmp_path / "conversations.sqlite3")
         store = ConversationStore(database)
         assert database.notices == ()
         assert store.recovered == 1
@@ -107,7 +107,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication
 from desktop.services.composer.document_saver import DocumentSaver
 from desktop.services.session.chat_session import ChatSession
-from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
 from desktop.store.settings.preferences import Preferences
 from desktop.store.conversations.temporary import Library
 from desktop.views.notebook.page import NotebookPage
@@ -115,7 +115,7 @@ from tests.desktop.fakes import EchoApi
 
 folder, echo = Path(sys.argv[1]), EchoApi()
 application = QApplication([])
-library = Library(Database(folder / "conversations.sqlite3"))
+library = Library(open_conversations(folder / "conversations.sqlite3"))
 preferences = Preferences(folder / "preferences.json")
 session = ChatSession(library, preferences, echo.open_chat, echo.describe, echo.draft_problem)
 session.new_notebook()
@@ -157,7 +157,7 @@ def test_killed_while_typing_into_a_notebook(tmp_path: Path) -> None:
     lines = (tmp_path / "log").read_text().splitlines()[:-1]
     safe = [int(line.split()[1]) for line in lines if float(line.split()[0]) < killed - PROMISE_S]
     assert len(safe) > 5
-    database = Database(tmp_path / "conversations.sqlite3")
+    database = open_conversations(tmp_path / "conversations.sqlite3")
     store = ConversationStore(database)
     (document,) = store.path(store.list()[0].id)
     words = document.text.split()

@@ -15,6 +15,7 @@ from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database import database as database_module
 from desktop.store.database.database import Damaged, Database, check_file
 from desktop.store.database.integrity_marker import known_whole, request_check
+from desktop.store.database.open import open_conversations
 from desktop.store.database.page_reader import leaf_rows
 from desktop.store.search.indexing import index_step
 
@@ -24,7 +25,7 @@ Texts = dict[int, tuple[int, str]]
 
 def build(path: Path, talks: int = 60) -> Texts:
     """A library of short and long messages; returns every message's conversation and text."""
-    database = Database(path)
+    database = open_conversations(path)
     store, folders, draw = ConversationStore(database), FolderStore(database), random.Random(5)
     folder = folders.create("Work")
     persona = PersonaStore(database).save(Persona(0, "Ada", "A", "be kind", "precise"))
@@ -67,7 +68,7 @@ def damaged(whole: Path, path: Path, pages: list[int], keep: int = 0) -> bytes:
 
 def opened(path: Path, texts: Texts) -> tuple[Database, int]:
     """Open a damaged file; everything in it must be true. Returns how many messages there are."""
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     rows = database.execute("SELECT id, conversation_id, text, parent_id FROM messages").fetchall()
     for number, talk, text, _ in rows:  # SQLite does not notice other bytes in the middle of a text
@@ -103,7 +104,7 @@ def test_some_bad_pages(tmp_path: Path, whole: tuple[Path, Texts], seed: int) ->
         in database.notices[0]
     )
     database.close()
-    again = Database(path)
+    again = open_conversations(path)
     assert again.notices == ()
     again.close()
 
@@ -135,7 +136,7 @@ def test_the_worst_places(tmp_path: Path, whole: tuple[Path, Texts], what: str) 
 
 def test_lost_conversations_and_parents_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     talk = store.create("gone").id
     ids: list[int] = []
@@ -148,7 +149,7 @@ def test_lost_conversations_and_parents_are_replaced(tmp_path: Path) -> None:
     database.close()
     with path.open("rb+") as file:
         file.truncate(path.stat().st_size - PAGE)
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     assert [row.title for row in store.list()] == ["the first question"]
     path_shown = store.path(talk)
@@ -162,7 +163,7 @@ def test_lost_conversations_and_parents_are_replaced(tmp_path: Path) -> None:
 def test_the_log_is_read_too(tmp_path: Path, whole: tuple[Path, Texts]) -> None:
     source = tmp_path / "live.sqlite3"
     shutil.copyfile(whole[0], source)
-    database = Database(source)
+    database = open_conversations(source)
     store = ConversationStore(database)
     talk = store.create("Only in the log").id
     text = "written just before " * 30
@@ -177,7 +178,7 @@ def test_the_log_is_read_too(tmp_path: Path, whole: tuple[Path, Texts]) -> None:
 
 def test_deleted_messages_do_not_come_back(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     store = ConversationStore(database)
     kept, gone = store.create("Kept").id, store.create("Gone").id
     for number in range(200):
@@ -186,7 +187,7 @@ def test_deleted_messages_do_not_come_back(tmp_path: Path) -> None:
     database.execute("DELETE FROM conversations WHERE id = ?", (gone,))
     database.close()
     damaged(path, path, [1], 100)
-    database = Database(path)
+    database = open_conversations(path)
     assert database.execute("SELECT count(*) FROM messages WHERE text LIKE 'public%'").fetchone()[0] > 150
     assert database.execute("SELECT count(*) FROM messages WHERE text LIKE 'private%'").fetchone() == (0,)
     database.close()
@@ -200,7 +201,7 @@ def test_random_bytes_never_raise(tmp_path: Path, whole: tuple[Path, Texts], see
         data[draw.randrange(len(data))] = draw.randrange(256)
     (tmp_path / "a.sqlite3").write_bytes(data)
     assert sum(1 for _ in leaf_rows(tmp_path / "a.sqlite3")) >= 0
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     assert len(database.notices) == 1
     for row in ConversationStore(database).list():
         assert row.id > 0
@@ -218,7 +219,7 @@ def test_a_large_file_is_checked_when_asked(
         ).fetchone()[0]
     connection.close()
     damaged(whole[0], path, [leaf])
-    database = Database(path)  # not read on opening, and so not noticed
+    database = open_conversations(path)  # not read on opening, and so not noticed
     assert database.notices == ()
     with pytest.raises(Damaged, match="start the program again"):
         database.execute("SELECT text FROM messages").fetchall()
@@ -255,7 +256,7 @@ def test_a_file_that_was_closed_well_is_not_read_again(
     monkeypatch.setattr(
         database_module, "_check", lambda connection, file: checked.append(file) or check(connection, file)
     )
-    database = Database(path)
+    database = open_conversations(path)
     ConversationStore(database).create("Another")
     # closed after the first one: the log is merged by a connection that has checked nothing
     other = Database.beside(path)
@@ -264,14 +265,14 @@ def test_a_file_that_was_closed_well_is_not_read_again(
     other.close()
     assert not known_whole(path)
     assert not checked
-    database = Database(path)
+    database = open_conversations(path)
     assert checked == [path]
     database.close()
-    database = Database(path)
+    database = open_conversations(path)
     assert checked == [path]
     database.close()
     request_check(path)
-    Database(path).close()
+    open_conversations(path).close()
     assert checked == [path] * 2
     assert known_whole(path)
     size = path.stat().st_size
@@ -286,7 +287,7 @@ def test_a_file_that_was_closed_well_is_not_read_again(
 def test_a_file_that_was_not_closed_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     build(path)
-    database = Database(path)
+    database = open_conversations(path)
     ConversationStore(database).create("In the log")
     assert not known_whole(path)
     copy = tmp_path / "b.sqlite3"

@@ -16,6 +16,7 @@ import pytest
 from desktop.store.conversations.temporary import FIRST_TEMPORARY
 from desktop.store.database.database import MEMORY, Database
 from desktop.store.database.migrations import MIGRATIONS
+from desktop.store.database.open import open_conversations
 from desktop.store.database.page_reader import leaf_rows
 from desktop.store.database.recovery import recover
 from desktop.store.database.recovery_tables import content_tables, label
@@ -54,7 +55,7 @@ def tables_of(database: Database) -> Tables:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tables]:
     path = tmp_path_factory.mktemp("tables") / "whole.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     for number in range(1, COUNT + 1):
         with database.transaction():
             for table, row in ROWS.items():
@@ -114,10 +115,10 @@ def test_a_table_of_tomorrow_is_copied_from_the_schema(tmp_path: Path) -> None:
         )
 
     steps = (*MIGRATIONS, add_bookmarks)
-    database = Database(tmp_path / "a.sqlite3", steps)
+    database = open_conversations(tmp_path / "a.sqlite3", steps)
     database.execute("INSERT INTO bookmarks VALUES (3, NULL, 'a note')")
     database.close()
-    fresh = Database(tmp_path / "b.sqlite3", steps)
+    fresh = open_conversations(tmp_path / "b.sqlite3", steps)
     found = recover(tmp_path / "a.sqlite3", fresh)
     assert found.rows["bookmarks"] == 1
     assert not found.gaps
@@ -129,7 +130,7 @@ def test_one_damaged_page_of_any_index_loses_nothing(tmp_path: Path, whole: tupl
     for index in indexes(whole[0]):
         for page in pages_of(whole[0], index)[:1]:
             broken(whole[0], tmp_path / "a.sqlite3", page, count=64)
-            database = Database(tmp_path / "a.sqlite3")
+            database = open_conversations(tmp_path / "a.sqlite3")
             assert tables_of(database) == whole[1], index
             assert "Everything in it could be read" in database.notices[0], index
             database.close()
@@ -142,7 +143,7 @@ def test_one_damaged_page_of_a_table_is_told_and_costs_its_rows_alone(
     name = table
     pages = pages_of(whole[0], name)
     broken(whole[0], tmp_path / "a.sqlite3", pages[len(pages) // 2])
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     found = tables_of(database)
     assert f"may be missing from: {label(table)}. An" in database.notices[0]
     assert 0 < len(found[table]) < COUNT or (table == "conversations" and len(found[table]) == COUNT)
@@ -162,7 +163,7 @@ def test_one_damaged_page_of_a_table_is_told_and_costs_its_rows_alone(
 
 def test_without_a_schema_every_row_is_known_by_its_page(tmp_path: Path, whole: tuple[Path, Tables]) -> None:
     broken(whole[0], tmp_path / "a.sqlite3", 1, 100, PAGE - 100)
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     assert tables_of(database) == whole[1]
     assert all(label(table) in database.notices[0] for table in ROWS)  # nobody can know that this is all
     database.close()
@@ -178,7 +179,7 @@ def test_random_damage_is_never_told_as_everything(
         start = (page - 1) * PAGE + draw.choice((0, 0, 500))
         data[start : start + 512] = draw.randbytes(512)
     (tmp_path / "a.sqlite3").write_bytes(data)
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     found = tables_of(database)
     lost = {table for table, rows in whole[1].items() if len(found[table]) < len(rows)}
     notice = database.notices[0]
@@ -199,7 +200,7 @@ def test_rows_that_an_index_knows_and_no_page_has_are_told(
     assert data[at + 1] > 3
     data[at : at + 2] = b"\0\1"
     (tmp_path / "a.sqlite3").write_bytes(data)
-    database = Database(tmp_path / "a.sqlite3")
+    database = open_conversations(tmp_path / "a.sqlite3")
     assert len(tables_of(database)["messages"]) < COUNT
     assert "may be missing from: messages." in database.notices[0]
     database.close()
@@ -210,7 +211,7 @@ def test_rows_that_only_a_page_knows_are_brought_back_and_told(tmp_path: Path) -
     there were.
     """
     path = tmp_path / "a.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     for number in range(1, 400):
         database.execute("INSERT INTO prompts VALUES (?, ?, ?)", (number, f"Prompt {number}", WORDS))
     before = tables_of(database)["prompts"]
@@ -220,7 +221,7 @@ def test_rows_that_only_a_page_knows_are_brought_back_and_told(tmp_path: Path) -
     at = (root - 1) * PAGE
     data[at + 3 : at + 5] = b"\0\1"  # one child, and the last one
     path.write_bytes(data)
-    fresh = Database(tmp_path / "b.sqlite3")
+    fresh = open_conversations(tmp_path / "b.sqlite3")
     found = recover(path, fresh)
     assert tables_of(fresh)["prompts"] == before
     assert found.lost == ("prompts",)
@@ -235,7 +236,7 @@ def test_a_table_that_the_schema_has_lost_is_told(tmp_path: Path, whole: tuple[P
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("DELETE FROM sqlite_master WHERE tbl_name = 'prompts'")
     connection.close()
-    fresh = Database(tmp_path / "b.sqlite3")
+    fresh = open_conversations(tmp_path / "b.sqlite3")
     found = recover(path, fresh)
     assert found.lost == ("prompts",)
     assert tables_of(fresh)["prompts"] == whole[1]["prompts"]
@@ -243,7 +244,7 @@ def test_a_table_that_the_schema_has_lost_is_told(tmp_path: Path, whole: tuple[P
 
 
 def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
-    old = Database(tmp_path / "a.sqlite3", MIGRATIONS[:1])
+    old = open_conversations(tmp_path / "a.sqlite3", MIGRATIONS[:1])
     old.execute(
         "INSERT INTO conversations (title, created_at, updated_at, deleted) VALUES ('Kept', 1, 2, 0), "
         "('Thrown away', 3, 4, 1)"
@@ -253,7 +254,7 @@ def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
         "'hello', 'complete', 1, 1)"
     )
     old.close()
-    fresh = Database(tmp_path / "b.sqlite3")
+    fresh = open_conversations(tmp_path / "b.sqlite3")
     assert recover(tmp_path / "a.sqlite3", fresh).lost == ()
     assert fresh.execute("SELECT title, deleted_at, holes FROM conversations ORDER BY id").fetchall() == [
         ("Kept", None, 1),
@@ -264,7 +265,7 @@ def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
 
 def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     database.execute("PRAGMA foreign_keys = OFF")
     for number in (1, 2):
         database.execute(
@@ -288,7 +289,7 @@ def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Pat
     database.execute("INSERT INTO imports VALUES ('chatgpt', 'k', 42, 1)")
     database.execute("UPDATE conversations SET folder_id = 98, persona_id = 97")
     database.close()
-    fresh = Database(tmp_path / "b.sqlite3")
+    fresh = open_conversations(tmp_path / "b.sqlite3")
     recover(path, fresh)
     parents = dict(fresh.execute("SELECT id, parent_id FROM messages").fetchall())
     assert parents == {1: None, 2: 1, 3: None, 4: 3, 5: 4, 6: 5, 7: 6, 8: 2}
@@ -314,13 +315,13 @@ def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Pat
 @pytest.mark.parametrize("far", [FIRST_TEMPORARY, 1 << 40])
 def test_a_broken_number_does_not_become_that_of_a_temporary_chat(tmp_path: Path, far: int) -> None:
     path = tmp_path / "a.sqlite3"
-    database = Database(path)
+    database = open_conversations(path)
     database.execute(
         "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, 'Far away', 1, 1)", (far,)
     )
     database.execute("INSERT INTO conversations (id, title, created_at, updated_at) VALUES (7, 'Here', 1, 1)")
     database.close()
-    fresh = Database(tmp_path / "b.sqlite3")
+    fresh = open_conversations(tmp_path / "b.sqlite3")
     assert recover(path, fresh).lost == ("conversations",)
     assert (
         fresh.execute(
@@ -333,7 +334,7 @@ def test_a_broken_number_does_not_become_that_of_a_temporary_chat(tmp_path: Path
 
 def test_what_the_log_did_not_commit_is_not_read(tmp_path: Path) -> None:
     source = tmp_path / "live.sqlite3"
-    database = Database(source)
+    database = open_conversations(source)
     database.execute("INSERT INTO prompts VALUES (1, 'kept', 'committed words')")
     database.execute("PRAGMA cache_size = 10")  # so that what is not committed goes to the log all the same
     database.execute("BEGIN")

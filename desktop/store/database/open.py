@@ -1,0 +1,44 @@
+"""Opens the conversations, and saves what can be read when their file is damaged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from desktop.store.database.database import Database, Migration, set_aside
+from desktop.store.database.errors import Damaged, StoreError
+from desktop.store.database.integrity_marker import check_done
+from desktop.store.database.migrations import MIGRATIONS
+from desktop.store.database.recovery import recover
+
+__all__ = ["open_conversations"]
+
+log = logging.getLogger(__name__)
+
+
+def open_conversations(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
+    """The database at `path`. A damaged file is set aside, and what can be read of it goes into a new one.
+
+    `notices` of the result tells the user about that, and `set_aside` where the damaged file lies. Raises
+    `StoreError` when the file was written by a newer version, or cannot be opened at all.
+    """
+    try:
+        return Database(path, migrations)
+    except Damaged as damage:
+        aside = set_aside(path)
+        log.error("damaged database %s set aside as %s: %s", path, aside, damage)
+    database = Database(path, migrations)
+    database.set_aside, database.notices = aside, (_recover(aside, database),)
+    check_done(path)
+    return database
+
+
+def _recover(aside: Path, database: Database) -> str:
+    """Fill the new `database` from the damaged file; returns a sentence for the user."""
+    kept = f"The file with your conversations was damaged; it is kept as {aside.name} in {aside.parent}"
+    try:
+        return f"{kept}. {recover(aside, database).sentence}"
+    except StoreError as error:
+        log.error("nothing was recovered from %s: %s", aside, error)
+        return f"{kept}, and a new one was begun, because nothing could be read from it ({error})"

@@ -1,0 +1,51 @@
+"""Times and counts of one sequence while it is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from engine.core import Stats
+from engine.generator.drafting import Drafting
+from engine.generator.sequence import TokenSequence
+
+
+@dataclass
+class SequenceStats:
+    """Times and counts of one sequence. Times are `time.perf_counter` seconds; `started` is the request's."""
+
+    started: float
+    prefill_started: float = 0.0
+    prefill_ended: float = 0.0
+    first_token: float = 0.0
+    ended: float = 0.0
+    prefilled: int = 0
+    cached: int = 0
+    passes: int = 0
+    drafted: int = 0
+    drafting: Drafting | None = None
+
+    def summary(self, sequence: TokenSequence, seed: int) -> Stats:
+        """What the events of the sequence report."""
+        return Stats(
+            prompt_tokens=sequence.prompt_tokens,
+            prefill_tokens=self.prefilled,
+            cached_tokens=self.cached,
+            new_tokens=sequence.new_tokens,
+            context_tokens=len(sequence.ids),
+            context_length=sequence.context_length,
+            prefill_seconds=self.prefill_ended - self.prefill_started,
+            first_token_seconds=self.first_token - self.started if self.first_token else 0.0,
+            decode_seconds=self.ended - self.first_token if self.first_token else 0.0,
+            seed=seed,
+            passes=self.passes,
+            drafted_tokens=self.drafted,
+            accepted_tokens=sequence.accepted_drafts,
+            speedup=self.drafting.speedup if self.drafting is not None and self.passes else 0.0,
+        )
+
+    def token(self) -> None:
+        """Note the time of a token."""
+        self.ended = time.perf_counter()
+        if not self.first_token:
+            self.first_token = self.ended

@@ -1,0 +1,77 @@
+"""The `tokenizers` library's tokenizer, built from a definition that has been checked and tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import BadCheckpoint
+from engine.text.tokenizer.definition import joined_merges, tokenizer_json
+from engine.text.tokenizer.definition_check import doubtful_steps
+from engine.text.tokenizer.definition_trial import try_definition
+
+_BPE = (
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+)
+
+
+def build(definition: Mapping[str, Any]) -> Any:
+    """The library's tokenizer. Raises `BadCheckpoint` when the parts do not fit together.
+
+    The model is passed as Python objects: JSON takes several times as long for 250,000 tokens.
+    """
+    doubtful = doubtful_steps(definition)
+    if doubtful:
+        try_definition(definition, doubtful)
+    from tokenizers import AddedToken, Tokenizer
+
+    # We decode tokens ourselves, and what is added at the ends of a text is kept elsewhere.
+    shell = tokenizer_json({"type": "BPE", "vocab": {}, "merges": []})
+    shell |= {name: definition.get(name) for name in ("normalizer", "pre_tokenizer")}
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(shell))
+        tokenizer.model = _model(definition["model"])
+        # In one call: each call rebuilds the search for them.
+        tokenizer.add_tokens(
+            [AddedToken(entry["content"], **_flags(entry)) for entry in definition["added_tokens"]]
+        )
+        return tokenizer
+    except BaseException as error:
+        if not is_from_library(error):
+            raise
+        raise BadCheckpoint(
+            f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete."
+        ) from error
+
+
+def is_from_library(error: BaseException) -> bool:
+    """Whether the library raised it: a plain `Exception`, or a `PanicException`, which is not one."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _flags(entry: Mapping[str, Any]) -> dict[str, bool]:
+    return {
+        name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")
+    }
+
+
+def _model(model: Mapping[str, Any]) -> Any:
+    from tokenizers import models
+
+    if model.get("type", "BPE") == "Unigram":
+        vocab = [(str(text), float(score)) for text, score in model["vocab"]]
+        return models.Unigram(vocab, model.get("unk_id"), bool(model.get("byte_fallback")))
+    merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
+    prefix = model.get("continuing_subword_prefix") or ""
+    # the library strips the prefix's length without checking
+    if not all(right.startswith(prefix) for _, right in merges):
+        raise ValueError("merges lack the prefix of parts of words")
+    options = {name: model[name] for name in _BPE if model.get(name) is not None}
+    return models.BPE(model["vocab"], merges, **options)
