@@ -21,7 +21,7 @@ from PySide6.QtGui import QFileOpenEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
-from desktop.services.composer.writing import make_writing
+from desktop.services.composer.composer_services import make_composer_services
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
 from desktop.services.models.devices import DeviceService, FindDevices, find_devices
@@ -54,7 +54,7 @@ from desktop.services.transfer.transfer import TransferService
 from desktop.settings import Appearance
 from desktop.signal_handler import SignalHandler
 from desktop.store.backups import Backups
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import FILE_NAME as DATABASE
 from desktop.store.database.database import StoreError, data_folder
 from desktop.store.database.open import open_conversations
@@ -134,12 +134,12 @@ class Desktop(QObject):
             exposed = close_data(folder)
             self._database = open_conversations(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
-            self._library = Library(self._database)
+            self._stores = ConversationStores(self._database)
         except StoreError:
             self._lock.unlock()
             raise
         if exposed:
-            self._library.kept.notices += (exposed,)
+            self._stores.kept.notices += (exposed,)
         self.services = self._make_services(folder, preferences, api)
         self.session = self.services.session
         self.theme = Theme(app, self)
@@ -160,9 +160,7 @@ class Desktop(QObject):
 
     def _make_services(self, folder: Path, preferences: Preferences, api: EngineApi) -> Services:
         models = folder / "models"
-        session = ChatSession(
-            self._library, preferences, api.open_chat, api.describe, api.draft_problem, self
-        )
+        session = ChatSession(self._stores, preferences, api.open_chat, api.describe, api.draft_problem, self)
         catalogue = LocalModelsService(api.describe, api.find_models, self)
         devices = DeviceService(api.find_devices, self)
         return Services(
@@ -171,18 +169,18 @@ class Desktop(QObject):
             session,
             catalogue,
             download=DownloadService(models, api.fetch, self),
-            checks=ValidationService(parent=self),
+            validation=ValidationService(parent=self),
             hub=HubService(preferences, models, api.hub, self),
             devices=devices,
-            judge=LibraryService(session, catalogue, api.measure, api.find_devices, self),
+            library=LibraryService(session, catalogue, api.measure, api.find_devices, self),
             chat_list=ChatList(session, self),
-            exchange=TransferService(self._library, self),
+            transfer=TransferService(self._stores, self),
             backups=BackupService(session, self),
-            writing=make_writing(session, self),
-            memory=MemoryForecast(session, devices, api.describe, self),
-            meter=ContextMeter(session, self),
-            origins=ProvenanceService(session, HashService(session, folder, self), self),
-            place=self._watched(session),
+            composer=make_composer_services(session, self),
+            memory_forecast=MemoryForecast(session, devices, api.describe, self),
+            context_meter=ContextMeter(session, self),
+            provenance=ProvenanceService(session, HashService(session, folder, self), self),
+            data_folder=self._watched(session),
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:
@@ -275,9 +273,9 @@ class Desktop(QObject):
         self.ended = True
         if self._first is not None:
             self._first.close()
-        self.services.place.rescue()
+        self.services.data_folder.rescue()
         self.services.close()
-        self._library.close()
+        self._stores.close()
         self._database.close()
         self.closed.emit()
         self._lock.unlock()

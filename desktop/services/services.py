@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from desktop.services.composer.writing import Writing
+from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.models.devices import DeviceService
 from desktop.services.models.fit_estimates import LibraryService
@@ -34,27 +34,27 @@ class Services:
     folder: Path
     models: Path
     session: ChatSession
-    catalogue: LocalModelsService
+    local_models: LocalModelsService
     download: DownloadService
-    checks: ValidationService
+    validation: ValidationService
     hub: HubService
     devices: DeviceService
-    judge: LibraryService
+    library: LibraryService
     chat_list: ChatList
-    exchange: TransferService
+    transfer: TransferService
     backups: BackupService
-    writing: Writing
-    origins: ProvenanceService
-    meter: ContextMeter
-    memory: MemoryForecast
-    place: DataFolder
+    composer: ComposerServices
+    provenance: ProvenanceService
+    context_meter: ContextMeter
+    memory_forecast: MemoryForecast
+    data_folder: DataFolder
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
         helpers = (
-            self.meter, self.exchange, self.backups, self.chat_list, self.checks, self.devices, self.download,
-            self.hub, self.judge, self.writing, self.catalogue, self.origins.hashes, self.memory, self.place,
-            self.session,
+            self.context_meter, self.transfer, self.backups, self.chat_list, self.validation, self.devices,
+            self.download, self.hub, self.library, self.composer, self.local_models, self.provenance.hashes,
+            self.memory_forecast, self.data_folder, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):

@@ -73,13 +73,13 @@ class WindowParts(QMainWindow):
         services, session, inspector = self.services, self.session, self.inspector
         self.files = FileOpener(self)
         self.model_controller = ModelController(
-            session, services.catalogue, services.download, services.models, self
+            session, services.local_models, services.download, services.models, self
         )
         self.library = LibraryController(
-            session, self.model_controller, services.catalogue, services.judge, services.hub, self
+            session, self.model_controller, services.local_models, services.library, services.hub, self
         )
         self.settings_controller = SettingsController(
-            session, inspector, services.checks, services.devices, self
+            session, inspector, services.validation, services.devices, self
         )
         self.settings_controller.reload_requested.connect(self.model_controller.reload)
         self.chat.reload_requested.connect(self.model_controller.reload)
@@ -88,22 +88,24 @@ class WindowParts(QMainWindow):
         self.sidebar_controller = SidebarController(
             services.chat_list, self.sidebar, self.chat, self._geometry, self
         )
-        self.personas = PersonaController(session, self.chat, self.model_controller, services.catalogue, self)
+        self.personas = PersonaController(
+            session, self.chat, self.model_controller, services.local_models, self
+        )
         self.top_line.insertWidget(2, self.personas.picker)
         self.temporary.connect_view(self.chat)
-        self.folders = FolderController(session, services.checks, self)
+        self.folders = FolderController(session, services.validation, self)
         self.sidebar_controller.folder_settings_requested.connect(self.folders.open)
         self.folders.changed.connect(services.chat_list.load)
         services.chat_list.folders_changed.connect(session.follow_place)
-        self.unsent = DraftAutosave(session, self.chat.composer, services.writing.draft_files, self)
+        self.unsent = DraftAutosave(session, self.chat.composer, services.composer.draft_files, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.application_controller = ApplicationController(services, self.chat.banner, self.open_chat, self)
-        self.clarity = ContextController(session, services.meter, self.chat, self)
-        services.meter.changed.connect(
+        self.clarity = ContextController(session, services.context_meter, self.chat, self)
+        services.context_meter.changed.connect(
             lambda found: inspector.prompt_field.show_size(found.system, found.about)
         )
-        self.memory = MemoryController(session, services.memory, inspector, self)
-        self.origins = ReplyDetailsController(session, services.origins, self)
+        self.memory = MemoryController(session, services.memory_forecast, inspector, self)
+        self.origins = ReplyDetailsController(session, services.provenance, self)
         self.origins.notice.connect(self.chat.show_notice)
         self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
         self.files.add(
@@ -111,17 +113,19 @@ class WindowParts(QMainWindow):
             lambda paths: self.model_controller.open(model_path(paths[0])),
             "Drop the model here to open it",
         )
-        self.exchange = TransferController(session, services.exchange, self.chat, self.files, self)
+        self.exchange = TransferController(session, services.transfer, self.chat, self.files, self)
         self.sidebar_controller.export_requested.connect(self.exchange.export)
         session.library_changed.connect(services.chat_list.load)
-        self.safety = BackupController(session, services.backups, services.exchange, self.chat, self)
-        self.place = DataFolderController(services.place, session, self.chat, self)
+        self.safety = BackupController(session, services.backups, services.transfer, self.chat, self)
+        self.place = DataFolderController(services.data_folder, session, self.chat, self)
         self.leaving = CloseGuard(session, self, self.place)
-        self.writing = ComposerController(services.writing, session, self.chat, self)
-        self.temporary.moved = services.writing.move
+        self.writing = ComposerController(services.composer, session, self.chat, self)
+        self.temporary.moved = services.composer.move
         self.clarity.draft = lambda: self.writing.message(self.chat.composer.text())
-        services.writing.attachments.changed.connect(lambda _conversation: self.clarity.draft_changed())
-        self.roles = ParticipantsController(session, self.chat, self.personas, self.writing, services.meter)
+        services.composer.attachments.changed.connect(lambda _conversation: self.clarity.draft_changed())
+        self.roles = ParticipantsController(
+            session, self.chat, self.personas, self.writing, services.context_meter
+        )
         self.notebooks = NotebookController(session, self.chat, inspector, self)
         self.sidebar_controller.show_in_notebook = self.notebooks.open_hit
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))

@@ -23,7 +23,7 @@ from PySide6.QtCore import QCoreApplication, QEventLoop, QTimer
 
 from desktop.services.transfer.transfer import TransferService
 from desktop.services.transfer.transfer_report import ImportReport
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import FILE_NAME, Database
 from tests.desktop.store.transfer.importers.files import chatgpt
 
@@ -54,9 +54,9 @@ def make_file(path: Path, megabytes: int, first: int = 0) -> int:
 class Importing:
     """One import, and what happened meanwhile."""
 
-    def __init__(self, library: Library, chat: int) -> None:
-        self._library, self._chat = library, chat
-        self.service = TransferService(library)
+    def __init__(self, stores: ConversationStores, chat: int) -> None:
+        self._stores, self._chat = stores, chat
+        self.service = TransferService(stores)
         self.service.importing.connect(self._on_report)
         self.service.imported.connect(self._on_end)
         self._loop = QEventLoop()
@@ -103,7 +103,7 @@ class Importing:
         now = time.perf_counter()
         if self._due:
             self.late.append(max(0.0, now - self._due))
-        self._library.kept.add_message(self._chat, None, "user", "what a person types meanwhile")
+        self._stores.kept.add_message(self._chat, None, "user", "what a person types meanwhile")
         self.writes.append(time.perf_counter() - now)
         self._due = time.perf_counter() + PAUSE_MS / 1000
 
@@ -123,8 +123,8 @@ def main() -> int:
         path = Path(name) / "conversations.json"
         count = make_file(path, options.megabytes)
         database = Database(Path(name) / FILE_NAME)
-        library = Library(database)
-        importing = Importing(library, library.kept.create("Meanwhile").id)
+        stores = ConversationStores(database)
+        importing = Importing(stores, stores.kept.create("Meanwhile").id)
         before = resident()
         first, seconds = importing.run(path)
         found: dict[str, object] = {
@@ -149,7 +149,7 @@ def main() -> int:
         found |= {"cancelled_after": round(half.new / others, 2), "cancel_seconds": round(cancel_seconds, 3)}
         missed += ["cancelling took longer"] * (not half.cancelled or cancel_seconds > CANCEL_S)
         importing.service.close()
-        library.close()
+        stores.close()
         database.close()
     app.quit()
     print("missed: " + "; ".join(missed) if missed else "all bars held")

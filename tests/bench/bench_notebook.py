@@ -80,10 +80,10 @@ def main(colours: str = "probability") -> int:
         print(
             f"packing the tokens: {1000 * (time.perf_counter() - started):.0f} ms, {len(packed) / 1e6:.1f} MB"
         )
-        session.library.kept.finish(made.message_id, trace.text, "complete", {}, packed)
+        session.stores.kept.finish(made.message_id, trace.text, "complete", {}, packed)
         session.set_settings(dataclasses.replace(session.settings(Appearance), token_colours=colours))
         window.new_chat()
-        notebook = session.library.kept.message(made.message_id).conversation_id
+        notebook = session.stores.kept.message(made.message_id).conversation_id
         print(
             f"opening: {1000 * timed(lambda: window.open_chat(notebook)):.0f} ms for {trace.length:,} "
             "characters"

@@ -36,7 +36,7 @@ __all__ = ["main"]
 
 def fill(stage: Stage, messages: int) -> None:
     """A chat of so many messages, open."""
-    store = stage.session.library.kept
+    store = stage.session.stores.kept
     chat, parent = store.create("A long talk"), None
     for number in range(messages):
         question, answer = TALK[number // 2 % len(TALK)]

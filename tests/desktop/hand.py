@@ -35,7 +35,7 @@ def settled(hand: Hand) -> bool:
     for each in waiting:
         if each.interval() > 1000:
             each.stop()
-    return not hand.desktop.services.catalogue.searching and not any(each.isActive() for each in waiting)
+    return not hand.desktop.services.local_models.searching and not any(each.isActive() for each in waiting)
 
 
 class Hand:

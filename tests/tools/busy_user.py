@@ -25,7 +25,7 @@ from PySide6.QtGui import QKeyEvent
 
 from desktop.app import Desktop, EngineApi, make_application
 from desktop.services.engine.stream_thread import StreamThread
-from desktop.store.conversations.participants import Participant, Roles
+from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.database.database import FILE_NAME, Database
 from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.records import Imported
@@ -218,7 +218,7 @@ class BusyUser(QObject):
         self._number += 1
         if self.session.notebook or self.session.state != "idle":
             return
-        roles = Roles(CAST, (f"Cy{self._number}",), self._draw.choice(("turn", "named", "hand")), automatic=1)
+        roles = Cast(CAST, (f"Cy{self._number}",), self._draw.choice(("turn", "named", "hand")), automatic=1)
         if self.session.set_roles(roles):
             self._tell("cast", chat=self.session.conversation, number=self._number)
 
@@ -237,7 +237,7 @@ class BusyUser(QObject):
             self._tell("said", text=text, chat=self.session.conversation, speaker=speaker)
 
     def _chats(self) -> list[int]:
-        return [row.id for row in self.session.library.kept.list()[:30]]
+        return [row.id for row in self.session.stores.kept.list()[:30]]
 
     def _switch(self) -> None:
         chats = self._chats()

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.participants import Roles
+from desktop.store.conversations.participants import Cast
 from desktop.store.database.database import FILE_NAME, Database
 from desktop.store.database.open import open_conversations
 from tests.tools.busy_user import REPLY, checksum
@@ -163,7 +163,7 @@ class Killing:
                 ).fetchone()
                 if row is None:
                     self.lost.append(f"the chat {line['chat']} is gone: {kind}")
-                elif kind == "cast" and int(Roles.read(row[0]).user.removeprefix("Cy") or 0) < line["number"]:
+                elif kind == "cast" and int(Cast.read(row[0]).user.removeprefix("Cy") or 0) < line["number"]:
                     self.lost.append(f"the cast {line['number']} of chat {line['chat']} is gone")
             elif kind == "renamed":
                 titles[line["chat"]] = line["title"]

@@ -63,7 +63,7 @@ def one_window(app: Any, folder: Path, seed: int, seconds: float, model: Path | 
     user = BusyUser(desktop, seed, lambda *_, **__: None)
     spin(round(seconds * 1000))
     user.close()
-    for row in desktop.session.library.kept.list()[KEPT_CHATS:]:
+    for row in desktop.session.stores.kept.list()[KEPT_CHATS:]:
         desktop.session.delete_conversation(row.id)
     desktop.window.close()
     desktop.window.deleteLater()

@@ -76,7 +76,7 @@ class DocumentSaver(QObject):
         if not is_temporary(message_id):
             return False
         try:
-            self._session.library.of(message_id).message(message_id)
+            self._session.stores.of(message_id).message(message_id)
         except StoreError:
             return True
         return False

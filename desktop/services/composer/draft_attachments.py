@@ -30,7 +30,7 @@ class DraftAttachments(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._attachments = session, attachments
-        self._store = DraftStore(session.library.database)
+        self._store = DraftStore(session.stores.database)
         self.holding: frozenset[int] = frozenset()
         self._saved: dict[int, tuple[Attachment, ...]] = {}
         self._dirty: set[int] = set()

@@ -28,7 +28,7 @@ class MessageQueue(QObject):
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._session, self._store = session, QueueStore(session.library)
+        self._session, self._store = session, QueueStore(session.stores)
         self._all: list[Queued] = []
         self._held: set[int] = set()
         self._unhindered: set[int] = set()
@@ -159,7 +159,7 @@ class MessageQueue(QObject):
 
     def _is_complete(self, message: int) -> bool:
         try:
-            return self._session.library.of(message).message(message).state == "complete"
+            return self._session.stores.of(message).message(message).state == "complete"
         except StoreError as error:
             self._session.notice.emit(str(error), "error")
             return False

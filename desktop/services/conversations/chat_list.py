@@ -18,7 +18,7 @@ from desktop.services.system.idle_steps import Steps
 from desktop.settings import Behaviour
 from desktop.store.conversations.conversations import ConversationSummary
 from desktop.store.conversations.folders import FolderStore
-from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.conversations.trash import DAY_S, delete_for_good, empty_trash
 from desktop.store.database.database import StoreError
 from desktop.store.search.indexing import index_step
@@ -65,7 +65,7 @@ class ChatList(QObject):
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.session = session
-        self._database = session.library.database
+        self._database = session.stores.database
         self._folders = FolderStore(self._database)
         self.rows = ChatListModel(session.conversations, self)
         self.finder = Finder(session, self)
@@ -115,7 +115,7 @@ class ChatList(QObject):
         """Keep chats at the top of the list, or no more."""
         with self._database.transaction():
             for number in ids:
-                self.session.library.of(number).pin(number, pinned)
+                self.session.stores.of(number).pin(number, pinned)
         self._renew(ids)
         return True
 
@@ -125,9 +125,9 @@ class ChatList(QObject):
         kept = [number for number in ids if number < FIRST_TEMPORARY]
         if len(kept) < len(ids):
             self.session.notice.emit("A temporary chat cannot be in a folder: keep it first.", "warning")
-        self.session.library.kept.move(kept, folder_id)
+        self.session.stores.kept.move(kept, folder_id)
         for number in kept if unpin else ():
-            self.session.library.kept.pin(number, False)
+            self.session.stores.kept.pin(number, False)
         self._renew(kept)
         return True
 
@@ -195,7 +195,7 @@ class ChatList(QObject):
     def trash(self) -> tuple[ConversationSummary, ...]:
         """What is in the trash, thrown away last first."""
         try:
-            found = self.session.library.kept.list(deleted=True)
+            found = self.session.stores.kept.list(deleted=True)
         except StoreError as error:
             self.session.notice.emit(str(error), "error")
             return ()
@@ -204,7 +204,7 @@ class ChatList(QObject):
     @_told
     def restore(self, ids: Collection[int]) -> bool:
         """Bring chats back; those that are being deleted for good stay, which is told."""
-        store = self.session.library.kept
+        store = self.session.stores.kept
         with self._database.transaction():
             for number in ids:
                 store.restore(number)
@@ -256,9 +256,7 @@ class ChatList(QObject):
             started = time.perf_counter()
 
     def _renew(self, ids: Collection[int]) -> None:
-        self.session.conversations.put_all(
-            [self.session.library.of(number).summary(number) for number in ids]
-        )
+        self.session.conversations.put_all([self.session.stores.of(number).summary(number) for number in ids])
 
     def _move_back(self, folder_id: int, parent_id: int | None, position: int) -> None:
         self._folders.move(folder_id, parent_id, position)

@@ -39,7 +39,7 @@ class PersonaService(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._push_undo = session, push_undo
-        self._store = PersonaStore(session.library.database)
+        self._store = PersonaStore(session.stores.database)
 
     def personas(self) -> tuple[Persona, ...]:
         """All of them, by name."""
@@ -61,7 +61,7 @@ class PersonaService(QObject):
         """Write a persona (the id 0 makes a new one), and its picture unless that is None (as it was)."""
 
         def write() -> Persona:
-            with self._session.library.database.transaction():
+            with self._session.stores.database.transaction():
                 saved = self._store.save(persona)
                 if image is not None:
                     self._store.set_image(saved.id, image)

@@ -59,7 +59,7 @@ class Finder(QObject):
         hits = self._session.search(query, FIRST)
         if hits:
             self.found.emit(hits)
-        self._rest = self._session.library.kept.search_rest(query, [hit.message_id for hit in hits])
+        self._rest = self._session.stores.kept.search_rest(query, [hit.message_id for hit in hits])
         self._spare, self._room = [], PAGE - len(hits)
         self._steps.run(self._look())
 

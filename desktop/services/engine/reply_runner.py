@@ -17,7 +17,7 @@ from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, Tok
 from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
 from desktop.services.session.voices import LeadingName
 from desktop.store.conversations.conversations import StoredMessage
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.store.database.database import StoreError
 from engine.core import (
@@ -74,19 +74,23 @@ class ReplyRunner(QObject):
     engine_failed = Signal(str, str)
 
     def __init__(
-        self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
+        self,
+        stores: ConversationStores,
+        open_chat: OpenChat,
+        describe: Describe,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self.engine = EngineController(open_chat, describe, self)
         self.engine.event_arrived.connect(self._on_event)
         self.engine.reply_ended.connect(self._on_ended)
-        self._library = library
+        self._stores = stores
         self._reply: RunningReply | None = None
         self._model_name = ""
-        self.unsaved = UnsavedReplies(library, self)
+        self.unsaved = UnsavedReplies(stores, self)
         self.unsaved.trouble.connect(self._on_unsaved)
         self.unsaved.saved_again.connect(self.saved_again)
-        self._chat_list = TokenCache(library)
+        self._chat_list = TokenCache(stores)
 
     @property
     def message_id(self) -> int:
@@ -180,7 +184,7 @@ class ReplyRunner(QObject):
         if self._reply is None or not self._reply.opened:
             return
         try:
-            self._library.of(self._reply.message_id).note_opened(self._reply.message_id, self._reply.opened)
+            self._stores.of(self._reply.message_id).note_opened(self._reply.message_id, self._reply.opened)
         except StoreError as error:
             self.unsaved.tell(error)  # the end of the reply is saved with it
 
@@ -193,7 +197,7 @@ class ReplyRunner(QObject):
             return self._reply.tokens
         if (ended := self.unsaved.find(message_id)) is not None:
             return ended.tokens
-        return self._chat_list.trace(self._library.of(message_id).message(message_id))
+        return self._chat_list.trace(self._stores.of(message_id).message(message_id))
 
     def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
         """The tokens of a document, whose text was changed into theirs."""
@@ -222,7 +226,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         try:
-            self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.whole)
+            self._stores.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.whole)
         except StoreError as error:
             self.unsaved.tell(error)  # the next checkpoint tries again
         else:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.records import NOTEBOOK
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from engine.core import ModelInfo
 
@@ -44,14 +44,14 @@ class TokenCache:
     Methods raise `StoreError` when reading fails.
     """
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, stores: ConversationStores) -> None:
+        self._stores = stores
         self._traces: OrderedDict[int, TokenTrace | None] = OrderedDict()
 
     def trace(self, message: StoredMessage) -> TokenTrace | None:
         """The tokens of a stored reply; None where none were kept or they are those of another text."""
         if message.id not in self._traces:
-            data = self._library.of(message.id).tokens(message.id) if message.role == "assistant" else b""
+            data = self._stores.of(message.id).tokens(message.id) if message.role == "assistant" else b""
             self._put(message.id, TokenTrace.unpack(data) if data else None)
         self._traces.move_to_end(message.id)
         found = self._traces[message.id]
@@ -69,7 +69,7 @@ class TokenCache:
         """Of a notebook's document, which is written in anywhere, those tokens are told that are still
         there.
         """
-        return self._library.of(message.id).get(message.conversation_id).kind == NOTEBOOK
+        return self._stores.of(message.id).get(message.conversation_id).kind == NOTEBOOK
 
     def begin(
         self, message: StoredMessage, source: StoredMessage | None, ids: tuple[int, ...], model: str

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 
@@ -39,9 +39,9 @@ class UnsavedReplies(QObject):
     trouble = Signal(str)
     saved_again = Signal()
 
-    def __init__(self, library: Library, parent: QObject | None = None) -> None:
+    def __init__(self, stores: ConversationStores, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._library = library
+        self._stores = stores
         self._waiting: dict[int, Ended] = {}
         self._is_told = False
         self.reason = ""
@@ -73,7 +73,7 @@ class UnsavedReplies(QObject):
         for message_id, ended in tuple(self._waiting.items()):
             tokens = ended.tokens.pack() if len(ended.tokens) else b""
             try:
-                self._library.of(message_id).finish(message_id, ended.text, ended.state, ended.stats, tokens)
+                self._stores.of(message_id).finish(message_id, ended.text, ended.state, ended.stats, tokens)
             except StoreError as error:
                 self.tell(error)
                 self._timer.start()

@@ -19,12 +19,12 @@ from desktop.store.caches.file_hashes import identity
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
-from desktop.store.provenance.record import Origin
+from desktop.store.provenance.provenance import Provenance
 from desktop.version import version
 from engine.core import ChatRequest, ModelInfo, Rendered
 from engine.settings import Settings
 
-__all__ = ["FACTS", "ProvenanceService", "ToldOrigin"]
+__all__ = ["FACTS", "ProvenanceService", "ReplyProvenance"]
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +37,14 @@ _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "out
 
 
 @dataclass(frozen=True)
-class ToldOrigin:
-    """A reply with what it was made from; `origin` is None where that was not kept.
+class ReplyProvenance:
+    """A reply with what it was made from; `provenance` is None where that was not kept.
 
     `hash` is "" while it is not known.
     """
 
     message: StoredMessage
-    origin: Origin | None
+    provenance: Provenance | None
     trace: TokenTrace | None
     hash: str = ""
 
@@ -56,14 +56,14 @@ class ToldOrigin:
     @property
     def model(self) -> Mapping[str, Any]:
         """The facts of the model."""
-        found = self.origin.facts.get("model", {}) if self.origin is not None else {}
+        found = self.provenance.facts.get("model", {}) if self.provenance is not None else {}
         return found if isinstance(found, dict) else {}
 
     @property
     def expected(self) -> tuple[int, ...]:
         """The token ids that were written after the prompt."""
         trace, first = self.trace, self.known
-        if trace is None or self.origin is None or not self.origin.facts.get("plain"):
+        if trace is None or self.provenance is None or not self.provenance.facts.get("plain"):
             return tuple(trace.ids[first:]) if trace is not None else ()
         stretch, last = self.message.stats.get(STRETCH), first + int(self.message.stats.get(WRITTEN, 0))
         if not first < last <= len(trace) or stretch != [trace.starts[first], trace.end(last - 1)]:
@@ -73,17 +73,17 @@ class ToldOrigin:
     @property
     def known(self) -> int:
         """How many tokens of the trace were there before it was written."""
-        return int(self.origin.facts.get("known", 0)) if self.origin is not None else 0
+        return int(self.provenance.facts.get("known", 0)) if self.provenance is not None else 0
 
     def settings(self, cls: type[Settings]) -> dict[str, Any]:
         """The values that were in force."""
-        kept = self.origin.facts.get("settings", {}) if self.origin is not None else {}
+        kept = self.provenance.facts.get("settings", {}) if self.provenance is not None else {}
         found = kept.get(cls.__name__, {}) if isinstance(kept, dict) else {}
         return dict(found) if isinstance(found, dict) else {}
 
 
 class ProvenanceService(QObject):
-    """Notes the origin of every reply of `session` when it begins; what the store cannot take stays in
+    """Notes the provenance of every reply of `session` when it begins; what the store cannot take stays in
     memory.
     """
 
@@ -91,19 +91,19 @@ class ProvenanceService(QObject):
         super().__init__(parent)
         self._session, self.hashes = session, hashes
         self._begun: dict[int, dict[str, Any]] = {}
-        self._unsaved: dict[int, Origin] = {}
+        self._unsaved: dict[int, Provenance] = {}
         self._identities: dict[str, str] = {}
         session.model_changed.connect(self._on_model)
         session.replies.begun.connect(self._on_begun)
         session.replies.rendered.connect(self._on_rendered)
         session.replies.ended.connect(self._on_ended)
 
-    def told(self, message_id: int) -> ToldOrigin:
+    def of(self, message_id: int) -> ReplyProvenance:
         """All that is known of a reply. Raises `StoreError`."""
-        library = self._session.library
-        origin = self._unsaved.get(message_id) or library.origins(message_id).load(message_id)
-        found = ToldOrigin(
-            library.of(message_id).message(message_id), origin, self._session.tokens(message_id)
+        stores = self._session.stores
+        provenance = self._unsaved.get(message_id) or stores.provenance(message_id).load(message_id)
+        found = ReplyProvenance(
+            stores.of(message_id).message(message_id), provenance, self._session.tokens(message_id)
         )
         if not found.path:
             return found
@@ -115,7 +115,7 @@ class ProvenanceService(QObject):
         """What tells the loaded model's files from others; "" for none."""
         return next(iter(self._identities.values()), "")
 
-    def compute_hash(self, told: ToldOrigin) -> bool:
+    def compute_hash(self, told: ReplyProvenance) -> bool:
         """Have the hash found out; False when the files of then are not there any more."""
         same = bool(told.path) and identity(Path(told.path)) == told.model.get("identity")
         if same:
@@ -156,12 +156,12 @@ class ProvenanceService(QObject):
     def _keep(self, message_id: int, prompt: Rendered | None) -> None:
         facts = self._begun.pop(message_id, None)
         if facts is not None:
-            self._unsaved[message_id] = Origin(facts, prompt)
+            self._unsaved[message_id] = Provenance(facts, prompt)
             self._save(message_id)
 
     def _save(self, message_id: int) -> None:
         try:
-            self._session.library.origins(message_id).save(message_id, self._unsaved[message_id])
+            self._session.stores.provenance(message_id).save(message_id, self._unsaved[message_id])
         except StoreError as error:
             log.warning("what reply %d was made from could not be saved yet: %s", message_id, error)
             return

@@ -10,7 +10,7 @@ from typing import Any
 
 from desktop.items.models.local_models import count_text
 from desktop.services.engine.reply_record import drafting_text, reason_text, stats_of
-from desktop.services.provenance.provenance import ToldOrigin
+from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.settings import PANES
 from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
@@ -39,12 +39,12 @@ class SettingRow:
     default: str = ""
 
 
-def facts_rows(told: ToldOrigin, hash_words: str) -> list[tuple[str, str]]:
+def facts_rows(told: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]:
     """(title, words) of model, machine, seed, times and end; what is not known is left out."""
     model, stats, facts = (
         told.model,
         stats_of(told.message.stats),
-        told.origin.facts if told.origin is not None else {},
+        told.provenance.facts if told.provenance is not None else {},
     )
     started = facts.get("started")
     adapters = told.settings(AdapterSettings).get("adapters") or ()
@@ -117,7 +117,7 @@ def prompt_pieces(prompt: Rendered, ids: tuple[int, ...] | None = None) -> Itera
         yield plain.decode("utf-8", "replace"), False
 
 
-def setting_rows(told: ToldOrigin) -> list[SettingRow]:
+def setting_rows(told: ReplyProvenance) -> list[SettingRow]:
     """Every setting that was in force, in the order of the panes."""
     found = []
     for pane, cls in PANES:
@@ -150,9 +150,9 @@ def value_words(cls: type[Settings], name: str, value: Any) -> str:
     return words or f"{number} {info.unit}".rstrip()
 
 
-def as_json(told: ToldOrigin) -> str:
+def as_json(told: ReplyProvenance) -> str:
     """All of it, for a file or a report."""
-    origin = told.origin
+    origin = told.provenance
     data: dict[str, Any] = {
         "reply": {"text": told.message.text, "token_ids": list(told.expected)},
         "model": {**told.model, "sha256": told.hash or None},
@@ -192,7 +192,7 @@ def _place(model: Any) -> str:
     return f"{place}, {model['threads']} threads" if model.get("threads") else place
 
 
-def _drawn(told: ToldOrigin) -> str:
+def _drawn(told: ReplyProvenance) -> str:
     values = told.settings(SamplerSettings)
     return ", drawn at random" if values and values.get("seed") is None else ", as set" if values else ""
 

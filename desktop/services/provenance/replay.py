@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Signal
 
 from desktop.services.engine.reply_record import stats_of
 from desktop.services.engine.stream_thread import Job
-from desktop.services.provenance.provenance import ToldOrigin
+from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.session.chat_session import ChatSession
 from desktop.version import version
 from engine.core import ChatRequest, ChatSource, Loading, ModelInfo, Prefill, Text, TokenInfo
@@ -80,7 +80,7 @@ class Replay(QObject):
     progress = Signal(str, int, int)
     ended = Signal(object, str)
 
-    def __init__(self, session: ChatSession, told: ToldOrigin, parent: QObject | None = None) -> None:
+    def __init__(self, session: ChatSession, told: ReplyProvenance, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._told = told
         expected = told.expected
@@ -116,11 +116,11 @@ class Replay(QObject):
         self.ended.emit(compared, sentence)
 
 
-def replay_request(told: ToldOrigin) -> ChatRequest:
+def replay_request(told: ReplyProvenance) -> ChatRequest:
     """The request that asks for the reply again: its own prompt and settings, the seed that was drawn, cut
     where it was cut.
     """
-    assert told.origin is not None
+    assert told.provenance is not None
     stats, reason, length = stats_of(told.message.stats), told.message.stats.get("reason"), len(told.expected)
     sampler = SamplerSettings.from_json(told.settings(SamplerSettings))
     stops = StopSettings.from_json(told.settings(StopSettings))
@@ -137,16 +137,16 @@ def replay_request(told: ToldOrigin) -> ChatRequest:
             OutputSettings.from_json(told.settings(OutputSettings)), alternatives=0, stream_interval=1
         ),
         adapters=AdapterSettings.from_json(told.settings(AdapterSettings)),
-        plain=bool(told.origin.facts.get("plain", False)),
-        replayed=told.origin.prompt,
+        plain=bool(told.provenance.facts.get("plain", False)),
+        replayed=told.provenance.prompt,
     )
 
 
-def why_not(told: ToldOrigin, model: ModelInfo | None, state: str) -> str:
+def why_not(told: ReplyProvenance, model: ModelInfo | None, state: str) -> str:
     """Why the reply cannot be replayed now; "" when it can."""
     if told.message.state == "running":
         return "This reply is still being written."
-    if told.origin is None or told.origin.prompt is None or stats_of(told.message.stats) is None:
+    if told.provenance is None or told.provenance.prompt is None or stats_of(told.message.stats) is None:
         return "What this reply was made from was not kept, so it cannot be made again."
     if not told.expected or -1 in told.expected:
         return "The tokens of this reply are not known, so there is nothing to compare with."
@@ -160,12 +160,12 @@ def why_not(told: ToldOrigin, model: ModelInfo | None, state: str) -> str:
 
 
 def doubts(
-    told: ToldOrigin, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str
+    told: ReplyProvenance, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str
 ) -> list[str]:
     """What is not as it was, so that a replay may differ; sentences for people, none when nothing speaks
     against it.
     """
-    if told.origin is None or model is None:
+    if told.provenance is None or model is None:
         return []
     was, found = told.model, list[str]()
     if was.get("identity") != identity:
@@ -188,11 +188,12 @@ def doubts(
                 "The model was loaded with another "
                 f"{' and another '.join(_MATTERING[cls][name] for name in names)}."
             )
-    if told.origin.facts.get("engine") != version():
+    if told.provenance.facts.get("engine") != version():
         found.append(
-            f"It was written by version {told.origin.facts.get('engine') or 'unknown'}; this is {version()}."
+            f"It was written by version {told.provenance.facts.get('engine') or 'unknown'}; "
+            f"this is {version()}."
         )
-    if told.origin.prompt is not None and not told.origin.prompt.exact:
+    if told.provenance.prompt is not None and not told.provenance.prompt.exact:
         found.append(
             "A part of its prompt was in the cache since an earlier session, and how that was read is not "
             "known."

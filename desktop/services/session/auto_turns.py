@@ -39,7 +39,7 @@ class AutomaticTurns(QObject):
         if stopped or self._queue.waiting(conversation):
             return
         try:
-            found = self._session.library.of(message).message(message)
+            found = self._session.stores.of(message).message(message)
         except StoreError:  # a temporary chat that was left
             return
         if found.state == "complete":

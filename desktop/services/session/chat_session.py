@@ -24,7 +24,7 @@ from desktop.services.models.draft_models import DraftProblem, draft_problem
 from desktop.services.session.notebook import NotebookSession
 from desktop.services.session.settings import told
 from desktop.settings import MODEL_SETTINGS
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.settings.preferences import Preferences
 from engine.core import ChatSource, ModelInfo
 from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
@@ -51,14 +51,14 @@ class ChatSession(NotebookSession):
 
     def __init__(
         self,
-        library: Library,
+        stores: ConversationStores,
         preferences: Preferences,
         open_chat: OpenChat = open_chat,
         describe: Describe = describe,
         draft_problem: DraftProblem = draft_problem,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(library, preferences, open_chat, describe, draft_problem, parent)
+        super().__init__(stores, preferences, open_chat, describe, draft_problem, parent)
         self._outdated_told, self._asked_path = False, ""
         self.reload_offered = False  # with the next notice of an error, which takes it back
         self._runner.engine_failed.connect(self._on_engine_failed)

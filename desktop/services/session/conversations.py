@@ -20,7 +20,7 @@ from desktop.services.session.undo import UndoStack
 from desktop.store.conversations.conversations import ConversationSummary, SearchHit
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.conversations.records import NOTEBOOK
-from desktop.store.conversations.temporary import FIRST_TEMPORARY, Library
+from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
@@ -59,19 +59,19 @@ class ConversationSession(PlacedSession):
 
     def __init__(
         self,
-        library: Library,
+        stores: ConversationStores,
         preferences: Preferences,
         open_chat: OpenChat,
         describe: Describe,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(library, preferences, parent)
+        super().__init__(stores, preferences, parent)
         self.messages = MessagesModel(self)
         self.conversations = ConversationsModel(self)
         self.error_details = ""
         self._undo = UndoStack(self)
         self._undo.available_changed.connect(self.undo_available)
-        self._runner = ReplyRunner(library, open_chat, describe, self)
+        self._runner = ReplyRunner(stores, open_chat, describe, self)
         self.messages.trace = self.tokens
         self._runner.grown.connect(self._on_grown)
         self._runner.changed.connect(self._on_changed)
@@ -122,9 +122,9 @@ class ConversationSession(PlacedSession):
         With `first` only so many chats are listed, unless the one to open is further down; `list_all` brings
         the others.
         """
-        for sentence in (*self.library.kept.notices, *self.preferences.notices):
+        for sentence in (*self.stores.kept.notices, *self.preferences.notices):
             self.notice.emit(sentence, "warning")
-        kept, last = self.library.kept, self.preferences.last_conversation
+        kept, last = self.stores.kept, self.preferences.last_conversation
         rows = kept.list(first=first)
         known = any(row.id == last for row in rows)
         if not known and kept.is_listed(last):
@@ -135,7 +135,7 @@ class ConversationSession(PlacedSession):
     @told
     def list_all(self) -> bool:
         """Show all chats in the list."""
-        self.conversations.reset(self.library.kept.list())
+        self.conversations.reset(self.stores.kept.list())
         return True
 
     @told
@@ -143,12 +143,12 @@ class ConversationSession(PlacedSession):
         """Open an empty conversation; one that is there already, with nothing unsent, is used, so that
         they do not pile up.
         """
-        newest, drafts = self._newest(), DraftStore(self.library.database)
+        newest, drafts = self._newest(), DraftStore(self.stores.database)
         if newest is not None and not (
-            newest.title or self.library.kept.path(newest.id) or drafts.get(newest.id)
+            newest.title or self.stores.kept.path(newest.id) or drafts.get(newest.id)
         ):
             return self._open(newest.id)
-        made = self.library.kept.create()
+        made = self.stores.kept.create()
         self._touched(made.id)
         return self._open(made.id)
 
@@ -157,7 +157,7 @@ class ConversationSession(PlacedSession):
         """Open an empty conversation that is never written down and in no list; it is forgotten when
         another one is opened.
         """
-        return self._open(self.library.temporary.create().id)
+        return self._open(self.stores.temporary.create().id)
 
     @told
     def keep_temporary(self) -> bool:
@@ -170,7 +170,7 @@ class ConversationSession(PlacedSession):
                 "warning",
             )
             return False
-        self._conversation = self.library.keep(self._conversation).id
+        self._conversation = self.stores.keep(self._conversation).id
         self._touched(self._conversation)
         return self._open(self._conversation)
 
@@ -182,14 +182,14 @@ class ConversationSession(PlacedSession):
     @told
     def open_message(self, message_id: int) -> bool:
         """Show the conversation and the variants that lead to a message: for a hit of the search."""
-        store = self.library.of(message_id)
+        store = self.stores.of(message_id)
         store.show_variant(message_id)
         return self._open(store.message(message_id).conversation_id)
 
     @told
     def rename_conversation(self, conversation_id: int, title: str) -> bool:
         """Give a title; an empty one brings the automatic title back."""
-        self.library.of(conversation_id).rename(conversation_id, title)
+        self.stores.of(conversation_id).rename(conversation_id, title)
         self._touched(conversation_id)
         return True
 
@@ -207,9 +207,9 @@ class ConversationSession(PlacedSession):
             self.stop()
         if self._conversation in ids and is_temporary(self._conversation):
             return self.new_conversation()  # which forgets it
-        with self.library.database.transaction():  # all of them, or none with nothing to take back
+        with self.stores.database.transaction():  # all of them, or none with nothing to take back
             for number in ids:
-                self.library.of(number).delete(number)
+                self.stores.of(number).delete(number)
         self.conversations.remove_all(ids)
         what = "delete conversation" if len(ids) == 1 else f"delete {len(ids):,} conversations"
         self._undo.push(what, lambda: self._restore_conversations(tuple(ids)))
@@ -218,7 +218,7 @@ class ConversationSession(PlacedSession):
     @told
     def reload_conversations(self) -> bool:
         """Many conversations came, went or moved, by no method of this session: read the list again."""
-        if self.replying_in and self.library.of(self.replying_in).get(self.replying_in).deleted:
+        if self.replying_in and self.stores.of(self.replying_in).get(self.replying_in).deleted:
             self.stop()
         return self.list_all() and self._leave_deleted()
 
@@ -244,9 +244,9 @@ class ConversationSession(PlacedSession):
         """Another file is in the place of the old one: forget what belonged to that, and show this one."""
         self._undo.clear()
         self._runner.unsaved.forget()
-        self.library.kept.notices = ()
+        self.stores.kept.notices = ()
         self._conversation = 0
-        rows = self.library.kept.list()
+        rows = self.stores.kept.list()
         self.conversations.reset(rows)
         self.library_changed.emit()
         return self._open(rows[0].id) if rows else self.new_conversation()
@@ -264,7 +264,7 @@ class ConversationSession(PlacedSession):
         trouble.
         """
         try:
-            return self.library.kept.search(query, limit)
+            return self.stores.kept.search(query, limit)
         except StoreError as error:
             self.notice.emit(str(error), "error")
             return ()
@@ -275,7 +275,7 @@ class ConversationSession(PlacedSession):
         ids = [item.id for item in self.messages.items()]
         if message_id in ids and self._runner.message_id in ids[ids.index(message_id) :]:
             self.stop()
-        self.library.of(message_id).delete_message(message_id)
+        self.stores.of(message_id).delete_message(message_id)
         self._undo.push("delete message", lambda: self._restore_message(message_id))
         self._show_path()
         return True
@@ -283,11 +283,11 @@ class ConversationSession(PlacedSession):
     @told
     def show_variant(self, message_id: int, step: int) -> bool:
         """Show the variant `step` (-1 or +1) beside the message; False when there is none."""
-        variants = self.library.of(message_id).variants(message_id)
+        variants = self.stores.of(message_id).variants(message_id)
         place = variants.index(message_id) + step
         if not 0 <= place < len(variants):
             return False
-        self.library.of(message_id).show_variant(variants[place])
+        self.stores.of(message_id).show_variant(variants[place])
         self._show_path()
         return True
 
@@ -324,7 +324,7 @@ class ConversationSession(PlacedSession):
     def _forget(self, conversation_id: int) -> None:
         """Drop a temporary conversation that was left, as soon as no reply runs in it."""
         if is_temporary(conversation_id) and conversation_id not in (self._conversation, self.replying_in):
-            self.library.forget(conversation_id)
+            self.stores.forget(conversation_id)
 
     def _items(self) -> tuple[MessageItem, ...]:
         if self.notebook:  # its document is shown by a page of its own, not by the transcript
@@ -336,7 +336,7 @@ class ConversationSession(PlacedSession):
 
     def _touched(self, conversation_id: int) -> None:
         """Bring title and place in the sidebar up to date."""
-        found = self.library.of(conversation_id).summary(conversation_id)
+        found = self.stores.of(conversation_id).summary(conversation_id)
         if found.deleted_at is None and not is_temporary(conversation_id):
             self.conversations.put(found)
         if conversation_id == self._conversation:
@@ -352,8 +352,8 @@ class ConversationSession(PlacedSession):
 
     def _restore_conversations(self, ids: Collection[int]) -> None:
         for number in ids:
-            self.library.of(number).restore(number)
-        self.conversations.put_all([self.library.of(number).summary(number) for number in ids])
+            self.stores.of(number).restore(number)
+        self.conversations.put_all([self.stores.of(number).summary(number) for number in ids])
         self._open(next(iter(ids)))
 
     def _leave_deleted(self) -> bool:
@@ -370,7 +370,7 @@ class ConversationSession(PlacedSession):
         return next((row for row in self.conversations.summaries() if row.id < FIRST_TEMPORARY), None)
 
     def _restore_message(self, message_id: int) -> None:
-        store = self.library.of(message_id)
+        store = self.stores.of(message_id)
         try:
             conversation_id = store.message(message_id).conversation_id
         except StoreError as error:
@@ -381,7 +381,7 @@ class ConversationSession(PlacedSession):
             ) from error
         store.undelete_message(message_id)
         if store.get(conversation_id).deleted:
-            self.library.of(conversation_id).restore(conversation_id)
+            self.stores.of(conversation_id).restore(conversation_id)
             self._touched(conversation_id)
         self._open(conversation_id) if conversation_id != self._conversation else self._show_path()
 
@@ -395,7 +395,7 @@ class ConversationSession(PlacedSession):
     def _on_changed(self, message_id: int) -> bool:
         if find_item(self.messages, message_id) is not None:
             self.messages.replace(
-                message_id, self._runner.item(self.library.of(message_id).message(message_id))
+                message_id, self._runner.item(self.stores.of(message_id).message(message_id))
             )
         return True
 

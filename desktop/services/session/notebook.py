@@ -62,17 +62,17 @@ class NotebookSession(TurnSession):
             newest is not None
             and not newest.title
             and newest.kind == NOTEBOOK
-            and not self.library.kept.path(newest.id)[0].text
+            and not self.stores.kept.path(newest.id)[0].text
         ):
             return self._open(newest.id)
-        made = self.library.kept.create(kind=NOTEBOOK)
+        made = self.stores.kept.create(kind=NOTEBOOK)
         self._touched(made.id)
         return self._open(made.id)
 
     @told
     def new_temporary_notebook(self) -> bool:
         """Open an empty notebook that is never written down."""
-        return self._open(self.library.temporary.create(kind=NOTEBOOK).id)
+        return self._open(self.stores.temporary.create(kind=NOTEBOOK).id)
 
     def document(self) -> Document | None:
         """The open notebook's document as it is now; None where a chat is open or the store has trouble,
@@ -133,7 +133,7 @@ class NotebookSession(TurnSession):
                 unsaved.save()
                 if unsaved.find(message_id) is not None:
                     return False
-            store = self.library.of(message_id)
+            store = self.stores.of(message_id)
             store.set_text(message_id, text, settled or len(text) <= SETTLED_CHARACTERS)
             self._touched(store.message(message_id).conversation_id)
         except StoreError:
@@ -202,7 +202,7 @@ class NotebookSession(TurnSession):
     def _on_ended(self, conversation_id: int, message_id: int) -> None:
         # the end of the reply could not be saved either, and its trouble is told
         with contextlib.suppress(StoreError):
-            self.library.of(message_id).name_after(message_id)
+            self.stores.of(message_id).name_after(message_id)
         super()._on_ended(conversation_id, message_id)
         if conversation_id == self._conversation and self.notebook:
             self.document_shown.emit()

@@ -18,10 +18,10 @@ from desktop.services.session.voices import Said, Scene, Voice, next_voice
 from desktop.services.settings.levels import around_of
 from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.conversations.inheritance import layers_of
-from desktop.store.conversations.participants import NOBODY, PLAIN, Participant, Roles, Spoken
+from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.conversations.records import HIDDEN, StoredMessage
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.settings.preferences import Preferences
 from desktop.store.settings.presets import find_preset
 from engine.core import Message, ModelInfo
@@ -41,14 +41,14 @@ class RoleSession(ConversationSession):
 
     def __init__(
         self,
-        library: Library,
+        stores: ConversationStores,
         preferences: Preferences,
         open_chat: OpenChat,
         describe: Describe,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(library, preferences, open_chat, describe, parent)
-        self._roles, self._voices = PLAIN, ()  # type: tuple[Roles, tuple[Voice, ...]]
+        super().__init__(stores, preferences, open_chat, describe, parent)
+        self._roles, self._voices = PLAIN, ()  # type: tuple[Cast, tuple[Voice, ...]]
 
     @property
     def model(self) -> ModelInfo | None:
@@ -56,7 +56,7 @@ class RoleSession(ConversationSession):
         return self._runner.engine.model
 
     @property
-    def roles(self) -> Roles:
+    def roles(self) -> Cast:
         """The cast as it is kept with the open conversation."""
         return self._roles
 
@@ -68,9 +68,9 @@ class RoleSession(ConversationSession):
         return self._voices
 
     @told
-    def set_roles(self, roles: Roles) -> bool:
+    def set_roles(self, roles: Cast) -> bool:
         """Give the open conversation another cast; one without participants is a plain chat."""
-        self._of_open.set_roles(self._conversation, roles)
+        self._of_open.set_cast(self._conversation, roles)
         self._look_around()
         return True
 
@@ -88,7 +88,7 @@ class RoleSession(ConversationSession):
         but the draft its id, 0 for what is not shown.
         """
         shown = [item for item in self.messages.items() if not item.running and item.role != HIDDEN]
-        said = [Said(item.role, item.text, Spoken(item.speaker, item.persona)) for item in shown]
+        said = [Said(item.role, item.text, Author(item.speaker, item.persona)) for item in shown]
         said.append(Said("user", draft, self._signature()))
         scene = self._scene(
             next_voice(self._roles, self._voices, said) or (self._voices[0] if self._voices else None)
@@ -108,7 +108,7 @@ class RoleSession(ConversationSession):
 
     def _look_around(self, entering: bool = False) -> None:
         super()._look_around(entering)
-        roles = self._of_open.get(self._conversation).roles
+        roles = self._of_open.get(self._conversation).cast
         voices = tuple(self._voice_of(participant) for participant in roles.participants)
         if entering or (roles, voices) != (self._roles, self._voices):
             self._roles, self._voices = roles, voices
@@ -133,24 +133,24 @@ class RoleSession(ConversationSession):
         """A persona that is there and not deleted."""
         return (
             next(
-                (persona for persona in PersonaStore(self.library.database).list() if persona.id == number),
+                (persona for persona in PersonaStore(self.stores.database).list() if persona.id == number),
                 None,
             )
             if number
             else None
         )
 
-    def _signature(self) -> Spoken:
+    def _signature(self) -> Author:
         """Who the user's next message is from."""
-        return Spoken(self._roles.user) if self._voices else NOBODY
+        return Author(self._roles.user) if self._voices else UNNAMED
 
-    def _next(self, path: Sequence[StoredMessage]) -> Spoken | None:
+    def _next(self, path: Sequence[StoredMessage]) -> Author | None:
         """Who answers behind `path` without being chosen; None for nobody.
 
         In a plain chat it is the persona.
         """
         if not self._voices:
-            return Spoken(self.persona.name, self.persona.id) if self.persona is not None else NOBODY
+            return Author(self.persona.name, self.persona.id) if self.persona is not None else UNNAMED
         found = next_voice(self._roles, self._voices, said_of(path))
         return found.spoken if found is not None else None
 
@@ -158,12 +158,12 @@ class RoleSession(ConversationSession):
         """The reply of a participant; None in a plain chat."""
         if voice is None or not self._voices:
             return None
-        layers = layers_of(self.library.database, self._of_open.get(self._conversation))
+        layers = layers_of(self.stores.database, self._of_open.get(self._conversation))
         prompt = prompt_of(tuple(layer for layer in layers if layer.source != "persona")).text
         begins = self.model is None or not (self.model.thinking or self.model.opens_thought)
         return Scene(prompt, self._voices, voice, self._roles.user, begins)
 
-    def _voice_for(self, speaker: Spoken) -> Voice | None:
+    def _voice_for(self, speaker: Author) -> Voice | None:
         """The participant who speaks as `speaker`, or one made of the name where it takes part no more;
         None in a plain chat.
         """
@@ -182,7 +182,7 @@ class RoleSession(ConversationSession):
             return
         persona = voice.persona if voice in self._voices else 0
         found = dataclasses.replace(self._of_open.get(self._conversation), persona_id=persona or None)
-        layers = layers_of(self.library.database, found)
+        layers = layers_of(self.stores.database, found)
         around, _ = around_of(layers, CONVERSATION_SETTINGS, lambda name: find_preset(self.preferences, name))
         before = self._layers.around
         self._layers.surround(around)
@@ -194,4 +194,4 @@ class RoleSession(ConversationSession):
 
 def said_of(path: Sequence[StoredMessage]) -> list[Said]:
     """Stored messages as voices are told of them."""
-    return [Said(message.role, message.text, message.speaker) for message in path if message.role != HIDDEN]
+    return [Said(message.role, message.text, message.author) for message in path if message.role != HIDDEN]

@@ -14,7 +14,7 @@ from desktop.services.settings.levels import FROM_FOLDER, FROM_PERSONA, around_o
 from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.conversations.inheritance import Layer, layers_of, system_prompt_of
 from desktop.store.conversations.personas import Persona, PersonaStore
-from desktop.store.conversations.temporary import FIRST_TEMPORARY, Library
+from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.settings.preferences import Preferences
 from desktop.store.settings.presets import find_preset
 
@@ -56,8 +56,10 @@ class PlacedSession(SettingsSession):
     persona_changed = Signal(object)
     _PLACE = (*SettingsSession._PLACE, "_prompt", "_persona", "_problems")
 
-    def __init__(self, library: Library, preferences: Preferences, parent: QObject | None = None) -> None:
-        super().__init__(library, preferences, parent)
+    def __init__(
+        self, stores: ConversationStores, preferences: Preferences, parent: QObject | None = None
+    ) -> None:
+        super().__init__(stores, preferences, parent)
         self._prompt = Prompt()
         self._persona: Persona | None = None
         self._problems: tuple[str, ...] = ()
@@ -108,7 +110,7 @@ class PlacedSession(SettingsSession):
         that use it.
         """
         if old:
-            personas = PersonaStore(self.library.database)
+            personas = PersonaStore(self.stores.database)
             for persona in personas.list():
                 if persona.preset == old:
                     personas.save(dataclasses.replace(persona, preset=new))
@@ -126,7 +128,7 @@ class PlacedSession(SettingsSession):
             self.settings_changed.emit(cls)
 
     def _look_around(self, entering: bool = False) -> None:
-        layers = layers_of(self.library.database, self._of_open.get(self._conversation))
+        layers = layers_of(self.stores.database, self._of_open.get(self._conversation))
         around, problems = around_of(
             layers, CONVERSATION_SETTINGS, lambda name: find_preset(self.preferences, name)
         )
@@ -137,7 +139,7 @@ class PlacedSession(SettingsSession):
             self._say(self.notice, f"A setting of a folder was left out: {problem}", "warning")
         self._problems = problems
         found = next((layer for layer in layers if layer.source == "persona"), None)
-        persona = PersonaStore(self.library.database).get(found.id) if found is not None else None
+        persona = PersonaStore(self.stores.database).get(found.id) if found is not None else None
         if persona != self._persona:
             self._persona = persona
             self.persona_changed.emit(persona)

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance, Slot
 from desktop.services.settings.layered_settings import SettingsLayers
 from desktop.settings import CONVERSATION_SETTINGS, Behaviour
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
 from desktop.store.settings.presets import Preset
@@ -58,10 +58,12 @@ class SettingsSession(QObject):
     _PLACE: ClassVar[tuple[str, ...]] = ("_conversation",)
     """What is known of the open conversation: the names of these attributes, each set as a whole."""
 
-    def __init__(self, library: Library, preferences: Preferences, parent: QObject | None = None) -> None:
+    def __init__(
+        self, stores: ConversationStores, preferences: Preferences, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self.preferences = preferences
-        self.library = library
+        self.stores = stores
         self._layers = SettingsLayers(preferences)
         self._conversation = 0
         self._held: list[Held] | None = None
@@ -79,7 +81,7 @@ class SettingsSession(QObject):
     @property
     def _of_open(self) -> ConversationStore:
         """The store that the open conversation, with its messages, is in."""
-        return self.library.of(self._conversation)
+        return self.stores.of(self._conversation)
 
     @property
     def title(self) -> str:
@@ -216,7 +218,7 @@ class SettingsSession(QObject):
 
         Raises `StoreError` when there is none; what is known may be of both then.
         """
-        problems = self._layers.enter(self.library.of(conversation_id).get(conversation_id).settings)
+        problems = self._layers.enter(self.stores.of(conversation_id).get(conversation_id).settings)
         self._conversation = conversation_id
         self._look_around(entering=True)
         for problem in problems:

@@ -20,8 +20,8 @@ from desktop.services.session.settings import told
 from desktop.services.session.voices import LeadingName, Said, Voice, in_turn, next_voice, replies_since_user
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.forking import fork
-from desktop.store.conversations.participants import Spoken
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.participants import Author
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
 from engine.core import ChatRequest, Message
@@ -62,10 +62,10 @@ class TurnSession(RoleSession):
     reply_ended = Signal(int, int)
 
     def __init__(
-        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe,
+        self, stores: ConversationStores, preferences: Preferences, open_chat: OpenChat, describe: Describe,
         draft_problem: DraftProblem, parent: QObject | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(library, preferences, open_chat, describe, parent)
+        super().__init__(stores, preferences, open_chat, describe, parent)
         self._engine = self._runner.engine
         self.drafts = DraftModelService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
@@ -94,9 +94,7 @@ class TurnSession(RoleSession):
         path = self._of_open.path(self._conversation)
         above = path[-1].id if path else None
         said = text.strip("\n").rstrip()
-        message = self._of_open.add_message(
-            self._conversation, above, "user", said, speaker=self._signature()
-        )
+        message = self._of_open.add_message(self._conversation, above, "user", said, author=self._signature())
         try:
             chosen = self.voice(answers)
             who = chosen.spoken if chosen is not None else self._next(self._of_open.path(self._conversation))
@@ -230,8 +228,8 @@ class TurnSession(RoleSession):
         """A new conversation that begins with what is shown up to a message; it is opened, and undo takes
         it away.
         """
-        source = self.library.of(message_id).message(message_id).conversation_id
-        made = fork(self.library, message_id)
+        source = self.stores.of(message_id).message(message_id).conversation_id
+        made = fork(self.stores, message_id)
         self._touched(made)
         self._undo.push("fork", lambda: self._unfork(made, source))
         return self._open(made)
@@ -239,7 +237,7 @@ class TurnSession(RoleSession):
     def _unfork(self, made: int, source: int) -> None:
         if self.replying_in == made:
             self.stop()
-        self.library.of(made).delete(made)
+        self.stores.of(made).delete(made)
         self.conversations.remove(made)
         if self._conversation == made:
             self._open(source)
@@ -252,7 +250,7 @@ class TurnSession(RoleSession):
         message = self._of_open.message(message_id)
         if message.role == "assistant":
             return self._begin(
-                message.parent_id, who=message.speaker if self._voices and message.speaker.name else None
+                message.parent_id, who=message.author if self._voices and message.author.name else None
             )
         return self._begin(message.id)
 
@@ -282,7 +280,7 @@ class TurnSession(RoleSession):
             return False
         source = self._of_open.message(message_id)
         begun = self._of_open.add_message(
-            self._conversation, source.parent_id, "assistant", text, "running", source.speaker
+            self._conversation, source.parent_id, "assistant", text, "running", source.author
         )
         return self._begin(source.parent_id, begun, tuple(ids), source)
 
@@ -323,7 +321,7 @@ class TurnSession(RoleSession):
                 self._say(self.draft_refused, f"{trouble} Your text is kept.")
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
-        where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
+        where = f" in “{self.stores.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
         sentence = _REFUSALS.get(self.state, _REFUSALS["stopping"])
         self.refused = (self.state, sentence.format(where=where, verb="try" if self.notebook else "send"))
         self._say(self.notice, self.refused[1], "warning")
@@ -379,7 +377,7 @@ class TurnSession(RoleSession):
         continued: StoredMessage | None = None,
         ids: tuple[int, ...] = (),
         source: StoredMessage | None = None,
-        who: Spoken | None = None,
+        who: Author | None = None,
     ) -> bool:
         """Start a reply of `who` (None: whose turn it is) under `parent_id`, or at the end of `continued`,
         whose exact token ids are `ids` where they are known.
@@ -393,7 +391,7 @@ class TurnSession(RoleSession):
         end = [message.id for message in path].index(last) + 1 if last is not None else 0
         above = path[: end - (last != parent_id)]
         if continued is not None:
-            who = continued.speaker
+            who = continued.author
         elif who is None:
             who = self._next(above) or in_turn(self._voices, said_of(above)).spoken
         voice, leading = self._voice_for(who), None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from desktop.store.conversations.participants import NOBODY, Roles, Spoken
+from desktop.store.conversations.participants import UNNAMED, Author, Cast
 from engine.core import Message
 
 __all__ = ["LeadingName", "Said", "Scene", "Voice", "mentioned", "next_voice", "replies_since_user"]
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
     role: str
     text: str
-    speaker: Spoken = NOBODY
+    speaker: Author = UNNAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Voice:
     model_path: str = ""
 
     @property
-    def spoken(self) -> Spoken:
+    def spoken(self) -> Author:
         """How its messages are signed."""
-        return Spoken(self.name, self.persona)
+        return Author(self.name, self.persona)
 
-    def is_of(self, speaker: Spoken) -> bool:
+    def is_of(self, speaker: Author) -> bool:
         """Whether it said a message of this speaker; a persona is the same one under another name."""
         return _same(self.name, speaker.name) or bool(self.persona and self.persona == speaker.persona)
 
@@ -260,7 +260,7 @@ def _length(text: str, folded: str) -> int:
     return length
 
 
-def next_voice(roles: Roles, voices: Sequence[Voice], said: Sequence[Said]) -> Voice | None:
+def next_voice(roles: Cast, voices: Sequence[Voice], said: Sequence[Said]) -> Voice | None:
     """Who answers now without being chosen; None where the user chooses, or there is nobody."""
     if not voices or roles.turn == "hand":
         return None

@@ -71,7 +71,7 @@ class BackupService(QObject):
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self.copies = Backups(session.library.database.path)
+        self.copies = Backups(session.stores.database.path)
         self._worker: StreamThread | None = None
         self._told = ""
         self._part: Path | None = None
@@ -161,7 +161,7 @@ class BackupService(QObject):
             QTimer.singleShot(50, self, self._put_in_place)
             return
         part, self._part = self._part, None
-        database = self._session.library.database
+        database = self._session.stores.database
         aside: Path | None = None
         trouble = ""
         database.close()

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.participants import Spoken
+from desktop.store.conversations.participants import Author
 from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError
 from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from engine.platform.folders import private_folder
@@ -44,7 +44,7 @@ class DataFolder(QObject):
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._session, self._database = session, session.library.database
+        self._session, self._database = session, session.stores.database
         self.gone = self.given_up = False
         self.opened_in = self.folder
         self._timer = QTimer(self)
@@ -135,8 +135,8 @@ class DataFolder(QObject):
             store = ConversationStore(fresh)
             made, parent = store.create().id, None
             for item in items:
-                speaker = Spoken(item.speaker, item.persona)
-                parent = store.add_message(made, parent, item.role, item.text, speaker=speaker).id
+                author = Author(item.speaker, item.persona)
+                parent = store.add_message(made, parent, item.role, item.text, author=author).id
             shown = {item.id for item in items}
             for text in (text for number, text in waiting.items() if number not in shown):
                 store.add_message(store.create("A reply that was not saved").id, None, "assistant", text)

@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.services.engine.stream_thread import Job, StreamThread
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
-from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import StoreError
 
 __all__ = ["BusNotifier", "Notifier", "ReplyWatch"]
@@ -187,11 +187,11 @@ class ReplyWatch(QObject):
         if not least or seconds < least or self._in_front():
             return
         try:
-            state = self._session.library.of(message).message(message).state
+            state = self._session.stores.of(message).message(message).state
             title = (
                 ""
                 if conversation >= FIRST_TEMPORARY
-                else self._session.library.of(conversation).get(conversation).title
+                else self._session.stores.of(conversation).get(conversation).title
             )
         except StoreError:
             return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.engine.stream_thread import Job, StreamThread
-from desktop.store.conversations.temporary import FIRST_TEMPORARY, Library
+from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.database.database import Database, StoreError
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class TransferService(QObject):
     exporting = Signal(int, int)
     exported = Signal(object)
 
-    def __init__(self, library: Library, parent: QObject | None = None) -> None:
+    def __init__(self, stores: ConversationStores, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._library = library
+        self._stores = stores
         self._worker: StreamThread | None = None  # made when first needed
         self._imports: dict[int, Job] = {}
         self._exports: dict[int, Job] = {}
@@ -67,7 +67,7 @@ class TransferService(QObject):
 
     def import_files(self, paths: Sequence[Path]) -> None:
         """Bring in everything that these files hold."""
-        path, files = self._library.database.path, tuple(paths)
+        path, files = self._stores.database.path, tuple(paths)
         job = self._thread().start(lambda stop: _import(path, files, stop))
         self._imports[job.id] = job
 
@@ -85,7 +85,7 @@ class TransferService(QObject):
         given = {number: self._record(number) for number in ids if number >= FIRST_TEMPORARY}
         from desktop.services.transfer.export_job import Choice, export  # the formats: for those who export
 
-        path, choice = self._library.database.path, Choice(tuple(ids), thoughts, given)
+        path, choice = self._stores.database.path, Choice(tuple(ids), thoughts, given)
         job = self._thread().start(lambda stop: export(path, choice, label, target, stop))
         self._exports[job.id] = job
 
@@ -111,7 +111,7 @@ class TransferService(QObject):
         # here and below: only for who imports or exports
         from desktop.store.conversations.bulk_insert import read_whole
 
-        return read_whole(self._library.database_of(number), number)
+        return read_whole(self._stores.database_of(number), number)
 
     def _thread(self) -> StreamThread:
         if self._worker is None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from desktop.store.conversations.import_placement import folder_of, folder_path, persona_id, persona_of
-from desktop.store.conversations.participants import Roles, portable, settled
+from desktop.store.conversations.participants import Cast, portable, settled
 from desktop.store.conversations.records import NOTEBOOK, STATES, auto_title
 from desktop.store.conversations.trash import delete_for_good
 from desktop.store.database.chunked_writes import Steps
@@ -122,7 +122,7 @@ class Intake:
                 folder_of(self._database, record.folder),
                 record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
                 (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
-                settled(self._database, record.roles).text(), record.kind,
+                settled(self._database, record.cast).text(), record.kind,
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
@@ -182,7 +182,7 @@ class Intake:
                 created,
                 json.dumps(dict(message.stats)),
                 int(message.deleted),
-                message.speaker,
+                message.author,
                 self._persona(message),
             ),
         )
@@ -197,10 +197,10 @@ class Intake:
 
     def _persona(self, message: MessageRecord) -> int:
         """The persona of the name that a reply is from: numbers are others in other stores."""
-        if message.role != "assistant" or not message.speaker:
+        if message.role != "assistant" or not message.author:
             return 0
         row = self._database.execute(
-            "SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (message.speaker,)
+            "SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (message.author,)
         ).fetchone()
         return int(row[0]) if row is not None else 0
 
@@ -270,16 +270,16 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt,
         json.loads(settings), model_path, bool(is_auto), bool(deleted), folder_path(database, folder),
         bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
-        portable(database, Roles.read(head[14])), head[15],
+        portable(database, Cast.read(head[14])), head[15],
     )  # fmt: skip
 
 
 def _record(row: tuple[Any, ...], keys: dict[int, str]) -> MessageRecord:
-    number, parent, role, text, state, created, stats, deleted, shown, tokens, raw, speaker = row
+    number, parent, role, text, state, created, stats, deleted, shown, tokens, raw, author = row
     return MessageRecord(
         keys[number], keys.get(parent), role, text, created, "stopped" if state == "running" else state,
         json.loads(stats), keys.get(shown), bool(deleted), bytes(tokens or b""), _unpacked(raw),
-        speaker=speaker,
+        author=author,
     )  # fmt: skip
 
 

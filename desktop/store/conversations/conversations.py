@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from desktop.store.conversations.participants import NOBODY, Roles, Spoken
+from desktop.store.conversations.participants import UNNAMED, Author, Cast
 from desktop.store.conversations.records import (
     CHAT,
     NOTEBOOK,
@@ -112,25 +112,11 @@ class ConversationStore:
         ).fetchone()
         if row is None:
             raise _no_conversation(conversation_id)
-        (
-            number,
-            title,
-            created,
-            updated,
-            deleted,
-            settings,
-            prompt,
-            model_path,
-            folder,
-            pinned,
-            persona,
-            inherits,
-            roles,
-            kind,
-        ) = row
+        (number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona,
+         inherits, cast, kind) = row  # fmt: skip
         return Conversation(
             number, title, created, updated, bool(deleted), json.loads(settings), prompt, model_path, folder,
-            bool(pinned), persona, bool(inherits), Roles.read(roles), kind,
+            bool(pinned), persona, bool(inherits), Cast.read(cast), kind,
         )  # fmt: skip
 
     def rename(self, conversation_id: int, title: str) -> None:
@@ -192,9 +178,9 @@ class ConversationStore:
         """Who answers here (`personas.py`); None is nobody in particular."""
         self._set(conversation_id, "persona_id = ?", persona_id)
 
-    def set_roles(self, conversation_id: int, roles: Roles) -> None:
+    def set_cast(self, conversation_id: int, cast: Cast) -> None:
         """Who takes part here."""
-        self._set(conversation_id, "roles = ?", roles.text())
+        self._set(conversation_id, "roles = ?", cast.text())
 
     def set_model_path(self, conversation_id: int, path: str) -> None:
         """Remember which model answers here."""
@@ -210,9 +196,9 @@ class ConversationStore:
         role: str,
         text: str,
         state: str = "complete",
-        speaker: Spoken = NOBODY,
+        author: Author = UNNAMED,
     ) -> StoredMessage:
-        """A new message of `speaker` under `parent_id` (None is the top); it becomes the shown one there."""
+        """A new message of `author` under `parent_id` (None is the top); it becomes the shown one there."""
         _check_state(state)
         now = time.time()
         with self._database.transaction():
@@ -224,7 +210,7 @@ class ConversationStore:
             cursor = self._database.execute(
                 "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, speaker, "
                 "speaker_persona) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (conversation_id, parent_id, role, text, state, now, *speaker),
+                (conversation_id, parent_id, role, text, state, now, *author),
             )
             message_id = int(cursor.lastrowid or 0)
             self._show(conversation_id, parent_id, message_id)
@@ -375,7 +361,7 @@ class ConversationStore:
         it.
         """
         old = self.message(message_id)
-        return self.add_message(old.conversation_id, old.parent_id, old.role, text, speaker=old.speaker)
+        return self.add_message(old.conversation_id, old.parent_id, old.role, text, author=old.author)
 
     def search(self, query: str, limit: int = 50, before: int | None = None) -> tuple[SearchHit, ...]:
         """Messages that contain all words of `query`, latest first; every query is valid.
@@ -442,11 +428,12 @@ _COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats
 
 
 def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
-    number, conversation, parent, role, text, state, created, stats, speaker, persona = row
+    number, conversation, parent, role, text, state, created, stats, author, persona = row
     place = variants.index(number)
-    return StoredMessage(number, conversation, parent, role, text, state, created, json.loads(stats), place,
-        len(variants),
-                         Spoken(speaker, persona))  # fmt: skip
+    return StoredMessage(
+        number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants),
+        Author(author, persona),
+    )  # fmt: skip
 
 
 def _no_conversation(conversation_id: int) -> StoreError:

@@ -5,7 +5,7 @@ kept of it.
 from __future__ import annotations
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database
 
 __all__ = ["fork"]
@@ -15,7 +15,7 @@ _ENDED = "CASE state WHEN 'running' THEN 'stopped' ELSE state END"
 _STATS = """CASE state WHEN 'running' THEN '{"reason": "cancelled"}' ELSE stats END"""
 
 
-def fork(library: Library, message_id: int) -> int:
+def fork(stores: ConversationStores, message_id: int) -> int:
     """A new conversation with the shown path up to and with a message, and the variants beside each message
     of it; returns its number.
 
@@ -23,7 +23,7 @@ def fork(library: Library, message_id: int) -> int:
     copied as it is saved, and not as running. A fork of a temporary conversation is temporary. Raises
     `StoreError`.
     """
-    return _copy(library.database_of(message_id), library.of(message_id), message_id)
+    return _copy(stores.database_of(message_id), stores.of(message_id), message_id)
 
 
 def _copy(database: Database, store: ConversationStore, message_id: int) -> int:

@@ -15,8 +15,18 @@ from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import Database
 
 __all__ = [
-    "LONGEST_NAME", "MOST_AUTOMATIC", "MOST_PARTICIPANTS", "NOBODY", "PLAIN", "TURNS", "Participant", "Roles",
-    "Spoken", "name_of", "portable", "settled",
+    "LONGEST_NAME",
+    "MOST_AUTOMATIC",
+    "MOST_PARTICIPANTS",
+    "PLAIN",
+    "TURNS",
+    "UNNAMED",
+    "Author",
+    "Cast",
+    "Participant",
+    "name_of",
+    "portable",
+    "settled",
 ]  # fmt: skip
 
 TURNS = ("hand", "turn", "named")
@@ -26,7 +36,7 @@ MOST_PARTICIPANTS = 16
 LONGEST_NAME = 60
 
 
-class Spoken(NamedTuple):
+class Author(NamedTuple):
     """Who said a message: the name as it was then (empty for nobody in particular) and the persona's
     number, 0 for none.
     """
@@ -35,7 +45,7 @@ class Spoken(NamedTuple):
     persona: int = 0
 
 
-NOBODY = Spoken()
+UNNAMED = Author()
 """Nobody in particular: the model, or the user."""
 
 
@@ -52,7 +62,7 @@ class Participant:
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class Cast:
     """The cast of one conversation, none at all in a plain chat.
 
     `own` are the user's names, of which `writing_as` is in use (the first one where it is not among them);
@@ -72,10 +82,10 @@ class Roles:
 
     def text(self) -> str:
         """As JSON; empty for a plain chat."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False) if self != Roles() else ""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False) if self != Cast() else ""
 
     @classmethod
-    def read(cls, text: str) -> Roles:
+    def read(cls, text: str) -> Cast:
         """What `text` wrote; what is not usable in it is left out."""
         try:
             return cls.of(json.loads(text)) if text else cls()
@@ -83,7 +93,7 @@ class Roles:
             return cls()
 
     @classmethod
-    def of(cls, value: Any) -> Roles:
+    def of(cls, value: Any) -> Cast:
         """From a JSON object of any content."""
         given = value if isinstance(value, Mapping) else {}
         found: dict[str, Participant] = {}
@@ -116,7 +126,7 @@ class Roles:
                    writing_as if writing_as in own else "")  # fmt: skip
 
 
-PLAIN = Roles()
+PLAIN = Cast()
 """A chat without named participants."""
 
 
@@ -125,22 +135,22 @@ def name_of(value: Any) -> str:
     return " ".join(_text(value).replace(":", " ").split())[:LONGEST_NAME].strip()
 
 
-def portable(database: Database, roles: Roles) -> dict[str, Any]:
+def portable(database: Database, cast: Cast) -> dict[str, Any]:
     """The cast for a file that other machines read: whole personas in place of their numbers.
 
     Empty for a plain chat.
     """
-    if roles == Roles():
+    if cast == Cast():
         return {}
-    made = dataclasses.asdict(roles)
-    for entry, participant in zip(made["participants"], roles.participants, strict=True):
+    made = dataclasses.asdict(cast)
+    for entry, participant in zip(made["participants"], cast.participants, strict=True):
         persona = persona_of(database, participant.persona) if participant.persona else None
         names = ("name", "avatar", "system_prompt", "preset", "model_path")
         entry["persona"] = {name: getattr(persona, name) for name in names} if persona is not None else None
     return made
 
 
-def settled(database: Database, given: Mapping[str, Any]) -> Roles:
+def settled(database: Database, given: Mapping[str, Any]) -> Cast:
     """The cast of such a file here, its personas found by name or made. Within a transaction."""
     numbers: list[Any] = []
     for entry in _items(given.get("participants")):
@@ -153,7 +163,7 @@ def settled(database: Database, given: Mapping[str, Any]) -> Roles:
             )
             persona = Persona(0, name, avatar, prompt, preset, model)
         numbers.append({**about, "persona": persona_id(database, persona) or 0})
-    return Roles.of({**given, "participants": numbers})
+    return Cast.of({**given, "participants": numbers})
 
 
 def _items(value: Any) -> list[Any]:

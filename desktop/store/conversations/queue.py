@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from desktop.store.conversations.temporary import FIRST_TEMPORARY, Library
+from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.database.database import StoreError
 
 __all__ = ["QueueStore", "Queued"]
@@ -26,8 +26,8 @@ class QueueStore:
     Raises `StoreError`.
     """
 
-    def __init__(self, library: Library) -> None:
-        self._kept = library.database
+    def __init__(self, stores: ConversationStores) -> None:
+        self._kept = stores.database
         self._memory: list[Queued] = []
         self._next = FIRST_TEMPORARY
 

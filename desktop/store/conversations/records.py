@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from desktop.store.attachments.message_format import auto_source
-from desktop.store.conversations.participants import NOBODY, PLAIN, Roles, Spoken
+from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast
 
 __all__ = [
     "CHAT",
@@ -70,7 +70,7 @@ class Conversation:
     pinned: bool = False
     persona_id: int | None = None
     inherits_prompt: bool = True
-    roles: Roles = PLAIN
+    cast: Cast = PLAIN
     kind: str = CHAT
 
 
@@ -92,7 +92,7 @@ class StoredMessage:
     stats: Mapping[str, Any]
     variant_index: int = 0
     variant_count: int = 1
-    speaker: Spoken = NOBODY
+    author: Author = UNNAMED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from desktop.store.conversations.records import auto_title
-from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import MEMORY, Database
 from desktop.store.database.errors import StoreError
 from desktop.store.database.migrations import MIGRATIONS

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from desktop.store.conversations.records import STATES
-from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import Database
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.page_reader import Value

@@ -1,74 +1,156 @@
-"""Keeps, for each reply, what it was made from; each against that of the reply before it in its
-conversation.
+"""What a reply was made from: its exact prompt and every circumstance, packed against that of the reply
+before it.
+
+A packed provenance is one byte of version and a zlib stream (RFC 1950), whose preset dictionary is the base's
+circumstances, of sections, each a little-endian uint32 length and its bytes: the circumstances (JSON), the
+prompt's ids after the common prefix, its passes, the negative prompt's ids, its passes (all int32), and the
+tokens that the base does not know.
 """
 
 from __future__ import annotations
 
-from desktop.store.database.database import Database
-from desktop.store.provenance.record import Origin, pack, unpack
+import json
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["OriginStore"]
+from engine.core import Rendered
 
-_DEEPEST = 24
-"""So many origins are read at most to get at one; the next one is kept whole."""
+__all__ = ["Provenance", "common_length", "pack", "unpack"]
+
+_VERSION = 1
+_TOKEN = struct.Struct("<iB?")
+_LONGEST = 255
 
 
-class OriginStore:
-    """The origins in one database. Methods raise `StoreError`."""
+@dataclass(frozen=True)
+class Provenance:
+    """`prompt` is what the model read; None where the source did not tell, or before it did. `facts` is plain
+    JSON: model, settings, versions, and the number of tokens that the reply had already.
+    """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    prompt: Rendered | None = None
 
-    def save(self, message_id: int, origin: Origin) -> None:
-        """Keep the origin of a reply, in the place of an earlier one of its own."""
-        with self._database.transaction():
-            rest = self._database.execute(
-                "SELECT message_id FROM message_origins WHERE base_id = ?", (message_id,)
-            ).fetchall()
-            for (other,) in rest:  # they are packed against what goes now
-                found = self.load(int(other))
-                if found is not None:
-                    self._put(int(other), 0, 0, pack(found))
-            base_id, depth = self._base(message_id)
-            base = self.load(base_id) if base_id else None
-            if base is None:
-                self._put(message_id, 0, 0, pack(origin))
-            else:
-                self._put(message_id, base_id, depth + 1, pack(origin, base))
 
-    def load(self, message_id: int) -> Origin | None:
-        """The origin of a reply; None where none is kept, or it is damaged."""
-        chain: list[bytes] = []
-        at = message_id
-        while at and len(chain) <= _DEEPEST + 1:
-            row = self._database.execute(
-                "SELECT base_id, data FROM message_origins WHERE message_id = ?", (at,)
-            ).fetchone()
-            if row is None:
-                return None
-            at = int(row[0])
-            chain.append(bytes(row[1]))
-        found: Origin | None = None
-        for data in reversed(chain):
-            found = unpack(data, found) if not at else None
-            if found is None:
-                return None
-        return found
+def common_length(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """How many ids two prompts share at their beginning."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:  # slices compare much faster than a loop
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
+    return low
 
-    def _base(self, message_id: int) -> tuple[int, int]:
-        """The origin to pack against, and how deep it lies; (0, 0) for none."""
-        row = self._database.execute(
-            """
-            SELECT origin.message_id, origin.depth FROM messages AS own
-            JOIN messages AS other ON other.conversation_id = own.conversation_id AND other.id < own.id
-            JOIN message_origins AS origin ON origin.message_id = other.id
-            WHERE own.id = ? ORDER BY other.id DESC LIMIT 1
-            """,
-            (message_id,),
-        ).fetchone()
-        return (int(row[0]), int(row[1])) if row is not None and row[1] < _DEEPEST else (0, 0)
 
-    def _put(self, message_id: int, base_id: int, depth: int, data: bytes) -> None:
-        self._database.execute(
-            "INSERT OR REPLACE INTO message_origins VALUES (?, ?, ?, ?)", (message_id, base_id, depth, data)
+def pack(provenance: Provenance, base: Provenance | None = None) -> bytes:
+    """The origin in bytes that `unpack` reads with the same base."""
+    prompt = provenance.prompt or Rendered(())
+    known = base.prompt if base is not None and base.prompt is not None else Rendered(())
+    common = common_length(prompt.ids, known.ids)
+    passes = [*prompt.passes, (), ()][:2]
+    head = {
+        **provenance.facts,
+        "": [provenance.prompt is not None, common, prompt.given, prompt.heal, len(prompt.passes)],
+    }
+    words = {id: (data, special) for id, data, special in known.vocabulary}
+    fresh = [token for token in prompt.vocabulary if words.get(token[0]) != token[1:]]
+    sections = (
+        _json(head), _numbers(prompt.ids[common:]), _passes(passes[0]), _numbers(prompt.negative_ids),
+        _passes(passes[1]),
+        b"".join(_TOKEN.pack(id, len(data), special) + data for id, data,
+        special in fresh if len(data) <= _LONGEST),
+    )  # fmt: skip
+    squeezed = _squeezer(base)
+    body = b"".join(struct.pack("<I", len(section)) + section for section in sections)
+    data: bytes = squeezed.compress(body) + squeezed.flush()
+    return bytes([_VERSION]) + data
+
+
+def unpack(data: bytes, base: Provenance | None = None) -> Provenance | None:
+    """The origin that `pack` made `data` of; None when it is damaged, of a newer version, or packed
+    against another base.
+    """
+    if data[:1] != bytes([_VERSION]):
+        return None
+    known = base.prompt if base is not None and base.prompt is not None else Rendered(())
+    try:
+        opened = zlib.decompressobj(zdict=_json(base.facts)) if base is not None else zlib.decompressobj()
+        body = opened.decompress(data[1:])
+        head, ids, first, negative, second, tokens = _sections(body)
+        facts = json.loads(head)
+        told, common, given, heal, rows = facts.pop("")
+        if not opened.eof or common > len(known.ids):
+            return None
+        if not told:
+            return Provenance(facts)
+        whole, other = known.ids[:common] + tuple(_array(ids)), tuple(_array(negative))
+        words = {**{id: (data, special) for id, data, special in known.vocabulary}, **dict(_tokens(tokens))}
+        vocabulary = tuple((id, *words[id]) for id in dict.fromkeys(whole + other) if id in words)
+        return Provenance(
+            facts, Rendered(whole, given, heal, other, tuple(map(_pairs, (first, second)))[:rows], vocabulary)
         )
+    except (zlib.error, struct.error, ValueError, TypeError, KeyError):
+        return None
+
+
+def _json(facts: Mapping[str, Any]) -> bytes:
+    return json.dumps(facts, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def _squeezer(base: Provenance | None) -> Any:
+    return zlib.compressobj(6, zdict=_json(base.facts)) if base is not None else zlib.compressobj(6)
+
+
+def _numbers(values: Iterable[int]) -> bytes:
+    column = array("i", values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def _array(data: bytes) -> array[int]:
+    column = array("i")
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
+
+def _passes(pairs: Iterable[tuple[int, int]]) -> bytes:
+    """Starts as steps from the one before: a reply's passes are all alike then."""
+    flat, before = [], 0
+    for start, rows in pairs:
+        flat += [start - before, rows]
+        before = start
+    return _numbers(flat)
+
+
+def _pairs(data: bytes) -> tuple[tuple[int, int], ...]:
+    flat, start, found = _array(data), 0, []
+    for step, rows in zip(flat[::2], flat[1::2], strict=True):
+        start += step
+        found.append((start, rows))
+    return tuple(found)
+
+
+def _tokens(data: bytes) -> Iterable[tuple[int, tuple[bytes, bool]]]:
+    place = 0
+    while place < len(data):
+        id, length, special = _TOKEN.unpack_from(data, place)
+        place += _TOKEN.size + length
+        yield id, (data[place - length : place], special)
+
+
+def _sections(data: bytes) -> list[bytes]:
+    found, place = [], 0
+    while place < len(data):
+        (length,) = struct.unpack_from("<I", data, place)
+        found.append(data[place + 4 : place + 4 + length])
+        place += 4 + length
+    return found

@@ -22,7 +22,7 @@ class MessageRecord:
 
     `created_at` is seconds since 1970, None where the file does not say. `part` marks a piece of a reply (a
     thought, a use of a tool) that is read as one with the assistant's messages around it. `raw` is JSON of
-    what `text` cannot show in full. `speaker` is the name of who said it, empty for nobody in particular.
+    what `text` cannot show in full. `author` is the name of who said it, empty for nobody in particular.
     """
 
     key: str
@@ -37,7 +37,7 @@ class MessageRecord:
     tokens: bytes = b""
     raw: Any = None
     part: bool = False
-    speaker: str = ""
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ConversationRecord:
     Parents stand before their children in `messages`, and siblings in the order they were made. Times are
     seconds since 1970, None where the file does not say. `folder` is the names of the folders it is in,
     outermost first; `persona` is who answers, with the id 0, None for nobody; `deleted_at` is when it was
-    thrown away; `roles` is the cast (`roles.portable`); `kind` is that of `Conversation`. `left_out` names
+    thrown away; `cast` is the cast (`cast.portable`); `kind` is that of `Conversation`. `left_out` names
     what the file says of the conversation and this program has no place for, a sentence without its full stop
     each: an import tells of it.
     """
@@ -71,7 +71,7 @@ class ConversationRecord:
     persona: Persona | None = None
     inherits_prompt: bool = True
     deleted_at: float | None = None
-    roles: Mapping[str, Any] = field(default_factory=dict)
+    cast: Mapping[str, Any] = field(default_factory=dict)
     kind: str = CHAT
     left_out: tuple[str, ...] = ()
 

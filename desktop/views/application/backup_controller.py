@@ -118,7 +118,7 @@ class BackupController(QObject):
 
     @Slot(str, str)
     def _offer_file(self, sentence: str, level: str) -> None:
-        database = self._session.library.database
+        database = self._session.stores.database
         if database.set_aside is not None and sentence in database.notices:
             aside = database.set_aside
             self._chat.banner.show_notice(

@@ -96,7 +96,7 @@ class ContextController(QObject):
         if self.figures is None:
             return
         try:
-            path = self._session.library.of(conversation).path(conversation) if conversation else ()
+            path = self._session.stores.of(conversation).path(conversation) if conversation else ()
         except StoreError as error:
             self._chat.show_notice(str(error), "error")
             return

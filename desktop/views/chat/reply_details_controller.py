@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
-from desktop.services.provenance.provenance import ProvenanceService, ToldOrigin
+from desktop.services.provenance.provenance import ProvenanceService, ReplyProvenance
 from desktop.services.provenance.provenance_text import as_json
 from desktop.services.provenance.replay import Compared, Replay, doubts, why_not
 from desktop.services.session.chat_session import ChatSession
@@ -27,14 +27,14 @@ class ReplyDetailsController(QObject):
     notice = Signal(str, str)
 
     def __init__(
-        self, session: ChatSession, origins: ProvenanceService, parent: QObject | None = None
+        self, session: ChatSession, provenance: ProvenanceService, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._session, self._origins = session, origins
+        self._session, self._provenance = session, provenance
         self.dialog: ReplyDetailsDialog | None = None
         self._replay: Replay | None = None
-        origins.hashes.found.connect(self._on_hash)
-        origins.hashes.progress.connect(self._on_hashing)
+        provenance.hashes.found.connect(self._on_hash)
+        provenance.hashes.progress.connect(self._on_hashing)
         session.state_changed.connect(self._look_again)
         session.model_changed.connect(self._look_again)
 
@@ -49,7 +49,7 @@ class ReplyDetailsController(QObject):
     def open(self, message: int, parent: QWidget) -> None:
         """What produced a reply."""
         try:
-            told = self._origins.told(message)
+            told = self._provenance.of(message)
         except StoreError as error:
             self.notice.emit(str(error), "error")
             return
@@ -63,12 +63,12 @@ class ReplyDetailsController(QObject):
         dialog.copy_wanted.connect(self._copy)
         dialog.finished.connect(self._closed)
         if told.path and not told.hash:
-            being = self._origins.compute_hash(told)
+            being = self._provenance.compute_hash(told)
             dialog.show_hash("being computed" if being else "not known: the files are gone or are others now")
         self._look_again()
         dialog.open()
 
-    def _told(self) -> ToldOrigin | None:
+    def _told(self) -> ReplyProvenance | None:
         return self.dialog.told if self.dialog is not None else None
 
     @Slot()
@@ -81,7 +81,7 @@ class ReplyDetailsController(QObject):
         if trouble:
             self.dialog.show_replay(trouble, False)
             return
-        different = doubts(told, model, self._session.loaded_with, self._origins.identity_of_loaded())
+        different = doubts(told, model, self._session.loaded_with, self._provenance.identity_of_loaded())
         ready = (
             "The reply can be written again from its exact prompt, with its settings and seed, and "
             "compared token by token."
@@ -140,7 +140,7 @@ class ReplyDetailsController(QObject):
         told = self._told()
         if told is None or self.dialog is None or told.path != path or told.hash:
             return
-        fresh = self._origins.told(told.message.id)
+        fresh = self._provenance.of(told.message.id)
         self.dialog.told = fresh
         self.dialog.show_hash(fresh.hash or "not known: the files could not be read, or are others now")
 

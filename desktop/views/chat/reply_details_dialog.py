@@ -26,7 +26,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.services.provenance.provenance import ToldOrigin
+from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.views.layout.spacing import dialog_margins
 
@@ -46,7 +46,7 @@ def _label(text: str = "", tone: str = "") -> QLabel:
 class _Prompt(QPlainTextEdit):
     """The prompt as text, control tokens set apart by colour and weight."""
 
-    def __init__(self, told: ToldOrigin) -> None:
+    def __init__(self, told: ReplyProvenance) -> None:
         super().__init__()
         self._told = told
         self.setReadOnly(True)
@@ -58,7 +58,7 @@ class _Prompt(QPlainTextEdit):
 
     def write(self) -> None:
         """In the colours of the palette as it is now."""
-        prompt = self._told.origin.prompt if self._told.origin is not None else None
+        prompt = self._told.provenance.prompt if self._told.provenance is not None else None
         plain, control = QTextCharFormat(), QTextCharFormat()
         control.setForeground(self.palette().color(QPalette.ColorRole.Link))
         control.setBackground(self.palette().color(QPalette.ColorRole.AlternateBase))
@@ -79,7 +79,7 @@ class _Prompt(QPlainTextEdit):
 class _Settings(QWidget):
     """Every setting in a table; those that differ from the default are bold and say what the default is."""
 
-    def __init__(self, told: ToldOrigin) -> None:
+    def __init__(self, told: ReplyProvenance) -> None:
         super().__init__()
         self.tree = QTreeWidget()
         self.tree.setObjectName("originSettings")
@@ -153,7 +153,7 @@ class ReplyDetailsDialog(QDialog):
     stop_wanted = Signal()
     copy_wanted = Signal()
 
-    def __init__(self, told: ToldOrigin, parent: QWidget) -> None:
+    def __init__(self, told: ReplyProvenance, parent: QWidget) -> None:
         super().__init__(parent)
         self.told = told
         self._running = False
@@ -161,7 +161,7 @@ class ReplyDetailsDialog(QDialog):
         self.setWindowTitle("What produced this reply")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._values: dict[str, QLabel] = {}
-        prompt = told.origin.prompt if told.origin is not None else None
+        prompt = told.provenance.prompt if told.provenance is not None else None
         self.prompt, self.settings = _Prompt(told), _Settings(told)
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
@@ -201,7 +201,7 @@ class ReplyDetailsDialog(QDialog):
             row = grid.rowCount()
             grid.addWidget(_label(title, "muted"), row, 0, top)
             grid.addWidget(value, row, 1, top)
-        if self.told.origin is None:
+        if self.told.provenance is None:
             words = "More was not kept of this reply: it was imported, or written by an earlier version."
             grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
         grid.setRowStretch(grid.rowCount(), 1)

@@ -47,7 +47,7 @@ class CommandController(QObject):
             lambda number: window.personas.choose(number),
         )
         self.finder = PaletteController(
-            window, session, window.services.catalogue, window.settings_controller.presets, deeds
+            window, session, window.services.local_models, window.settings_controller.presets, deeds
         )
         self.ring = PaneCycle(self._panes(), self)
 

@@ -141,7 +141,7 @@ class PaletteController(QObject):
     def _chats(self) -> EntrySource:
         session = self._session
         try:
-            temporary = session.library.temporary.list()
+            temporary = session.stores.temporary.list()
         except StoreError:  # told already by whoever shows the list of chats
             temporary = ()
         known = {row.id: row for row in (*temporary, *session.conversations.summaries()) if row.title}

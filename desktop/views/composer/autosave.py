@@ -31,7 +31,7 @@ class DraftAutosave(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._composer, self._files = session, composer, files
-        self._store = DraftStore(session.library.database)
+        self._store = DraftStore(session.stores.database)
         self._known: frozenset[int] = frozenset()
         self._dirty = self._failed = False
         self._timer = QTimer(self)

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.items.commands.slash import unescaped
 from desktop.services.composer.attachments import estimated
+from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.composer.fit_to_context import over_text
-from desktop.services.composer.writing import Writing
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.chat_pane import BUSY, ChatPane
@@ -42,7 +42,9 @@ class ComposerController(QObject):
     attachments and of saved prompts.
     """
 
-    def __init__(self, writing: Writing, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
+    def __init__(
+        self, writing: ComposerServices, session: ChatSession, chat: ChatPane, window: QWidget
+    ) -> None:
         super().__init__(window)
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None

@@ -95,7 +95,7 @@ class PersonaController(QObject):
         """
         if number and number not in self._faces:
             try:
-                self._faces[number] = PersonaStore(self._session.library.database).get(number)
+                self._faces[number] = PersonaStore(self._session.stores.database).get(number)
             except StoreError:  # a number of another store
                 self._faces[number] = Persona(0, name)
         return self._draw(self._faces.get(number) or Persona(0, name), side)

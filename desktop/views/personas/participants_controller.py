@@ -13,7 +13,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
 from desktop.services.session.participants import said_of
 from desktop.services.session.voices import next_voice
-from desktop.store.conversations.participants import Roles
+from desktop.store.conversations.participants import Cast
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import BUSY, ChatPane
 from desktop.views.composer.controller import ComposerController
@@ -98,7 +98,7 @@ class ParticipantsController(QObject):
     def _names(self) -> Sequence[str]:
         return [voice.name for voice in self._session.voices]
 
-    def _take(self, conversation: int, roles: Roles) -> None:
+    def _take(self, conversation: int, roles: Cast) -> None:
         if conversation == self._session.conversation and self._session.set_roles(roles):
             for voice in self._session.voices:
                 self._personas.offer_model_of(voice.persona)
@@ -114,7 +114,7 @@ class ParticipantsController(QObject):
         following = None
         if voices and session.conversation:
             try:
-                path = session.library.of(session.conversation).path(session.conversation)
+                path = session.stores.of(session.conversation).path(session.conversation)
             except StoreError:  # the session tells of it
                 path = ()
             following = next_voice(roles, voices, said_of(path))

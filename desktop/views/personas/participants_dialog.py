@@ -31,8 +31,8 @@ from desktop.store.conversations.participants import (
     LONGEST_NAME,
     MOST_AUTOMATIC,
     MOST_PARTICIPANTS,
+    Cast,
     Participant,
-    Roles,
     name_of,
 )
 from desktop.store.conversations.personas import Persona
@@ -58,7 +58,7 @@ class ParticipantsDialog(QDialog):
 
     accepted_roles = Signal(object)
 
-    def __init__(self, roles: Roles, personas: Sequence[Persona], draw: Draw, parent: QWidget) -> None:
+    def __init__(self, roles: Cast, personas: Sequence[Persona], draw: Draw, parent: QWidget) -> None:
         super().__init__(parent)
         self._draw, self._personas = draw, {persona.id: persona for persona in personas}
         self._kept, self._cast = roles, list(roles.participants)
@@ -99,7 +99,7 @@ class ParticipantsDialog(QDialog):
         self.down.clicked.connect(partial(self._move, 1))
         self.remove.clicked.connect(self._remove)
 
-    def _make_fields(self, roles: Roles) -> None:
+    def _make_fields(self, roles: Cast) -> None:
         self.name = QLineEdit()
         self.name.setAccessibleName("Name")
         self.name.setMaxLength(LONGEST_NAME)
@@ -159,7 +159,7 @@ class ParticipantsDialog(QDialog):
 
     # -- what the user does
 
-    def roles(self) -> Roles:
+    def roles(self) -> Cast:
         """The cast as the fields say it now."""
         own = [name_of(name) for name in self.own.text().split(",")]
         made = replace(self._kept, participants=tuple(self._cast),

@@ -38,7 +38,7 @@ class FolderController(QObject):
         self.close()
         session = self._session
         try:
-            settings = FolderSettings(session.library.database, session.preferences, folder_id)
+            settings = FolderSettings(session.stores.database, session.preferences, folder_id)
         except StoreError as error:
             session.notice.emit(str(error), "error")
             return

@@ -65,7 +65,7 @@ class TransferController(QObject):
 
     def export_all(self) -> None:
         """Export every chat of the list."""
-        self.export([row.id for row in self._session.library.kept.list() if row.title])
+        self.export([row.id for row in self._session.stores.kept.list() if row.title])
 
     def export(self, ids: Sequence[int]) -> None:
         """Ask in which format these chats are wanted, and where."""
@@ -77,7 +77,7 @@ class TransferController(QObject):
                 "An export still runs: wait for it or cancel it, then export again.", "warning"
             )
             return
-        title = self._session.library.of(ids[0]).get(ids[0]).title
+        title = self._session.stores.of(ids[0]).get(ids[0]).title
         from desktop.views.transfer.export_dialog import ExportDialog  # when it is first wanted
 
         self.export_dialog = dialog = ExportDialog(title, ids, self._window)

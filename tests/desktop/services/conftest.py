@@ -12,7 +12,7 @@ from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from desktop.services.session.chat_session import ChatSession
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.open import open_conversations
 from desktop.store.settings.preferences import Preferences
 from tests.desktop.fakes import EchoApi, EchoChat
@@ -27,11 +27,11 @@ class Harness(QObject):
         self.folder = folder
         self.echo = EchoApi()
         self.database = open_conversations(folder / "conversations.sqlite3")
-        self.library = Library(self.database)
-        self.store = self.library.kept
+        self.stores = ConversationStores(self.database)
+        self.store = self.stores.kept
         preferences = Preferences(folder / "preferences.json")
         self.session = ChatSession(
-            self.library, preferences, self.echo.open_chat, self.echo.describe, self.echo.draft_problem
+            self.stores, preferences, self.echo.open_chat, self.echo.describe, self.echo.draft_problem
         )
         self.testers = [
             QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)
@@ -98,7 +98,7 @@ class Harness(QObject):
             self.closed = True
             assert self.session.close()
             self.testers.clear()
-            self.library.close()
+            self.stores.close()
             self.database.close()
 
     def _note(self, name: str) -> Callable[..., None]:

@@ -633,7 +633,7 @@ def test_a_long_list_is_read_behind_the_first_paint(hand, monkeypatch) -> None:
     """A screen's worth before; all of it where the open chat is further down, so that it can be seen in
     its place.
     """
-    kept = hand.session.library.kept
+    kept = hand.session.stores.kept
     for number in range(FIRST_CHATS + 50):
         kept.create(f"Chat {number}")
     oldest = min(row.id for row in kept.list())
@@ -654,7 +654,7 @@ def test_a_long_list_is_read_behind_the_first_paint(hand, monkeypatch) -> None:
         assert listed == [FIRST_CHATS if last != oldest else FIRST_CHATS + 51, FIRST_CHATS + 51]
         assert hand.session.conversation == last
         assert hand.window.sidebar.list.currentIndex().data(ID_ROLE) == last
-        kept = hand.session.library.kept
+        kept = hand.session.stores.kept
 
 
 def test_neither_torch_nor_numba_is_imported_before_the_model(tmp_path) -> None:

@@ -58,7 +58,7 @@ def make_hand(qtbot, qapp, tmp_path: Path) -> Iterator[Callable[..., Hand]]:
 
     yield make
     for hand in hands:
-        hand.desktop.services.place.given_up = True
+        hand.desktop.services.data_folder.given_up = True
         hand.window.leaving.sure = True
         hand.close()
 
@@ -119,7 +119,7 @@ def test_it_is_noticed_and_nothing_is_said_to_be_saved(
     assert any("here again" in text for text in words) == (go_away is not replace)
     press(box, "another folder")
     choose_folder(hand, tmp_path / "rescued")
-    hand.qtbot.waitUntil(lambda: not hand.desktop.services.place.gone)
+    hand.qtbot.waitUntil(lambda: not hand.desktop.services.data_folder.gone)
     assert hand.window.place.box is None
     assert f"--data {tmp_path / 'rescued'}" in hand.window.chat.banner.text.text()
     say(hand, "after it")
@@ -210,7 +210,7 @@ def test_of_a_disk_that_cannot_be_read_what_is_shown_is_saved(
     hand = talking(make_hand)
     remove(tmp_path / "data")
     asked(hand)
-    database, execute = hand.session.library.database, Database.execute
+    database, execute = hand.session.stores.database, Database.execute
 
     def pulled_out(self: Database, sql: str, values: object = ()) -> object:
         if self is database and "quick_check" in sql:
@@ -222,7 +222,7 @@ def test_of_a_disk_that_cannot_be_read_what_is_shown_is_saved(
 
     monkeypatch.setattr(Database, "execute", pulled_out)
     monkeypatch.setattr(Database, "move_to", unreadable)
-    assert hand.desktop.services.place.save_in(tmp_path / "rescued") == ""
+    assert hand.desktop.services.data_folder.save_in(tmp_path / "rescued") == ""
     assert hand.texts() == ["before it went", "before it went"]
     assert hand.session.submit("and on")
     hand.wait_for("idle")

@@ -69,7 +69,7 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
         hand.qtbot.waitUntil(lambda: not hand.session.replying_in and offered(hand))
         assert words in banner_text(hand)
         assert hand.texts()[-2:] == [said, "the text"]  # what was said before the trouble stays
-        assert hand.session.library.kept.message(hand.items()[-1].id).state == "failed"
+        assert hand.session.stores.kept.message(hand.items()[-1].id).state == "failed"
         hand.click("Copy details")
         copied = QGuiApplication.clipboard().text()
         assert ("Traceback" in copied) == has_trace

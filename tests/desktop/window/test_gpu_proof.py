@@ -84,7 +84,7 @@ def test_a_wrong_kernel_is_told_with_a_report_and_replaced(
     assert not offered(hand)
     say(hand)
     assert hand.items()[-1].text
-    assert hand.session.library.kept.message(hand.items()[-1].id).state == "complete"
+    assert hand.session.stores.kept.message(hand.items()[-1].id).state == "complete"
 
 
 @pytest.mark.parametrize("now_wrong", [False, True])
@@ -109,7 +109,7 @@ def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
             machine.devices[0].broken["linear_q40"] = wrong
         say(hand)
     item = hand.items()[-1]
-    assert hand.session.library.kept.message(item.id).state == "failed"
+    assert hand.session.stores.kept.message(item.id).state == "failed"
     if not now_wrong:
         assert (
             "The GPU's kernels were checked again and are right, so the model's file is likely damaged"
@@ -129,4 +129,4 @@ def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
     hand.wait_for("idle", timeout=MS)
     assert "PyTorch's own operations take their place" in banner_text(hand)
     say(hand)
-    assert hand.session.library.kept.message(hand.items()[-1].id).state == "complete"
+    assert hand.session.stores.kept.message(hand.items()[-1].id).state == "complete"

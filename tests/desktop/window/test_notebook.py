@@ -61,7 +61,7 @@ def keys(hand: Hand, text: str) -> None:
 
 
 def stored(hand: Hand):
-    store = hand.session.library.of(hand.session.conversation)
+    store = hand.session.stores.of(hand.session.conversation)
     return store.path(hand.session.conversation)[0]
 
 
@@ -197,7 +197,7 @@ def test_a_notebook_is_found_exported_and_kept_as_a_chat_is(hand, qtbot) -> None
     hand.window.new_chat()
     hand.window.sidebar_controller.open_hit(hit)
     assert editor(hand).textCursor().selectedText().lower() == "the lighthouse"[4:] or hit.place == 4
-    record = read_whole(hand.session.library.database, hand.session.conversation)
+    record = read_whole(hand.session.stores.database, hand.session.conversation)
     assert json.loads("".join(own_json([record])))[0]["kind"] == NOTEBOOK
     hand.window.actions_by_name["new_temporary_notebook"].trigger()
     keys(hand, "Secret")
@@ -224,7 +224,7 @@ def test_a_full_disk_keeps_what_is_typed_until_there_is_room(hand, monkeypatch) 
         assert editor(hand).text() == "kept"
         assert stored(hand).text == ""
     hand.window.notebooks.saver.retry()
-    assert hand.session.library.of(number).message(number).text == "kept"
+    assert hand.session.stores.of(number).message(number).text == "kept"
 
 
 def test_the_reader_who_scrolled_away_stays_there_and_who_reads_along_follows(hand) -> None:
@@ -294,7 +294,7 @@ def test_the_starter_writes_a_document_and_goes_on_from_another_token(
     trace = session.tokens(stored(real).id)
     assert trace.text == first == stored(real).text
     assert sum(id != UNKNOWN for id in trace.ids) == 12
-    told = real.window.services.origins.told(stored(real).id)
+    told = real.window.services.provenance.of(stored(real).id)
     assert len(told.expected) == len(trace) - 1
     token = editor(real).token_at(editor(real).length - 1) - 3
     editor(real).put_cursor(editor(real).token_range(token)[0])
@@ -311,9 +311,9 @@ def test_the_starter_writes_a_document_and_goes_on_from_another_token(
 
 
 def test_a_document_that_was_cut_off_says_so_without_calling_it_a_reply(hand) -> None:
-    store, session = hand.session.library.kept, hand.session
+    store, session = hand.session.stores.kept, hand.session
     store.set_text(session.document().message_id, "Half a sen", settled=False)
-    ConversationStore(session.library.database)  # as the next start does
+    ConversationStore(session.stores.database)  # as the next start does
     hand.window.notebooks._refresh()
     assert (
         session.document().notice

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
 from desktop.store.conversations.bulk_insert import Intake, read_whole
-from desktop.store.conversations.participants import Participant, Roles, Spoken
+from desktop.store.conversations.participants import Author, Cast, Participant
 from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import Database
 from desktop.store.transfer.exporters.markdown import markdown
@@ -75,7 +75,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow)
-    assert session.roles == Roles(
+    assert session.roles == Cast(
         (Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1
     )
     assert window.personas.picker.accessibleName() == "2 roles in this chat"
@@ -129,9 +129,9 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     session.edit(hand.items()[-1].id, "Edited", answer=False)
     assert hand.items()[-1].speaker == "Ada"
 
-    kept = session.library.kept
+    kept = session.stores.kept
     record = read_whole(hand.desktop._database, session.conversation)
-    assert [message.speaker for message in record.messages][:3] == ["Cy", "Ada", "Bea"]
+    assert [message.author for message in record.messages][:3] == ["Cy", "Ada", "Bea"]
     text = "".join(markdown([record]))
     assert "## Bea (" in text
     assert "## Di" in text
@@ -139,17 +139,17 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     again = Own().read(json.loads(json.dumps(plain(record))), lambda *words: pytest.fail(str(words)))
     number = Intake(other).save(again).conversation_id
     copy = read_whole(other, number)
-    assert copy.roles == record.roles
-    assert [m.speaker for m in copy.messages] == [m.speaker for m in record.messages]
+    assert copy.cast == record.cast
+    assert [m.author for m in copy.messages] == [m.author for m in record.messages]
     assert {
         row[0] for row in other.execute("SELECT speaker_persona FROM messages WHERE speaker = 'Bea'")
     } == {1}
     other.close()
 
-    before = [message.speaker for message in kept.path(session.conversation)]
+    before = [message.author for message in kept.path(session.conversation)]
     session.fork(hand.items()[-1].id)
-    assert [message.speaker for message in kept.path(session.conversation)] == before
-    assert before[2] == Spoken("Bea", bea.id)
+    assert [message.author for message in kept.path(session.conversation)] == before
+    assert before[2] == Author("Bea", bea.id)
     assert session.roles.automatic == 1
     assert not bar.isHidden()
     session.new_conversation()
@@ -164,7 +164,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     window, session, chat = hand.window, hand.session, hand.echo.chat
     window.actions_by_name["new_temporary"].trigger()
     cast = (Participant("Ada"), Participant("Bo"), Participant("Cleo"))
-    session.set_roles(Roles(cast, turn="hand"))
+    session.set_roles(Cast(cast, turn="hand"))
     hand.say("Anybody?")
     assert (speakers(hand), chat.requests) == ([""], [])
     assert window.roles.bar.title.text() == "Who answers?"
@@ -174,7 +174,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     )
     assert asked(hand)[-2:] == [("user", "User: Anybody?"), ("assistant", "Bo: ")]
 
-    session.set_roles(Roles(cast, turn="named", automatic=50))
+    session.set_roles(Cast(cast, turn="named", automatic=50))
     assert window.roles.bar.buttons[2].property("next")  # in turn, as nobody is named
     chat.reply, chat.delay_s = "Long " * 400, 0.005
     hand.type("Ada and Cleo?")

@@ -160,9 +160,9 @@ def test_initials_and_emoji() -> None:
 
 def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, monkeypatch) -> None:
     window, session = hand.window, hand.session
-    folders = FolderStore(session.library.database)
+    folders = FolderStore(session.stores.database)
     work = folders.create("Work").id
-    session.library.kept.move([session.conversation], work)
+    session.stores.kept.move([session.conversation], work)
     window.folders.open(work)
     dialog = window.folders.dialog
     assert dialog is not None
@@ -204,7 +204,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
 def test_tab_goes_through_a_folder_s_window_as_it_is_seen(hand, qtbot) -> None:
     """Settings come when their group is unfolded, and all of them are reached before the button below."""
     window = hand.window
-    window.folders.open(FolderStore(hand.session.library.database).create("Work").id)
+    window.folders.open(FolderStore(hand.session.stores.database).create("Work").id)
     dialog = window.folders.dialog
     for cls in (StopSettings, SamplerSettings):
         QTest.mouseClick(dialog.groups[cls].header, Qt.MouseButton.LeftButton)
@@ -226,10 +226,10 @@ def test_tab_goes_through_a_folder_s_window_as_it_is_seen(hand, qtbot) -> None:
 
 def test_the_prompt_box_shows_what_is_inherited_until_there_is_an_own_text(hand, qtbot) -> None:
     window, session = hand.window, hand.session
-    folders = FolderStore(session.library.database)
+    folders = FolderStore(session.stores.database)
     work = folders.create("Work").id
     folders.set_system_prompt(work, "At work.")
-    session.library.kept.move([session.conversation], work)
+    session.stores.kept.move([session.conversation], work)
     session.follow_place()
     field = window.inspector.prompt_field
     assert (field.box.text(), field.box.placeholderText()) == ("", "At work.")
@@ -281,7 +281,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
 def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
     hand.load()
     session = hand.session
-    store = DraftStore(session.library.database)
+    store = DraftStore(session.stores.database)
     first = session.conversation
     hand.type("to be continued")
     qtbot.waitUntil(lambda: store.get(first) == "to be continued")  # by the clock: a crash now loses nothing
@@ -300,7 +300,7 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     hand.load()
     hand.press(Qt.Key.Key_Return)
     hand.wait_for("idle")
-    store = DraftStore(hand.session.library.database)
+    store = DraftStore(hand.session.stores.database)
     assert store.conversations() == frozenset({second})
 
     refuse(monkeypatch, DraftStore, "put")
@@ -319,7 +319,7 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
 
 def test_every_control_of_the_new_windows_has_a_name(hand) -> None:
     window = hand.window
-    window.folders.open(FolderStore(hand.session.library.database).create("Work").id)
+    window.folders.open(FolderStore(hand.session.stores.database).create("Work").id)
     for group in window.folders.dialog.groups.values():
         group.open()
     window.personas.manage()

@@ -129,7 +129,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     hand.say("one two three")
     session.set_system_prompt("Be kind")
     hand.type("and now four words")
-    meter = hand.window.services.meter
+    meter = hand.window.services.context_meter
     qtbot.waitUntil(lambda: meter.measured.draft == 4 and meter.measured.system == 2)
     now = meter.measured
     assert (now.length, now.messages, now.used, now.next_read, now.about) == (4096, 16, 22, 22, False)
@@ -275,7 +275,7 @@ def test_the_system_prompt_says_how_many_tokens_it_has(hand: Hand) -> None:
     hand.load()
     hand.session.set_system_prompt("You are a patient teacher.")
     hand.qtbot.waitUntil(lambda: "tokens" in count.text() and not count.isHidden())
-    size = hand.desktop.services.meter.measured.system
+    size = hand.desktop.services.context_meter.measured.system
     assert size >= 5
     assert count.text() == f"{size} tokens"
     hand.session.set_system_prompt("")

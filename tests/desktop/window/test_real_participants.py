@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from desktop.services.composer.writing import make_writing
+from desktop.services.composer.composer_services import make_composer_services
 from desktop.services.engine.model_host import describe, open_chat
 from desktop.services.session.chat_session import ChatSession
-from desktop.store.conversations.participants import Participant, Roles
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.participants import Cast, Participant
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database
 from desktop.store.settings.preferences import Preferences
 from engine.settings import SamplerSettings, StopSettings
@@ -20,9 +20,9 @@ from engine.settings import SamplerSettings, StopSettings
 @pytest.mark.real_model
 def test_two_speak_to_each_other_each_for_itself(qtbot, tmp_path, starter_path: Path) -> None:
     database = Database(tmp_path / "conversations.sqlite3")
-    library = Library(database)
-    session = ChatSession(library, Preferences(tmp_path / "preferences.json"), open_chat, describe)
-    writing = make_writing(session, session)
+    stores = ConversationStores(database)
+    session = ChatSession(stores, Preferences(tmp_path / "preferences.json"), open_chat, describe)
+    writing = make_composer_services(session, session)
     session.restore()
     session.open_model(starter_path)
     qtbot.waitUntil(lambda: session.state == "idle", timeout=300_000)
@@ -30,7 +30,7 @@ def test_two_speak_to_each_other_each_for_itself(qtbot, tmp_path, starter_path: 
         Participant("Ada", "Ada is a mathematician who loves puzzles."),
         Participant("Bob", "Bob is a baker and likes to joke."),
     )
-    session.set_roles(Roles(cast, ("Cy",), "turn", automatic=3))
+    session.set_roles(Cast(cast, ("Cy",), "turn", automatic=3))
     session.set_settings(SamplerSettings(temperature=0.7, seed=5))
     session.set_settings(StopSettings(max_tokens=60))
     assert session.submit("Ada and Bob, talk about how to share a cake fairly.")
@@ -52,5 +52,5 @@ def test_two_speak_to_each_other_each_for_itself(qtbot, tmp_path, starter_path: 
         assert len(trace) > 1
     assert writing.close()
     assert session.close()
-    library.close()
+    stores.close()
     database.close()

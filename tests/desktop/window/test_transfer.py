@@ -103,7 +103,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.type("Another")
     QTest.keyClick(hand.box, Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: len(hand.texts()) == 2 and not hand.session.replying_in)
-    assert [row.title for row in hand.session.library.kept.list()] == ["Another", "A question / with: signs"]
+    assert [row.title for row in hand.session.stores.kept.list()] == ["Another", "A question / with: signs"]
     (tmp_path / "out").mkdir()
     trigger(hand, "export_all")
     export(hand, "PDF", tmp_path / "out")
@@ -201,7 +201,7 @@ def test_an_import_can_be_cancelled(hand: Hand, tmp_path: Path) -> None:
     hand.click("Cancel", window)
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "The import was cancelled"
-    assert 0 < len(hand.session.library.kept.list()) < 400
+    assert 0 < len(hand.session.stores.kept.list()) < 400
     hand.click("Close", window)
     assert not window.isVisible()
 
@@ -224,7 +224,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     box = hand.window.findChild(QMessageBox, "restoreQuestion")
     hand.click("Restore", box)
     hand.qtbot.waitUntil(lambda: "The chats are as they were" in banner(hand))
-    assert [row.title for row in hand.session.library.kept.list() if row.title] == ["Kept for good"]
+    assert [row.title for row in hand.session.stores.kept.list() if row.title] == ["Kept for good"]
     assert hand.texts()[:1] == ["Kept for good"]
     hand.wait_for("idle")
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.0, None
@@ -261,7 +261,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
-    database = hand.session.library.database
+    database = hand.session.stores.database
     database.execute("UPDATE conversations SET title = title")
     full(database)
     hand.wait_for("idle", timeout=10_000)
@@ -278,8 +278,8 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     room(database)
     hand.session._runner.unsaved._timer.setInterval(1)
     hand.qtbot.waitUntil(lambda: "Everything is saved again." in told)
-    assert hand.session.library.kept.path(talk)[-1].text == LONG
-    assert hand.session.library.kept.path(talk)[-1].state == "complete"
+    assert hand.session.stores.kept.path(talk)[-1].text == LONG
+    assert hand.session.stores.kept.path(talk)[-1].state == "complete"
 
 
 def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
-    database, talk = hand.session.library.database, hand.session.conversation
+    database, talk = hand.session.stores.database, hand.session.conversation
     full(database)
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     leaving = hand.window.leaving
@@ -316,7 +316,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
     assert (tmp_path / "reply.md").read_text() == LONG + "\n"
     assert not hand.window.isVisible()
     hand.restart()
-    kept = hand.session.library.kept.path(talk)[-1]
+    kept = hand.session.stores.kept.path(talk)[-1]
     assert kept.state == "stopped"
     assert LONG.startswith(kept.text)
 
@@ -328,7 +328,7 @@ def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
-    database, talk = hand.session.library.database, hand.session.conversation
+    database, talk = hand.session.stores.database, hand.session.conversation
     full(database)
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     hand.window.close()
@@ -336,4 +336,4 @@ def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.click("Save again", hand.window.leaving.box)
     assert not hand.window.isVisible()
     hand.restart()
-    assert hand.session.library.kept.path(talk)[-1].text == LONG
+    assert hand.session.stores.kept.path(talk)[-1].text == LONG

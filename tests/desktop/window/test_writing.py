@@ -131,7 +131,7 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     hand.box.insertFromMimeData(pasted)
     hand.qtbot.waitUntil(lambda: len(chips(hand)) == 1)
     assert harness(hand).files.held()[0].attachment.text == "a;b\nä;2"
-    meter = hand.window.services.meter
+    meter = hand.window.services.context_meter
     hand.qtbot.waitUntil(lambda: meter.measured.draft > 0)  # the bar counts what is attached, too
     other = hand.folder / "photo.png"
     other.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
@@ -197,7 +197,7 @@ def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
     send(hand)
     hand.window.new_chat()
     chat.hold.set()
-    store = hand.session.library.kept
+    store = hand.session.stores.kept
     hand.qtbot.waitUntil(lambda: [m.text for m in store.path(first)] == ["one", "one", "two", "two"])
     assert hand.texts() == []
     assert hand.session.conversation != first
@@ -241,12 +241,12 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
     made = hand.session.conversation
     hand.session.undo()
     assert hand.session.conversation == source
-    assert made not in {row.id for row in hand.session.library.kept.list()}
+    assert made not in {row.id for row in hand.session.stores.kept.list()}
 
 
 def test_slash_commands_and_prompts_with_variables(hand) -> None:
     popup = harness(hand).prompts.popup
-    hand.window.services.writing.prompts.put(Prompt(0, "Translate", "Say {{text}} in {{language=French}}."))
+    hand.window.services.composer.prompts.put(Prompt(0, "Translate", "Say {{text}} in {{language=French}}."))
     hand.type("/")
     assert popup.isVisible()
     assert popup.entries()[0].word == "new"
@@ -297,7 +297,7 @@ def choose(window, path) -> None:
 def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) -> None:
     hand.click("Saved prompts")
     window = harness(hand).prompts._list
-    service = hand.window.services.writing.prompts
+    service = hand.window.services.composer.prompts
     QTest.mouseClick(window.new, Qt.MouseButton.LeftButton)
     QTest.keyClicks(window.name, "Short")
     window.text.setFocus()
@@ -412,7 +412,7 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
 
 
 def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
-    chat, queue = hand.echo.chat, hand.window.services.writing.queue
+    chat, queue = hand.echo.chat, hand.window.services.composer.queue
     chat.hold = threading.Event()
     hand.type("one")
     send(hand)
@@ -490,7 +490,7 @@ def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:
     hand.echo.chat.hold = threading.Event()
     hand.session.submit("one")
     hand.wait_for("prefill", "answering")
-    hand.window.services.writing.queue.add("two")
+    hand.window.services.composer.queue.add("two")
     hand.session.stop()
     hand.wait_for("idle")
     hand.click("Keep this chat")

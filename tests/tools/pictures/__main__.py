@@ -137,7 +137,7 @@ def readme(model: Path, out: Path) -> None:
         desktop = Desktop(app, Path(folder))
         session, window = desktop.session, desktop.window
         for title in TITLES:
-            session.library.kept.create(title)
+            session.stores.kept.create(title)
         desktop.start(model)
         window.resize(1120, 700)
         wait(lambda: session.state == "idle", 300.0)

@@ -229,7 +229,7 @@ def opening(stage: Stage) -> QWidget:
 
 @page
 def queue(stage: Stage) -> QWidget:
-    writing = stage.window.services.writing
+    writing = stage.window.services.composer
     writing.attachments.put((), stage.session.conversation)
     stage.window.chat.composer.set_opening("")
     stage.window.chat.composer.set_text("")
@@ -251,7 +251,7 @@ def queue_held(stage: Stage) -> QWidget:
 
 @page
 def slash_popup(stage: Stage) -> QWidget:
-    queue = stage.window.services.writing.queue
+    queue = stage.window.services.composer.queue
     for waiting in queue.waiting(stage.session.conversation):
         queue.remove(waiting.id)
     stage.window.activateWindow()
@@ -270,7 +270,7 @@ def prompts_empty(stage: Stage) -> QWidget:
 
 @page
 def prompts(stage: Stage) -> QWidget:
-    service = stage.window.services.writing.prompts
+    service = stage.window.services.composer.prompts
     for name, text in (
         ("Translate", "Say {{text}} in {{language=French}}."),
         ("Shorten", "Make this shorter:\n\n{{text}}"),
@@ -282,7 +282,7 @@ def prompts(stage: Stage) -> QWidget:
 @page
 def prompt_form(stage: Stage) -> QWidget:
     stage.shut()
-    stage.window.writing.prompts.insert(stage.window.services.writing.prompts.prompts()[-1])
+    stage.window.writing.prompts.insert(stage.window.services.composer.prompts.prompts()[-1])
     stage.spin()
     return stage.fit(stage.window.findChildren(SavedPromptForm)[-1])
 

@@ -123,7 +123,7 @@ class Stage:
 
     def fill(self) -> None:
         """Folders, chats, something in the trash, and the conversation TALK with its tokens."""
-        store, places = self.session.library.kept, FolderStore(self.session.library.database)
+        store, places = self.session.stores.kept, FolderStore(self.session.stores.database)
         made = []
         for title in _TITLES:
             chat = store.create(title)

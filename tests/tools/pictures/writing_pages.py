@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox, QWidget
 
 from desktop.settings import Appearance
-from desktop.store.conversations.participants import Participant, Roles
+from desktop.store.conversations.participants import Cast, Participant
 from desktop.views.notebook.page import NotebookPage
 from tests.tools.pictures.page_list import act, page, top
 from tests.tools.pictures.stage import Stage
@@ -23,7 +23,7 @@ _GOES_ON = (
     "The first coat went on in the rain, and the second in a wind that carried the smell of the nets over "
     "the wall. By the end of the month it was blue again, and the man came to look at it and said nothing."
 )
-_CAST = Roles(
+_CAST = Cast(
     (Participant("Ada Lovelace", "A mathematician"), Participant("Cook", "")),
     ("Robin", "The narrator"),
     "turn",

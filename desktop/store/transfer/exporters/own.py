@@ -56,7 +56,7 @@ def _head(conversation: ConversationRecord) -> dict[str, Any]:
         "inherits_prompt": conversation.inherits_prompt,
         "persona": {name: getattr(who, name) for name in PERSONA_FIELDS} if who is not None else None,
         "system_prompt": conversation.system_prompt,
-    } | ({"roles": dict(conversation.roles)} if conversation.roles else {})  # fmt: skip
+    } | ({"roles": dict(conversation.cast)} if conversation.cast else {})  # fmt: skip
 
 
 def _message(message: MessageRecord) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _message(message: MessageRecord) -> dict[str, Any]:
     }  # fmt: skip
     optional = {
         "stats": dict(message.stats), "shown": message.shown_child, "deleted": message.deleted,
-        "raw": message.raw, "speaker": message.speaker,
+        "raw": message.raw, "speaker": message.author,
         "tokens": base64.b64encode(message.tokens).decode("ascii"),
     }  # fmt: skip
     return found | {name: value for name, value in optional.items() if value not in (None, {}, False, "")}

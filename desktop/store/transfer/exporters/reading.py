@@ -54,7 +54,7 @@ def _said(message: MessageRecord) -> MessageRecord:
 
 def label(message: MessageRecord) -> str:
     """Who speaks, with the model's name where it is known."""
-    name = " ".join(message.speaker.split()) or _LABELS.get(
+    name = " ".join(message.author.split()) or _LABELS.get(
         message.role, message.role.capitalize() or "Message"
     )
     model = message.stats.get("model")

@@ -108,7 +108,7 @@ def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
         key, parent, role, text(about["text"]), seconds(about.get("created_at")),
         state if state in STATES else "complete", _stats(mapping(about.get("stats"))),
         text(about.get("shown")) or None, about.get("deleted") is True, tokens, about.get("raw"),
-        speaker=" ".join(text(about.get("speaker")).split()),
+        author=" ".join(text(about.get("speaker")).split()),
     )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ class SillyTavern:
             with_chat(shaped.messages, kept),
             shaped.shown_root,
             shaped.system_prompt,
-            roles=_cast(shaped.messages),
+            cast=_cast(shaped.messages),
             left_out=told({"notes": about.get("note_prompt")}),
         )
 
@@ -140,9 +140,7 @@ def _cast_of(head: dict[str, Any], lines: Sequence[Any]) -> _Cast:
 def _cast(messages: Sequence[MessageRecord]) -> dict[str, Any]:
     """The characters of a chat with several, and the names the user wrote under."""
     characters, own = (
-        list(
-            dict.fromkeys(message.speaker for message in messages if message.role == role and message.speaker)
-        )
+        list(dict.fromkeys(message.author for message in messages if message.role == role and message.author))
         for role in ("assistant", "user")
     )
     return (
@@ -201,11 +199,11 @@ def _message(
     words = join([thinking, shown, *uses]) if thinking or uses else shown
     files = [file for kind in _MEDIA for file in _files(kind, extra.get(kind))]
     created = seconds(info.get("send_date")) or seconds(line.get("send_date"))
-    speaker = "" if narrator else f"{name} (hidden)" if hidden and name else "" if hidden else name
+    author = "" if narrator else f"{name} (hidden)" if hidden and name else "" if hidden else name
     return MessageRecord(
         chain_key(above, said, swipe), above, HIDDEN if hidden else said, with_files(files, words), created,
         stats={"model": text(extra.get("model"))} if extra.get("model") else {}, raw=kept or None,
-        speaker=speaker,
+        author=author,
     )  # fmt: skip
 
 

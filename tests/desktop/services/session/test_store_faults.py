@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from desktop.services.composer.queue import MessageQueue
-from desktop.store.conversations.participants import Participant, Roles
+from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import Database, StoreError
 from engine.settings import SamplerSettings
@@ -83,8 +83,8 @@ def test_a_queued_message_at_every_call_of_the_store(
     if cast:
         persona = PersonaStore(harness.database).save(Persona(0, "Ada", "", "You are Ada."))
         harness.store.set_persona(second, persona.id)
-        harness.store.set_roles(
-            second, Roles((Participant("Ada", "", persona.id), Participant("Bea")), (), "list", 0)
+        harness.store.set_cast(
+            second, Cast((Participant("Ada", "", persona.id), Participant("Bea")), (), "list", 0)
         )
     session.set_settings(SamplerSettings(temperature=0.25))
     queue = MessageQueue(session)

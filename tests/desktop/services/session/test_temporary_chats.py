@@ -30,7 +30,7 @@ def test_a_temporary_chat_is_in_no_list_and_forgotten_when_left(talking) -> None
     session.delete_message(talking.ids()[-1])
     session.open_conversation(kept)
     with pytest.raises(StoreError):
-        talking.library.temporary.get(temporary)
+        talking.stores.temporary.get(temporary)
     session.undo()
     assert "forgotten" in talking.notices()[-1]
 
@@ -46,9 +46,9 @@ def test_a_reply_that_runs_there_keeps_it_until_its_end(talking) -> None:
     assert not session.keep_temporary()
     assert "still being written" in talking.notices()[-1]
     session.open_conversation(kept)
-    assert talking.library.temporary.get(temporary).id == temporary
+    assert talking.stores.temporary.get(temporary).id == temporary
     talking.until_idle()
-    talking.qtbot.waitUntil(lambda: not talking.library.temporary.path(temporary))
+    talking.qtbot.waitUntil(lambda: not talking.stores.temporary.path(temporary))
 
 
 def test_what_is_kept_is_a_conversation_like_the_others(talking) -> None:
@@ -84,4 +84,4 @@ def test_deleting_a_temporary_chat_forgets_it(talking) -> None:
     assert session.delete_conversation(temporary)
     assert not session.temporary
     with pytest.raises(StoreError):
-        talking.library.temporary.get(temporary)
+        talking.stores.temporary.get(temporary)

@@ -16,13 +16,13 @@ from desktop.services.session.voices import (
     next_voice,
     replies_since_user,
 )
-from desktop.store.conversations.participants import Roles, Spoken, name_of
+from desktop.store.conversations.participants import Author, Cast, name_of
 
 ADA, BOB = Voice("Ada", "You love numbers.\nAnd more."), Voice("Bob", "A baker.", 7)
 HELLO, REPLY, OTHER = (
     Said("user", "Hello"),
-    Said("assistant", "Hi!", Spoken("Ada")),
-    Said("assistant", "Bread?", Spoken("Bob", 7)),
+    Said("assistant", "Hi!", Author("Ada")),
+    Said("assistant", "Bread?", Author("Bob", 7)),
 )
 
 
@@ -49,7 +49,7 @@ def test_who_speaks_is_the_assistant_and_all_others_are_the_user() -> None:
 
 def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs() -> None:
     renamed = Voice("Robert", persona=7)
-    said = [HELLO, OTHER, Said("assistant", "Old", Spoken("Zoe")), Said("assistant", "Older")]
+    said = [HELLO, OTHER, Said("assistant", "Old", Author("Zoe")), Said("assistant", "Older")]
     made = pairs(Scene("", (ADA, renamed), renamed, "Cy").messages(said, begun=False))
     assert made == [
         ("user", "Cy: Hello"),
@@ -66,7 +66,7 @@ def test_two_alone_need_no_names_but_are_told_who_they_are() -> None:
         ("assistant", "Yes?"),
     ]
     assert scene.system([HELLO]).startswith("This is a conversation between Ada and Cy.\nYou are Ada.")
-    two = pairs(scene.messages([HELLO, Said("user", "Me too", Spoken("Di"))]))
+    two = pairs(scene.messages([HELLO, Said("user", "Me too", Author("Di"))]))
     assert two == [("user", "Cy: Hello"), ("user", "Di: Me too"), ("assistant", "Ada: ")]
 
 
@@ -79,7 +79,7 @@ def test_a_reply_that_goes_on_is_the_last_message_and_nobody_begins_without_a_us
 
 
 def test_the_reply_ends_before_another_one_speaks() -> None:
-    stops = Scene("", (ADA, BOB), ADA, "Cy").stops([HELLO, Said("assistant", "x", Spoken("Zoe"))])
+    stops = Scene("", (ADA, BOB), ADA, "Cy").stops([HELLO, Said("assistant", "x", Author("Zoe"))])
     assert {"\nBob:", "\nCy:", "\nZoe:", "\n**Bob:**", "\n**Bob**:"} <= set(stops)
     assert not any("Ada" in stop for stop in stops)
 
@@ -95,17 +95,17 @@ def test_whoever_is_named_last(text: str, wanted: str | None) -> None:
 
 def test_turns() -> None:
     voices, zoe = (ADA, BOB), Voice("Zoe")
-    assert next_voice(Roles(turn="hand"), voices, [HELLO]) is None
-    assert next_voice(Roles(turn="turn"), (), [HELLO]) is None
+    assert next_voice(Cast(turn="hand"), voices, [HELLO]) is None
+    assert next_voice(Cast(turn="turn"), (), [HELLO]) is None
     order = [
         in_turn((*voices, zoe), said).name for said in ([HELLO], [HELLO, REPLY], [HELLO, REPLY, OTHER, HELLO])
     ]
     assert order == ["Ada", "Bob", "Zoe"]
     assert in_turn(voices, [HELLO, OTHER]) is ADA
-    named = Roles(turn="named")
+    named = Cast(turn="named")
     assert next_voice(named, voices, [Said("user", "Bob?")]) is BOB
     # not herself
-    assert next_voice(named, voices, [HELLO, Said("assistant", "I am Ada", Spoken("Ada"))]) is BOB
+    assert next_voice(named, voices, [HELLO, Said("assistant", "I am Ada", Author("Ada"))]) is BOB
     assert next_voice(named, voices, [Said("user", "Nobody")]) is ADA
     assert [
         replies_since_user(said) for said in ([], [HELLO], [HELLO, REPLY, OTHER], [REPLY, HELLO, OTHER])
@@ -160,13 +160,13 @@ VALUE = LEAF | ENTRY | st.lists(LEAF | ENTRY, max_size=3)
 
 @given(VALUE | st.dictionaries(KEYS, VALUE))
 def test_any_json_makes_roles_that_come_back_as_they_are(value) -> None:
-    made = Roles.of(value)
-    assert Roles.read(made.text()) == made
+    made = Cast.of(value)
+    assert Cast.read(made.text()) == made
     assert all(participant.name == name_of(participant.name) != "" for participant in made.participants)
 
 
 def test_damaged_roles_are_none() -> None:
-    assert Roles.read("{") == Roles.read("[1]") == Roles.read("") == Roles()
-    assert Roles(own=("Cy", "Di"), writing_as="Di").user == "Di"
-    assert Roles(own=("Cy",), writing_as="gone").user == "Cy"
+    assert Cast.read("{") == Cast.read("[1]") == Cast.read("") == Cast()
+    assert Cast(own=("Cy", "Di"), writing_as="Di").user == "Di"
+    assert Cast(own=("Cy",), writing_as="gone").user == "Cy"
     assert name_of(" A: \n b ") == "A b"

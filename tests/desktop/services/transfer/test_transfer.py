@@ -17,9 +17,9 @@ def waiting(harness, signal) -> list[object]:
 
 
 def test_a_temporary_chat_is_exported_and_never_written_down(harness, tmp_path) -> None:
-    service = TransferService(harness.library)
-    talk = harness.library.temporary.create("Secret").id
-    harness.library.temporary.add_message(talk, None, "user", "Nobody knows")
+    service = TransferService(harness.stores)
+    talk = harness.stores.temporary.create("Secret").id
+    harness.stores.temporary.add_message(talk, None, "user", "Nobody knows")
     ended = waiting(harness, service.exported)
     service.export([talk], "Markdown", tmp_path / "a.md")
     harness.qtbot.waitUntil(lambda: bool(ended))
@@ -31,7 +31,7 @@ def test_a_temporary_chat_is_exported_and_never_written_down(harness, tmp_path) 
 
 
 def test_the_open_chat_shows_what_came(harness, tmp_path) -> None:
-    service = TransferService(harness.library)
+    service = TransferService(harness.stores)
     service.importing.connect(lambda report: harness.session.catch_up(report.changed))
     ended = waiting(harness, service.imported)
     short = json.loads(json.dumps(chatgpt()))
@@ -64,7 +64,7 @@ def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypa
         return found
 
     monkeypatch.setattr(Database, "beside", no_room)
-    service = TransferService(harness.library)
+    service = TransferService(harness.stores)
     ended = waiting(harness, service.imported)
     service.import_files(
         [written(tmp_path / "a.json", [chatgpt(number, "x" * 50_000) for number in range(9)])]
@@ -77,7 +77,7 @@ def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypa
 
 
 def test_closing_ends_what_runs_and_leaves_no_half_file(harness, tmp_path) -> None:
-    service = TransferService(harness.library)
+    service = TransferService(harness.stores)
     numbers = [harness.store.create(f"Talk {number}").id for number in range(40)]
     for number in numbers:
         harness.store.add_message(number, None, "user", "some words of a message\n" * 300)

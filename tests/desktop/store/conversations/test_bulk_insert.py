@@ -160,15 +160,15 @@ def test_titles(database: Database, store: ConversationStore) -> None:
 def test_states_and_speakers(database: Database, store: ConversationStore) -> None:
     who = PersonaStore(database).save(Persona(0, "Bo")).id
     given = [
-        m("a", None, "assistant", state="running", speaker="Bo"),
-        m("b", "a", "assistant", state="failed", speaker="Nobody"),
-        m("c", "b", "user", state="strange", speaker="Bo"),
+        m("a", None, "assistant", state="running", author="Bo"),
+        m("b", "a", "assistant", state="failed", author="Nobody"),
+        m("c", "b", "user", state="strange", author="Bo"),
         m("d", "c", "assistant", state="complete", tokens=b"\1", raw={"x": 1}),
     ]  # fmt: skip
     number = save(database, *given).conversation_id
     path = store.path(number)
     assert [message.state for message in path] == ["stopped", "failed", "stopped", "complete"]
-    assert [tuple(message.speaker) for message in path] == [("Bo", who), ("Nobody", 0), ("Bo", 0), ("", 0)]
+    assert [tuple(message.author) for message in path] == [("Bo", who), ("Nobody", 0), ("Bo", 0), ("", 0)]
     last = read_whole(database, number).messages[-1]
     assert (last.tokens, last.raw) == (b"\1", {"x": 1})
 
@@ -198,7 +198,7 @@ def test_everything_in_a_record_comes_back(database: Database, store: Conversati
         (
             MessageRecord("a", None, "user", "Hi", 7.0, shown_child="b"),
             MessageRecord("b", "a", "assistant", "Yo", 8.0, "stopped", {"model": "m"}, None, True, b"\1\2",
-            {"r": [1]}, speaker="Bo"),
+            {"r": [1]}, author="Bo"),
         ),
         "a", "Be.", {"SamplerSettings": {"temperature": 0.5}}, "/m", False, True, ("Outer", "Inner"), True,
         Persona(0, "Who", "W", "prompt", "preset", "/p"), False, 9.0,
@@ -206,8 +206,8 @@ def test_everything_in_a_record_comes_back(database: Database, store: Conversati
     )  # fmt: skip
     number = Intake(database).save(given).conversation_id
     found = read_whole(database, number)
-    roles = found.roles
-    assert dataclasses.replace(found, persona=None, roles=given.roles) == dataclasses.replace(
+    roles = found.cast
+    assert dataclasses.replace(found, persona=None, cast=given.cast) == dataclasses.replace(
         given, persona=None
     )
     assert found.persona is not None

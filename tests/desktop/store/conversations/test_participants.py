@@ -9,11 +9,11 @@ from pathlib import Path
 from desktop.store.conversations.bulk_insert import Intake, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.participants import (
-    NOBODY,
     PLAIN,
+    UNNAMED,
+    Author,
+    Cast,
     Participant,
-    Roles,
-    Spoken,
     portable,
     settled,
 )
@@ -36,14 +36,14 @@ def test_characters_and_user_of_a_group_chat_have_their_names() -> None:
         {"name": "Note", "is_user": False, "mes": "Night falls.", "extra": {"type": "narrator"}},
     ]
     record = SillyTavern().read_lines(lines, complain)
-    assert [message.speaker for message in record.messages] == ["Cy", "Ada", "Ada", "Bob", ""]
+    assert [message.author for message in record.messages] == ["Cy", "Ada", "Ada", "Bob", ""]
     database = Database(Path(":memory:"))
     number = Intake(database).save(record).conversation_id
     store = ConversationStore(database)
-    assert store.get(number).roles == Roles((Participant("Ada"), Participant("Bob")), ("Cy",))
-    assert [message.speaker.name for message in store.path(number)] == ["Cy", "Ada", "Bob", ""]
+    assert store.get(number).cast == Cast((Participant("Ada"), Participant("Bob")), ("Cy",))
+    assert [message.author.name for message in store.path(number)] == ["Cy", "Ada", "Bob", ""]
     alone = SillyTavern().read_lines([{**lines[0], "character_name": "Ada"}, *lines[1:3]], complain)
-    assert (alone.roles, alone.messages[1].speaker) == ({}, "Ada")
+    assert (alone.cast, alone.messages[1].author) == ({}, "Ada")
     database.close()
 
 
@@ -51,11 +51,11 @@ def test_speakers_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_pa
     database = Database(tmp_path / "a.sqlite3")
     store = ConversationStore(database)
     talk = store.create("Talk").id
-    roles = Roles((Participant("Ada", "x"),), ("Cy",), "named", 3, "Cy")
-    store.set_roles(talk, roles)
-    first = store.add_message(talk, None, "user", "Hello", speaker=Spoken("Cy"))
-    reply = store.add_message(talk, first.id, "assistant", "Hi", speaker=Spoken("Ada", 5))
-    assert store.edit_message(reply.id, "Hey").speaker == reply.speaker == Spoken("Ada", 5)
+    roles = Cast((Participant("Ada", "x"),), ("Cy",), "named", 3, "Cy")
+    store.set_cast(talk, roles)
+    first = store.add_message(talk, None, "user", "Hello", author=Author("Cy"))
+    reply = store.add_message(talk, first.id, "assistant", "Hi", author=Author("Ada", 5))
+    assert store.edit_message(reply.id, "Hey").author == reply.author == Author("Ada", 5)
     database.execute(
         "UPDATE messages SET speaker = x'00ff', speaker_persona = 'none' WHERE id = ?", (first.id,)
     )
@@ -63,8 +63,8 @@ def test_speakers_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_pa
     fresh = Database(tmp_path / "b.sqlite3")
     assert recover(tmp_path / "a.sqlite3", fresh).messages == 3
     found = ConversationStore(fresh)
-    assert found.get(talk).roles == roles
-    assert [message.speaker for message in found.path(talk)] == [NOBODY, Spoken("Ada", 5)]
+    assert found.get(talk).cast == roles
+    assert [message.author for message in found.path(talk)] == [UNNAMED, Author("Ada", 5)]
     fresh.close()
 
 
@@ -76,7 +76,7 @@ def test_a_cast_goes_to_another_machine_with_its_personas() -> None:
     )
     PersonaStore(here).delete(gone.id)
     PersonaStore(there).save(Persona(0, "Somebody before"))
-    roles = Roles(
+    roles = Cast(
         (Participant("Ada", "x"), Participant("Bea", "", bea.id), Participant("Gone", "", gone.id)),
         ("Cy",),
         "hand",
@@ -91,9 +91,9 @@ def test_a_cast_goes_to_another_machine_with_its_personas() -> None:
     assert portable(here, PLAIN) == {}
     assert settled(
         there, {"participants": [3, {"name": 4}, {"name": "Ok", "persona": {"name": " "}}]}
-    ) == Roles((Participant("Ok"),))
+    ) == Cast((Participant("Ok"),))
     number = ConversationStore(here).create("Talk").id
-    ConversationStore(here).set_roles(number, roles)
-    assert read_whole(here, number).roles["own"] == ("Cy",)
+    ConversationStore(here).set_cast(number, roles)
+    assert read_whole(here, number).cast["own"] == ("Cy",)
     here.close()
     there.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.temporary import FIRST_TEMPORARY, Library
+from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.conversations.trash import DAY_S, delete_for_good, empty_trash
 from desktop.store.database.database import Database, StoreError
 
@@ -78,30 +78,30 @@ def test_deleting_and_restoring(store: ConversationStore) -> None:
 
 
 def test_temporary_conversations_are_never_written(tmp_path: Path, database: Database) -> None:
-    library = Library(database)
-    kept = library.kept.create("Kept").id
-    talk = library.temporary.create("", {"SamplerSettings": {"top_k": 3}}).id
+    stores = ConversationStores(database)
+    kept = stores.kept.create("Kept").id
+    talk = stores.temporary.create("", {"SamplerSettings": {"top_k": 3}}).id
     assert talk >= FIRST_TEMPORARY
-    question = library.temporary.add_message(talk, None, "user", "a zebracorn secret")
+    question = stores.temporary.add_message(talk, None, "user", "a zebracorn secret")
     assert question.id >= FIRST_TEMPORARY
-    reply = library.temporary.add_message(talk, question.id, "assistant", "", "running")
-    library.temporary.checkpoint(reply.id, "half a zebracorn")
-    assert library.of(talk) is library.of(reply.id) is library.temporary
-    assert library.of(kept) is library.kept
-    assert [row.id for row in library.kept.list()] == [kept]
-    library.temporary.set_persona(talk, 7)  # the personas are in the file
+    reply = stores.temporary.add_message(talk, question.id, "assistant", "", "running")
+    stores.temporary.checkpoint(reply.id, "half a zebracorn")
+    assert stores.of(talk) is stores.of(reply.id) is stores.temporary
+    assert stores.of(kept) is stores.kept
+    assert [row.id for row in stores.kept.list()] == [kept]
+    stores.temporary.set_persona(talk, 7)  # the personas are in the file
     database.execute("PRAGMA wal_checkpoint")
     assert all(b"zebracorn" not in file.read_bytes() for file in tmp_path.iterdir())
-    library.forget(talk)
-    assert library.temporary.list() == ()
+    stores.forget(talk)
+    assert stores.temporary.list() == ()
     with pytest.raises(StoreError, match="no message"):
-        library.temporary.message(question.id)
-    library.close()
+        stores.temporary.message(question.id)
+    stores.close()
 
 
 def test_a_temporary_conversation_can_be_kept(database: Database) -> None:
-    library = Library(database)
-    store = library.temporary
+    stores = ConversationStores(database)
+    store = stores.temporary
     talk = store.create().id
     first = store.add_message(talk, None, "user", "first question")
     one = store.add_message(talk, first.id, "assistant", "one answer")
@@ -109,22 +109,22 @@ def test_a_temporary_conversation_can_be_kept(database: Database) -> None:
     store.finish(one.id, "one answer", "stopped", {"reason": "length"}, b"packed")
     store.show_variant(one.id)
     store.set_system_prompt(talk, "be brief", inherit=False)
-    made = library.keep(talk)
+    made = stores.keep(talk)
     assert made.id < FIRST_TEMPORARY
     assert (made.title, made.system_prompt, made.inherits_prompt) == ("first question", "be brief", False)
-    path = library.kept.path(made.id)
+    path = stores.kept.path(made.id)
     assert [(message.text, message.variant_index, message.variant_count) for message in path] == [
         ("first question", 0, 1),
         ("one answer", 0, 2),
     ]
-    assert (path[1].state, path[1].stats, library.kept.tokens(path[1].id)) == (
+    assert (path[1].state, path[1].stats, stores.kept.tokens(path[1].id)) == (
         "stopped",
         {"reason": "length"},
         b"packed",
     )
-    assert [hit.conversation_id for hit in library.kept.search("another")] == [made.id]
+    assert [hit.conversation_id for hit in stores.kept.search("another")] == [made.id]
     assert store.list() == ()
     with pytest.raises(StoreError, match="no conversation"):
-        library.keep(talk)
+        stores.keep(talk)
     assert two.id >= FIRST_TEMPORARY
-    library.close()
+    stores.close()

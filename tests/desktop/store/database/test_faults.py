@@ -192,15 +192,15 @@ from desktop.store.settings.preferences import Preferences
 from desktop.store.settings.presets import Preset, write_preset
 from desktop.store.settings.saved_prompts import Prompt, PromptStore, write_prompts
 from desktop.store.conversations.queue import QueueStore
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.views.transcript.save_code import write_code
 from engine.platform.whole_file import write_whole
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])
 database = open_conversations(folder / "conversations.sqlite3")
-library = Library(database)
-store = library.kept
+stores = ConversationStores(database)
+store = stores.kept
 talk = store.create("Talk").id
 first = store.add_message(talk, None, "user", "first")
 reply = store.add_message(talk, first.id, "assistant", "", "running")
@@ -238,7 +238,7 @@ writes = {
     "edit": lambda: store.edit_message(first.id, long),
     "draft": lambda: DraftStore(database).put(talk, long),
     "files of a draft": lambda: DraftStore(database).put_files(talk, (Attachment("a.txt", long),)),
-    "queue": lambda: QueueStore(library).add(talk, long, ""),
+    "queue": lambda: QueueStore(stores).add(talk, long, ""),
     "prompt": lambda: PromptStore(database).put(Prompt(0, "name", long)),
     "persona": lambda: PersonaStore(database).save(Persona(0, "Ada", "", long)),
     "folder": lambda: FolderStore(database).create(long),
@@ -282,7 +282,7 @@ for name, write in writes.items():
     if name != "copy" and state() == before:
         print("not written with room:", name)
 print(len(writes), "writes")
-library.close()
+stores.close()
 database.close()
 """
 

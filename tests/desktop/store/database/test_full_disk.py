@@ -11,7 +11,7 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.drafts import DraftStore
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database, DiskFull
 from desktop.store.database.open import open_conversations
 
@@ -65,18 +65,18 @@ def test_every_write_is_whole_or_not_at_all(store: ConversationStore, database: 
 
 
 def test_keeping_a_temporary_conversation_can_be_tried_again(database: Database) -> None:
-    library = Library(database)
-    talk = library.temporary.create().id
+    stores = ConversationStores(database)
+    talk = stores.temporary.create().id
     for number in range(20):
-        library.temporary.add_message(talk, None, "user", f"{number} {LARGE}")
+        stores.temporary.add_message(talk, None, "user", f"{number} {LARGE}")
     full(database)
     with pytest.raises(DiskFull):
-        library.keep(talk)
-    assert library.kept.list() == ()
-    assert len(library.temporary.list()) == 1
+        stores.keep(talk)
+    assert stores.kept.list() == ()
+    assert len(stores.temporary.list()) == 1
     room(database)
-    assert len(library.kept.variants(library.kept.path(library.keep(talk).id)[0].id)) == 20
-    library.close()
+    assert len(stores.kept.variants(stores.kept.path(stores.keep(talk).id)[0].id)) == 20
+    stores.close()
 
 
 CHILD = """

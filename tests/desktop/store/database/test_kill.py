@@ -109,15 +109,15 @@ from desktop.services.composer.document_saver import DocumentSaver
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.database.open import open_conversations
 from desktop.store.settings.preferences import Preferences
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.views.notebook.page import NotebookPage
 from tests.desktop.fakes import EchoApi
 
 folder, echo = Path(sys.argv[1]), EchoApi()
 application = QApplication([])
-library = Library(open_conversations(folder / "conversations.sqlite3"))
+stores = ConversationStores(open_conversations(folder / "conversations.sqlite3"))
 preferences = Preferences(folder / "preferences.json")
-session = ChatSession(library, preferences, echo.open_chat, echo.describe, echo.draft_problem)
+session = ChatSession(stores, preferences, echo.open_chat, echo.describe, echo.draft_problem)
 session.new_notebook()
 page = NotebookPage(session, DocumentSaver(session))
 page.show_document(session.document())

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import MEMORY, Database
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.open import open_conversations

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from desktop.store.caches.file_hashes import FileHashes, computed, identity, parts
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.temporary import Library
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database
-from desktop.store.provenance.provenance import OriginStore
-from desktop.store.provenance.record import Origin, common_length, pack, unpack
+from desktop.store.provenance.provenance import Provenance, common_length, pack, unpack
+from desktop.store.provenance.provenance_store import ProvenanceStore
 from engine.core import Rendered
 
 IDS = st.lists(st.integers(0, 40), max_size=30).map(tuple)
@@ -26,10 +26,10 @@ FACTS = {
 }
 
 
-def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) -> Origin:
+def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) -> Provenance:
     words = tuple((id, bytes([id, 200]), id % 5 == 0) for id in dict.fromkeys(ids + negative))
     passes = (((0, max(1, len(ids) - 1)), (len(ids), 1)), *((((0, 0),),) if negative else ()))
-    return Origin(
+    return Provenance(
         {**FACTS, **facts}, Rendered(ids, len(ids) % 3, bool(len(ids) % 2), negative, passes, words)
     )
 
@@ -42,7 +42,7 @@ def test_packed_and_back_is_the_same(
     origin, base = made(ids, negative), made(before, started=3)
     assert unpack(pack(origin)) == origin
     assert unpack(pack(origin, base), base) == origin
-    assert unpack(pack(Origin(FACTS), base), base) == Origin(FACTS)
+    assert unpack(pack(Provenance(FACTS), base), base) == Provenance(FACTS)
     same = next(
         (at for at, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b), min(len(ids), len(before))
     )
@@ -57,7 +57,7 @@ def test_what_is_damaged_is_nothing() -> None:
     assert unpack(pack(made((1, 2, 3)), made((1, 2)))) is None, "it needs its base"
 
 
-def chain(store: ConversationStore, origins: OriginStore, count: int) -> dict[int, Origin]:
+def chain(store: ConversationStore, origins: ProvenanceStore, count: int) -> dict[int, Provenance]:
     chat, parent, found, ids = store.create().id, None, {}, tuple(range(200))
     for turn in range(count):
         parent = store.add_message(chat, parent, "user", "?").id
@@ -71,7 +71,7 @@ def chain(store: ConversationStore, origins: OriginStore, count: int) -> dict[in
 def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(
     store: ConversationStore, database: Database
 ) -> None:
-    origins = OriginStore(database)
+    origins = ProvenanceStore(database)
     found = chain(store, origins, 60)
     assert {message: origins.load(message) for message in found} == found
     rows = database.execute("SELECT depth, length(data) FROM message_origins ORDER BY message_id").fetchall()
@@ -88,15 +88,15 @@ def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(
 
 
 def test_those_of_temporary_chats_are_kept_with_them(database: Database) -> None:
-    library = Library(database)
-    found = chain(library.temporary, library.origins(1 << 30), 3)
-    chat = library.temporary.message(next(iter(found))).conversation_id
+    stores = ConversationStores(database)
+    found = chain(stores.temporary, stores.provenance(1 << 30), 3)
+    chat = stores.temporary.message(next(iter(found))).conversation_id
     assert not database.execute("SELECT 1 FROM message_origins").fetchall(), "nothing of it is on the disk"
-    kept = library.keep(chat)
-    replies = [message.id for message in library.kept.path(kept.id) if message.role == "assistant"]
-    assert [library.origins(reply).load(reply) for reply in replies] == list(found.values())
-    assert all(library.origins(message).load(message) is None for message in found)
-    library.close()
+    kept = stores.keep(chat)
+    replies = [message.id for message in stores.kept.path(kept.id) if message.role == "assistant"]
+    assert [stores.provenance(reply).load(reply) for reply in replies] == list(found.values())
+    assert all(stores.provenance(message).load(message) is None for message in found)
+    stores.close()
 
 
 def test_hashes_of_files_shards_and_folders(tmp_path) -> None:

@@ -160,12 +160,12 @@ def test_a_model_is_loaded(hand, palette, monkeypatch) -> None:
     path.touch()
     broken = ModelEntry(str(hand.folder / "broken.gguf"), "Broken model", trouble="The file is cut off.")
     monkeypatch.setattr(
-        type(hand.desktop.services.catalogue),
+        type(hand.desktop.services.local_models),
         "entries",
         (ModelEntry(str(path), "Other model", "135 M"), broken),
     )
     write(palette, "!")
-    hand.desktop.services.catalogue.changed.emit(())
+    hand.desktop.services.local_models.changed.emit(())
     assert titles(palette) == ["Other model", "Broken model"]
     assert palette.rows.rows[1].match.entry.trouble == "The file is cut off."
     hand.echo.opened.clear()

@@ -347,4 +347,4 @@ def walk_pages(hand: Hand) -> None:
             if page is not window and page.isVisible():
                 page.close()
     window.commands.finder.palette.close_palette()
-    hand.qtbot.waitUntil(lambda: not hand.desktop.services.catalogue.searching)
+    hand.qtbot.waitUntil(lambda: not hand.desktop.services.local_models.searching)

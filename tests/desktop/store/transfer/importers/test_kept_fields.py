@@ -340,9 +340,9 @@ def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Pa
         == 'A tool ran\n\n**Tool call: roll**\n\n```\n{"d": 6}\n```\n\n**Tool result: roll**\n\n```\n4\n```'
     )
     assert path[3].text == "Attached file: n.txt\n```\none\n```\n\n[image: cat.png]\n\nI am Ann"
-    assert path[1].speaker.name == "Bo (hidden)"
+    assert path[1].author.name == "Bo (hidden)"
     # one character: nobody joined it by being hidden
-    assert store.get(event.conversation_id).roles.participants == ()
+    assert store.get(event.conversation_id).cast.participants == ()
     asked = request_messages("", path, path[-1].id)
     assert [message.role for message in asked] == ["assistant", "user", "system"]
     record = read_whole(database, event.conversation_id)
@@ -364,7 +364,7 @@ def test_names_that_stand_in_messages_alone(
     )  # fmt: skip
     number = imported(run(database, lines(tmp_path / "a.jsonl", *rows)))[0].conversation_id
     assert [text for _, text in shown(store, number)] == ["note", "Bo greets Ann", "Cy too", "Bo?"]
-    assert [who.name for who in store.get(number).roles.participants] == ["Bo", "Cy"]
+    assert [who.name for who in store.get(number).cast.participants] == ["Bo", "Cy"]
 
 
 # -- ChatGPT

@@ -10,9 +10,9 @@ from typing import Any
 
 from desktop.store.conversations.conversations import Conversation, ConversationStore
 from desktop.store.database.database import MEMORY, Database, StoreError
-from desktop.store.provenance.provenance import OriginStore
+from desktop.store.provenance.provenance_store import ProvenanceStore
 
-__all__ = ["FIRST_TEMPORARY", "Library"]
+__all__ = ["FIRST_TEMPORARY", "ConversationStores"]
 
 FIRST_TEMPORARY = 1 << 30
 """Ids from here on, of conversations and messages, are temporary ones; a file never gets that far, and a C
@@ -20,7 +20,7 @@ int holds them.
 """
 
 
-class Library:
+class ConversationStores:
     """The kept conversations and the temporary ones, each in a `ConversationStore`; ids tell which.
 
     Used by one thread.
@@ -54,9 +54,9 @@ class Library:
         """The database that the conversation, or the message, of this id is in."""
         return self._memory if number >= FIRST_TEMPORARY else self.database
 
-    def origins(self, message_id: int) -> OriginStore:
+    def provenance(self, message_id: int) -> ProvenanceStore:
         """Where what a message was made from is kept."""
-        return OriginStore(self.database_of(message_id))
+        return ProvenanceStore(self.database_of(message_id))
 
     def forget(self, conversation_id: int) -> None:
         """Drop a temporary conversation with all its messages."""
@@ -106,9 +106,9 @@ class Library:
             )
         with contextlib.suppress(StoreError):  # the conversation itself is safe
             for number, copy in new.items():
-                origin = self.origins(number).load(number)
-                if origin is not None:
-                    self.origins(copy).save(copy, origin)
+                provenance = self.provenance(number).load(number)
+                if provenance is not None:
+                    self.provenance(copy).save(copy, provenance)
         self.forget(found.id)
         return self.kept.get(made)
 

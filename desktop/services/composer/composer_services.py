@@ -15,11 +15,11 @@ from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.services.session.auto_turns import AutomaticTurns
 from desktop.services.session.chat_session import ChatSession
 
-__all__ = ["Writing", "make_writing"]
+__all__ = ["ComposerServices", "make_composer_services"]
 
 
 @dataclass(frozen=True)
-class Writing:
+class ComposerServices:
     """The services of the composer."""
 
     attachments: AttachmentService
@@ -38,11 +38,13 @@ class Writing:
         return self.attachments.close()
 
 
-def make_writing(session: ChatSession, parent: QObject) -> Writing:
+def make_composer_services(session: ChatSession, parent: QObject) -> ComposerServices:
     """All of them over one session."""
     attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
     prompts, turns = (
-        SavedPromptService(session.library.database, parent),
+        SavedPromptService(session.stores.database, parent),
         AutomaticTurns(session, queue, parent),
     )
-    return Writing(attachments, queue, prompts, turns, DraftAttachments(session, attachments, parent))
+    return ComposerServices(
+        attachments, queue, prompts, turns, DraftAttachments(session, attachments, parent)
+    )
