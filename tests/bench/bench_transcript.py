@@ -309,7 +309,7 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     frames = summary(stream(app, view, model, reply(random_, round(seconds * RATE * CHARACTERS)), room))
     answering = engine is not None  # what writes beside the reader is a reply
     settle(app, 400)
-    live = len(list(view.stage.widgets()))
+    live = len(list(view.pool.widgets()))
     acting = True
     scrolling = summary(scroll(app, view, 200, room))
     written = engine.tokens if engine is not None else 0

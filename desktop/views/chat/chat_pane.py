@@ -328,4 +328,4 @@ class ChatPane(QWidget):
         if self._session.open_message(message) and any(
             item.id == message for item in self._session.messages.items()
         ):
-            self.transcript.scroll_to_message(message)
+            self.transcript.scrolling.to_message(message)

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit
 
 from desktop.items.text.text_units import TokenUnits
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 from desktop.views.transcript.tokens.colours import PROBABILITY, ramp, step_of, strength
 
 __all__ = ["NotebookEditor", "TokenBox", "safe"]
@@ -66,7 +66,7 @@ class NotebookEditor(QPlainTextEdit):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().setDocumentMargin(6)
         self.viewport().setMouseTracking(True)
-        self.look: Look | None = None
+        self.text_style: Style | None = None
         self.mode, self.marked = "", -1
         self._units: TokenUnits | None = None
         # units at the beginning and at the end of the document that the tokens' text shares with it
@@ -298,25 +298,25 @@ class NotebookEditor(QPlainTextEdit):
     def paintEvent(self, event: QPaintEvent) -> None:
         boxes = (
             self.boxes(event.rect())
-            if self.mode and self._units is not None and self.look is not None
+            if self.mode and self._units is not None and self.text_style is not None
             else []
         )
-        if boxes and self.look is not None and self._units is not None:
-            ground = self.look.colours.background
+        if boxes and self.text_style is not None and self._units is not None:
+            ground = self.text_style.colours.background
             colours = ramp(self.mode or PROBABILITY, ground.lightnessF() < 0.5, ground.name())
             painter = QPainter(self.viewport())
             for box in boxes:
                 shade = colours[step_of(strength(self.mode, self._units.trace, box.token))]
                 painter.fillRect(box.area.adjusted(0, 1, -1, 0), shade)
                 if box.token == self.marked:
-                    painter.setPen(QPen(self.look.colours.text, 1))
+                    painter.setPen(QPen(self.text_style.colours.text, 1))
                     painter.drawRect(box.area.adjusted(0.5, 0.5, -1.5, -0.5))
             painter.end()
         super().paintEvent(event)
 
     def fit(self) -> None:
         """Keep the text in a column of readable width."""
-        column = self.look.column if self.look is not None else 820
+        column = self.text_style.column if self.text_style is not None else 820
         side = max(_LEAST_MARGIN, (self.width() - column) // 2)
         # where the scroll bar is
         beside = side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2

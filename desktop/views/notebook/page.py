@@ -17,7 +17,7 @@ from desktop.views.notebook.editor import NotebookEditor, safe
 from desktop.views.notebook.find import NotebookFinding
 from desktop.views.notebook.tokens import NotebookTokens
 from desktop.views.notebook.toolbar import NotebookBar
-from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_look
+from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_style
 from engine.core import Alternative, Stats
 
 __all__ = ["NotebookPage"]
@@ -152,9 +152,11 @@ class NotebookPage(QWidget):
     def relook(self, percent: int) -> None:
         """Follow theme and text size."""
         # the font is scaled already
-        look = make_look(self.font(), 100, TranscriptColours.from_palette(self.palette()))
-        self.editor.look = dataclasses.replace(look, column=round(COLUMN_WIDTH * max(100, percent) / 100))
-        self.editor.setFont(look.text_font)
+        style = make_style(self.font(), 100, TranscriptColours.from_palette(self.palette()))
+        self.editor.text_style = dataclasses.replace(
+            style, column=round(COLUMN_WIDTH * max(100, percent) / 100)
+        )
+        self.editor.setFont(style.text_font)
         self.editor.fit()
 
     def _show_state(self, state: str) -> None:

@@ -65,7 +65,7 @@ class NotebookTokens(QObject):
         area = editor.area_of(token) if token >= 0 else None
         if (
             trace is None
-            or editor.look is None
+            or editor.text_style is None
             or area is None
             or area.isEmpty()
             or trace.ids[token] == UNKNOWN
@@ -80,10 +80,10 @@ class NotebookTokens(QObject):
                 "This token was healed: it took the place of the prompt's last one, and nothing else can "
                 "stand there."
             )
-        self.popup.show_token(trace.token(token), why_not, stops, editor.look)
+        self.popup.show_token(trace.token(token), why_not, stops, editor.text_style)
         corner = editor.viewport().mapTo(self._page, area.topLeft())
         area.moveTopLeft(corner)
-        self.popup.place(area, self._page.rect(), editor.look)
+        self.popup.place(area, self._page.rect(), editor.text_style)
         if focus:
             self.popup.take_focus()
 

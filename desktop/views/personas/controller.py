@@ -20,7 +20,6 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.models.controller import ModelController
 from desktop.views.personas.persona_picker import PersonaPicker
-from desktop.views.transcript.row_widgets.sender import Speaker
 from desktop.views.widgets.avatar import avatar
 
 if TYPE_CHECKING:
@@ -138,9 +137,7 @@ class PersonaController(QObject):
         self.picker.show_persona(persona)
 
     def _draw_speakers(self) -> None:
-        speaker = self._chat.transcript.viewport().findChild(Speaker)
-        if isinstance(speaker, Speaker):
-            speaker.draw_with(self.draw)
+        self._chat.transcript.avatars.draw_with(self.draw)
 
     def _show_told(self, sentence: str, level: str, undoable: bool) -> None:
         if self.dialog is None or not self.dialog.isVisible():

@@ -1,103 +1,86 @@
-"""What keys, links and the context menu do in the transcript."""
+"""What keys and the context menu do in the transcript."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.messages import MessageItem
-from desktop.views.transcript.links import LinkDialog
-from desktop.views.transcript.rendering.footnotes import note_row
+from desktop.views.transcript.find import Finding
+from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
-from desktop.views.transcript.rows import Row
+from desktop.views.transcript.scrolling import Scrolling
 
-if TYPE_CHECKING:
-    from desktop.views.transcript.view import TranscriptView
-
-__all__ = ["follow_link", "link_words", "make_menu", "press_key"]
+__all__ = ["copy_text", "make_menu", "press_key"]
 
 
-def press_key(view: TranscriptView, event: QKeyEvent) -> bool:
-    """Do what a key asks for; False when it is none of the transcript's own."""
-    bar = view.verticalScrollBar()
+def copy_text(text: str) -> None:
+    """Put `text` on the clipboard; an empty text leaves the clipboard as it is."""
+    if text:
+        QGuiApplication.clipboard().setText(text)
+
+
+def _copy_selection(parts: TranscriptParts) -> None:
+    copy_text(parts.selection.text())
+
+
+def press_key(parts: TranscriptParts, scrolling: Scrolling, finding: Finding, event: QKeyEvent) -> bool:
+    """Do what a key of the transcript asks for; False for any other key."""
+    bar = parts.area.verticalScrollBar()
     if event.matches(QKeySequence.StandardKey.Copy):
-        view.copy()
+        _copy_selection(parts)
     elif event.matches(QKeySequence.StandardKey.SelectAll):
-        view.select_all()
+        parts.selection.select_all()
     elif event.matches(QKeySequence.StandardKey.Find):
-        view.finding.open()
+        finding.open()
     elif event.key() == Qt.Key.Key_Home:
         bar.setValue(0)
     elif event.key() == Qt.Key.Key_End:
-        view.scroll_to_end()
+        scrolling.to_end()
     elif event.key() == Qt.Key.Key_Space:
-        bar.setValue(
-            bar.value()
-            + (-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1) * bar.pageStep() * 9 // 10
-        )
+        back = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
+        bar.setValue(bar.value() + (-1 if back else 1) * bar.pageStep() * 9 // 10)
     else:
         return False
     return True
 
 
-def make_menu(view: TranscriptView, point: QPoint) -> QMenu:
-    """What can be done at a point of the viewport."""
-    found = view.hit(point)
+def make_menu(parts: TranscriptParts, scrolling: Scrolling, point: QPoint) -> QMenu:
+    """The context menu at a point of the viewport."""
+    found = scrolling.hit(point)
     link = found[1].link_at(found[2]) if found is not None else ""
-    menu = QMenu(view)
+    menu = QMenu(parts.area)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    menu.addAction("Copy", view.copy).setEnabled(bool(view.selection.text()))
+    menu.addAction("Copy", partial(_copy_selection, parts)).setEnabled(bool(parts.selection.text()))
     if link and not link.startswith(FOOTNOTE_SCHEME):
-        menu.addAction("Copy link address", partial(view.put_on_clipboard, link))
-    menu.addAction("Select all", view.select_all)
+        menu.addAction("Copy link address", partial(copy_text, link))
+    menu.addAction("Select all", parts.selection.select_all)
     if found is not None:
         menu.addSeparator()
-        _add_deeds(menu, view, found[0].item)
+        _add_message_actions(menu, parts, found[0].item)
     return menu
 
 
-def _add_deeds(menu: QMenu, view: TranscriptView, item: MessageItem) -> None:
+def _add_message_actions(menu: QMenu, parts: TranscriptParts, item: MessageItem) -> None:
     """What the buttons below a message do, so that the Menu key reaches it for every message."""
-    last = view.row_at(1 << 30)
-    is_last = last is not None and last.item.id == item.id
-    reply = item.role == "assistant"
-    menu.addAction("Copy message", partial(view.act, "copy", item.id))
-    menu.addAction("Edit message", partial(view.act, "edit", item.id)).setEnabled(not item.running)
-    if reply:
-        menu.addAction("Regenerate the reply", partial(view.act, "regenerate", item.id)).setEnabled(
-            not item.running
-        )
-        menu.addAction("Continue the reply", partial(view.act, "continue", item.id)).setEnabled(
-            is_last and not item.running
-        )
-        menu.addAction("What produced this reply", partial(view.act, "origin", item.id)).setEnabled(
-            not item.running
-        )
+    still, last = not item.running, parts.messages.layout.rows[-1].item.id == item.id
+
+    def add(text: str, name: str, enabled: bool = still) -> None:
+        menu.addAction(text, partial(parts.view.act, name, item.id)).setEnabled(enabled)
+
+    add("Copy message", "copy", True)
+    add("Edit message", "edit")
+    if item.role == "assistant":
+        add("Regenerate the reply", "regenerate")
+        add("Continue the reply", "continue", last and still)
+        add("What produced this reply", "origin")
     if item.variant_count > 1:
         shown = f"{item.variant_index + 1} of {item.variant_count}"
-        back = menu.addAction(f"Previous version ({shown} is shown)", partial(view.act, "previous", item.id))
-        back.setEnabled(item.variant_index > 0 and not item.running)
-        on = menu.addAction("Next version", partial(view.act, "next", item.id))
-        on.setEnabled(item.variant_index < item.variant_count - 1 and not item.running)
-    menu.addAction("Fork from here", partial(view.act, "fork", item.id)).setEnabled(not item.running)
+        add(f"Previous version ({shown} is shown)", "previous", item.variant_index > 0 and still)
+        add("Next version", "next", item.variant_index < item.variant_count - 1 and still)
+    add("Fork from here", "fork")
     menu.addSeparator()
-    menu.addAction("Delete message", partial(view.act, "delete", item.id)).setEnabled(not item.running)
-
-
-def follow_link(view: TranscriptView, row: Row, address: str) -> None:
-    """Go to a footnote of the row's message, or ask whether to open a link outside the program."""
-    note = note_row(view.rows_of(row.item.id), address)
-    if note is not None:
-        view.scroll_to_row(note, view.viewport().height() // 3)
-    elif not address.startswith(FOOTNOTE_SCHEME):
-        LinkDialog.ask(view, address)
-
-
-def link_words(view: TranscriptView, row: Row, address: str) -> str:
-    """What a link in `row` leads to: its address, or the words of a footnote."""
-    note = note_row(view.rows_of(row.item.id), address)
-    return note.text if note is not None else "" if address.startswith(FOOTNOTE_SCHEME) else address
+    add("Delete message", "delete")

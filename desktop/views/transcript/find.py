@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Slot
 
 from desktop.store.attachments.message_format import split
 from desktop.views.transcript.find_bar import FindBar
-from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import Row, RowKind
-
-if TYPE_CHECKING:
-    from desktop.views.transcript.view import TranscriptView
+from desktop.views.transcript.scrolling import Scrolling
 
 __all__ = ["Finding", "plain"]
 
@@ -64,16 +61,16 @@ def excerpt(text: str, query: str, number: int) -> str:
 
 
 class Finding(QObject):
-    """Searches the rows of `conversation` regardless of case, with what folded thoughts and attached files
-    hide; follows the chat while it grows.
+    """Searches all rows regardless of case, also what folded thoughts and attached files hide; follows the
+    chat while it grows.
 
     Going to a place in a folded thought unfolds it; one in a file is shown as the line that it stands in,
     below the file's chip.
     """
 
-    def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
-        super().__init__(view)
-        self._view, self._conversation = view, conversation
+    def __init__(self, parts: TranscriptParts, scrolling: Scrolling) -> None:
+        super().__init__(parts.area)
+        self._parts, self._scrolling = parts, scrolling
         self._query = ""
         self._places: list[tuple[Row, int]] = []
         self._present: tuple[Row, int] | None = None
@@ -95,13 +92,13 @@ class Finding(QObject):
 
     def open(self) -> None:
         """Show the bar with the selected words, if they are on one line, and give it the keyboard."""
-        words = self._view.selection.text().strip()
+        words = self._parts.selection.text().strip()
         bar = self._show_bar(words if words and "\n" not in words and len(words) <= 100 else "")
         self._search(bar.query())
 
     def _show_bar(self, words: str, focus: bool = True) -> FindBar:
         if self._bar is None:
-            self._bar = FindBar(self._view)
+            self._bar = FindBar(self._parts.area)
             self._bar.changed.connect(self._search)
             self._bar.moved.connect(self._move)
             self._bar.closed.connect(self.close)
@@ -114,8 +111,7 @@ class Finding(QObject):
         the keyboard stays where it is. Without words, or where they do not show, the message comes to the
         top.
         """
-        conversation = self._conversation
-        rows = conversation.messages[conversation.position(message_id)].rows
+        rows = self._parts.messages.message(message_id).rows
         thought = next(
             (
                 row
@@ -125,8 +121,8 @@ class Finding(QObject):
             None,
         )
         if thought is not None and not thought.open:
-            self._view.fold(thought)
-            rows = conversation.messages[conversation.position(message_id)].rows
+            self._scrolling.fold(thought)
+            rows = self._parts.messages.message(message_id).rows
         self._query = words
         self._collect()
         here = [row for row in rows if row.start <= character and row.kind in _SEARCHED] or list(rows)
@@ -143,7 +139,7 @@ class Finding(QObject):
         )
         if self._present is None:
             self.close()
-            self._view.scroll_to_message(message_id)
+            self._scrolling.to_message(message_id)
             return
         self._show_bar(words, focus=False)
         self._show(go=True)
@@ -157,20 +153,20 @@ class Finding(QObject):
                 self._peek(row, "")
         self._query, self._places, self._present = "", [], None
         if self._bar is not None and not self._bar.isHidden():
-            self._view.setFocus()
+            self._parts.area.setFocus()
             self._bar.hide()
             self.place()
         self.show_marks()
 
     def place(self) -> None:
         """Put the bar in the upper right corner of the view, over a strip that the rows leave free."""
-        bar = self.bar
+        bar, area = self.bar, self._parts.area
         strip = bar.sizeHint().height() + 2 * _EDGE if bar is not None else 0
-        if strip != self._view.viewportMargins().top():
-            self._view.setViewportMargins(0, strip, 0, 0)
+        if strip != area.viewportMargins().top():
+            area.setViewportMargins(0, strip, 0, 0)
         if bar is not None:
-            wide = min(bar.sizeHint().width(), self._view.width() - 2 * _EDGE)
-            bar.setGeometry(self._view.width() - wide - 3 * _EDGE, _EDGE, wide, bar.sizeHint().height())
+            wide = min(bar.sizeHint().width(), area.width() - 2 * _EDGE)
+            bar.setGeometry(area.width() - wide - 3 * _EDGE, _EDGE, wide, bar.sizeHint().height())
 
     def chat_changed(self) -> None:
         """The rows are others, or have grown: count again soon."""
@@ -182,7 +178,7 @@ class Finding(QObject):
         """Find `query`; the present place becomes the first one at or below the top of the screen."""
         self._query = query
         self._collect()
-        top = self._view.row_at(0)
+        top = self._scrolling.row_at(0)
         first = next((place for place in self._places if top is None or place[0].index >= top.index), None)
         self._present = first or (self._places[0] if self._places else None)
         self._show(go=self._present is not None)
@@ -196,7 +192,7 @@ class Finding(QObject):
 
     def _collect(self) -> None:
         wanted = self._query.casefold()
-        rows = self._conversation.layout.rows if wanted else []
+        rows = self._parts.messages.layout.rows if wanted else []
         counts = ((row, words.casefold().count(wanted)) for row in rows if (words := _searched(row)))
         self._places = [(row, number) for row, count in counts for number in range(count)]
 
@@ -216,8 +212,8 @@ class Finding(QObject):
         if go:
             self._unfold()
         if go and self._present is not None:
-            self._view.scroll_to_row(self._present[0], self._view.viewport().height() // 3)
-            self._view.flush()
+            self._scrolling.to_row(self._present[0], self._parts.area.viewport().height() // 3)
+            self._parts.view.flush()
             self._reach()
         self.show_marks()
 
@@ -235,8 +231,8 @@ class Finding(QObject):
             self._peek(row, excerpt(attached_text(row), self._query, number))
             return
         item, start, until = row.item, row.start, row.until or len(row.item.text)
-        self._view.fold(row)
-        self._view.flush()
+        self._scrolling.fold(row)
+        self._parts.view.flush()
         self._collect()
         inside = [
             place for place in self._places if place[0].item.id == item.id and start <= place[0].start < until
@@ -249,24 +245,25 @@ class Finding(QObject):
         if row.peek != line:
             row.peek = line
             row.revision += 1
-            self._view.remeasure(row)
+            row.measured = False
+            self._parts.view.schedule()
 
     def _reach(self) -> None:
         """In a row that is higher than the screen, scroll on to the place itself."""
         row, number = self._present or (None, 0)
-        widget = self._view.stage.widget(row) if row is not None else None
+        widget = self._parts.pool.widget(row) if row is not None else None
         if not isinstance(widget, DocumentRow):
             return
         widget.mark(self._query, number)
         y = widget.y() + widget.mark_top()
-        high = self._view.viewport().height()
+        high = self._parts.area.viewport().height()
         if not 0 <= y < high - 40:
-            bar = self._view.verticalScrollBar()
+            bar = self._parts.area.verticalScrollBar()
             bar.setValue(bar.value() + y - high // 3)
 
     def show_marks(self) -> None:
         """Mark every place on the rows that are shown."""
-        for row, widget in self._view.stage.live.items():
+        for row, widget in self._parts.pool.live.items():
             if isinstance(widget, DocumentRow):
                 present = self._present is not None and self._present[0] is row
                 widget.mark(

@@ -2,68 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from PySide6.QtCore import Qt
 
-from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.editor import EditorRow
 from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.scrolling import Scrolling
 
-if TYPE_CHECKING:
-    from desktop.views.transcript.view import TranscriptView
-
-__all__ = ["Editing"]
+__all__ = ["InlineEdit"]
 
 
-class Editing:
-    """`begin` and `cancel` turn a message of `view` into a text box and back."""
+class InlineEdit:
+    """`begin` and `cancel` turn a message into a text box and back."""
 
-    def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
-        self._view, self._conversation = view, conversation
+    def __init__(self, parts: TranscriptParts, scrolling: Scrolling) -> None:
+        self._parts, self._scrolling = parts, scrolling
         self._message: int | None = None
 
     def begin(self, message_id: int) -> None:
         """Raises KeyError when the message is not here."""
-        view, position = self._view, self._conversation.position(message_id)
+        parts, message = self._parts, self._parts.messages.message(message_id)
         if self._message is not None:
             self.cancel(self._message)
         self._message = message_id
-        message = self._conversation.messages[position]
         message.editing = True
-        self._conversation.sync(position)
-        view.scrolling.hold(message.rows[0])
-        view.flush()
-        editor = view.stage.widget(message.rows[-1])
+        parts.messages.sync_message(message_id)
+        self._scrolling.hold(message.rows[0])
+        parts.view.flush()
+        editor = parts.pool.widget(message.rows[-1])
         if isinstance(editor, EditorRow):
             editor.begin(message.item.text)
-            view.flush()
-            view.scrolling.show_row(message.rows[-1])
+            parts.view.flush()
+            self._scrolling.show_row(message.rows[-1])
 
-    def cancel(self, message_id: int) -> bool:
-        """Show the message again as it was; False when it is not the one that is edited."""
+    def cancel(self, message_id: int) -> None:
+        """Show the message as it was before `begin`; does nothing for another message than the edited one."""
         if message_id != self._message:
-            return False
+            return
         self._message = None
-        if self._conversation.rows_of(message_id):
-            position = self._conversation.position(message_id)
-            self._conversation.messages[position].editing = False
-            self._conversation.sync(position)
-            self._view.setFocus(Qt.FocusReason.OtherFocusReason)
-        return True
+        if self._parts.messages.rows_of(message_id):
+            self._parts.messages.message(message_id).editing = False
+            self._parts.messages.sync_message(message_id)
+            self._parts.area.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._parts.view.schedule()
 
     def forget(self) -> None:
-        """The messages are others."""
+        """The messages were exchanged for others."""
         self._message = None
 
     def pinned(self) -> set[Row]:
-        """The text box must live on when it is scrolled away.
+        """The row of the text box, which must live on when it is scrolled away.
 
-        An edit ends when its message goes or another variant is shown.
+        An edit ends when its message goes or another version of it is shown.
         """
         if self._message is None:
             return set()
-        editors = {row for row in self._conversation.rows_of(self._message) if row.kind is RowKind.EDITOR}
+        editors = {row for row in self._parts.messages.rows_of(self._message) if row.kind is RowKind.EDITOR}
         if not editors:
             self._message = None
         return editors

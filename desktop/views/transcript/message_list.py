@@ -4,29 +4,32 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessageItem
+from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.row_layout import RowLayout
-from desktop.views.transcript.rows import MessageRows, Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.style import Style
+from desktop.views.transcript.thinking import seconds_of
 
-__all__ = ["Conversation"]
+__all__ = ["MessageList"]
 
 
-class Conversation:
+class MessageList:
     """Keeps `layout` in step with the messages; heights of new rows are estimates for `look` and `width`.
 
     Messages that come are split at the thinking `tags`.
     """
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, style: Style) -> None:
         self.layout = RowLayout()
-        self.messages: list[MessageRows] = []
-        self.look = look
-        self.width = look.column
+        self.all: list[MessageRows] = []
+        self.style = style
+        self.width = style.column
         self.tags: Sequence[Tag] = THINKING_TAGS
         self._unfolded = True
         self._numbers: dict[int, int] = {}
@@ -34,44 +37,48 @@ class Conversation:
 
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Other messages altogether."""
-        self.messages = [MessageRows(item, self.tags, self._unfolded) for item in items]
+        self.all = [MessageRows(item, self.tags, self._unfolded) for item in items]
         self._number()
-        rows = [row for message in self.messages for row in message.rows]
-        self.layout.estimate(rows, self.look, self.width)
+        rows = [row for message in self.all for row in message.rows]
+        self.layout.estimate(rows, self.style, self.width)
         self.layout.replace(0, len(self.layout.rows), rows)
 
     def insert(self, position: int, items: Sequence[MessageItem]) -> None:
         """New messages before the one at `position`."""
         made = [MessageRows(item, self.tags, self._unfolded) for item in items]
         start = self._start(position)
-        self.messages[position:position] = made
+        self.all[position:position] = made
         self._number()
         rows = [row for message in made for row in message.rows]
-        self.layout.estimate(rows, self.look, self.width)
+        self.layout.estimate(rows, self.style, self.width)
         self.layout.replace(start, 0, rows)
 
     def remove(self, first: int, last: int) -> None:
         """The messages from `first` to `last` are gone."""
         start = self._start(first)
-        count = sum(len(message.rows) for message in self.messages[first : last + 1])
-        del self.messages[first : last + 1]
+        count = sum(len(message.rows) for message in self.all[first : last + 1])
+        del self.all[first : last + 1]
         self._number()
         self.layout.replace(start, count, [])
 
     def update(self, position: int, item: MessageItem) -> None:
         """The message at `position` is now `item`."""
-        self.messages[position].update(item)
+        self.all[position].update(item)
         self._number()
         self.sync(position)
 
+    def sync_message(self, message_id: int) -> None:
+        """Bring the rows of the message with this id up to date. Raises KeyError when it is not here."""
+        self.sync(self._numbers[message_id])
+
     def sync(self, position: int) -> None:
         """Bring the rows of a message up to date after it has grown, was folded or is edited."""
-        message = self.messages[position]
+        message = self.all[position]
         start, count = self._start(position), len(message.rows)
         unchanged = message.sync()
         if message.waits:
             self._waiting.add(message.item.id)
-        self.layout.estimate(message.rows[unchanged:], self.look, self.width)
+        self.layout.estimate(message.rows[unchanged:], self.style, self.width)
         self.layout.replace(start + unchanged, count - unchanged, message.rows[unchanged:])
 
     def step(self) -> bool:
@@ -82,7 +89,7 @@ class Conversation:
             (self._numbers[number] for number in self._waiting if number in self._numbers), default=None
         )
         if position is not None:
-            self.messages[position].step()
+            self.all[position].step()
             self._waiting.clear()  # the others are found again when it is done
             self.sync(position)
         if position is not None and not self._waiting:
@@ -90,7 +97,7 @@ class Conversation:
         return bool(self._waiting)
 
     def _find_waiting(self) -> None:
-        self._waiting = {message.item.id for message in self.messages if message.waits}
+        self._waiting = {message.item.id for message in self.all if message.waits}
 
     def code_rows(self, row: Row) -> list[Row]:
         """The rows of a block of code whose first one is `row`: a long one has several."""
@@ -115,33 +122,45 @@ class Conversation:
         """Whether thoughts are shown while they are written."""
         if unfolded != self._unfolded:
             self._unfolded = unfolded
-            for position, message in enumerate(self.messages):
+            for position, message in enumerate(self.all):
                 message.unfolded = unfolded
                 self.sync(position)
+
+    def fill_thought_times(self, rows: Iterable[Row], trace: Callable[[int], TokenTrace | None]) -> bool:
+        """Take the exact times of thoughts whose heads are in `rows` from the tokens of their messages.
+
+        Asks for a trace once for each head, and once more when its thought is over. Returns whether rows
+        changed.
+        """
+        changed = False
+        for row in [row for row in rows if row.kind is RowKind.THOUGHT]:
+            thoughts, state = self.message(row.item.id).thoughts, (row.ordinal, row.until > 0)
+            if state in thoughts.asked:
+                continue
+            thoughts.asked.add(state)
+            found = trace(row.item.id)
+            seconds = seconds_of(found, row.start, row.until) if found is not None else None
+            if seconds is not None:
+                thoughts.put(row.ordinal, seconds)
+                self.sync_message(row.item.id)
+                changed = True
+        return changed
 
     def forget_heights(self) -> None:
         """Width or look have changed: every height is an estimate again."""
         for row in self.layout.rows:
             row.measured = False
-        self.layout.estimate(self.layout.rows, self.look, self.width)
+        self.layout.estimate(self.layout.rows, self.style, self.width)
         self.layout.moved(0)
 
-    def position(self, message_id: int) -> int:
-        """Where the message with this id is. Raises KeyError when it is not here."""
-        return self._numbers[message_id]
-
-    def item(self, message_id: int) -> MessageItem:
+    def message(self, message_id: int) -> MessageRows:
         """The message with this id. Raises KeyError when it is not here."""
-        return self.messages[self._numbers[message_id]].item
+        return self.all[self._numbers[message_id]]
 
     def rows_of(self, message_id: int) -> Sequence[Row]:
         """The rows of a message, none when it is not here."""
         position = self._numbers.get(message_id)
-        return self.messages[position].rows if position is not None else ()
-
-    def message_of(self, row: Row) -> MessageRows:
-        """The message that `row` belongs to."""
-        return self.messages[self._numbers[row.item.id]]
+        return self.all[position].rows if position is not None else ()
 
     def copied(self, first: Row, last: Row) -> str:
         """The Markdown source of everything from the row `first` to the row `last`, messages parted by an
@@ -151,7 +170,7 @@ class Conversation:
         start = self._numbers[first.item.id]
         end = self._numbers[last.item.id]
         for position in range(start, end + 1):
-            message = self.messages[position]
+            message = self.all[position]
             base = message.rows[0].index
             low = first.index - base if position == start else 0
             high = last.index - base if position == end else len(message.rows) - 1
@@ -162,10 +181,8 @@ class Conversation:
 
     def _start(self, position: int) -> int:
         """The index of the first row of the message at `position`."""
-        return (
-            self.messages[position].rows[0].index if position < len(self.messages) else len(self.layout.rows)
-        )
+        return self.all[position].rows[0].index if position < len(self.all) else len(self.layout.rows)
 
     def _number(self) -> None:
         self._find_waiting()
-        self._numbers = {message.item.id: position for position, message in enumerate(self.messages)}
+        self._numbers = {message.item.id: position for position, message in enumerate(self.all)}

@@ -5,28 +5,28 @@ from __future__ import annotations
 from PySide6.QtCore import QModelIndex, QObject, Signal
 
 from desktop.items.chats.messages import MessagesModel
-from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.message_list import MessageList
 
-__all__ = ["ModelFeed"]
+__all__ = ["ModelSync"]
 
 
-class ModelFeed(QObject):
+class ModelSync(QObject):
     """Small changes are gathered until `sync`; `changed` tells that there is something to show, `grown` that
     a reply has more text.
 
-    `renewed` comes after the whole conversation was exchanged, `spoken` after the reader's own message was
+    `renewed` comes after the whole conversation was exchanged, `sent` after the reader's own message was
     added at the end.
     """
 
     changed = Signal()
     grown = Signal()
     renewed = Signal()
-    spoken = Signal()
+    sent = Signal()
 
-    def __init__(self, conversation: Conversation, model: MessagesModel, parent: QObject) -> None:
+    def __init__(self, messages: MessageList, model: MessagesModel, parent: QObject) -> None:
         super().__init__(parent)
         self.model = model
-        self._conversation = conversation
+        self._messages = messages
         self._grown: set[int] = set()
         self._connections = [
             model.modelReset.connect(self.reset),
@@ -40,7 +40,7 @@ class ModelFeed(QObject):
     def reset(self) -> None:
         """Take all messages anew."""
         self._grown.clear()
-        self._conversation.reset(self.model.items())
+        self._messages.reset(self.model.items())
         self.renewed.emit()
 
     def stop(self) -> None:
@@ -53,28 +53,28 @@ class ModelFeed(QObject):
     def sync(self) -> None:
         """Make the rows of messages that have grown."""
         for position in self._grown:
-            self._conversation.sync(position)
+            self._messages.sync(position)
         self._grown.clear()
 
     def _inserted(self, parent: QModelIndex, first: int, last: int) -> None:
         items = self.model.items()[first : last + 1]
         self.sync()
-        self._conversation.insert(first, items)
+        self._messages.insert(first, items)
         if items[-1].role == "user" and last == self.model.rowCount() - 1:
-            self.spoken.emit()
+            self.sent.emit()
         self.changed.emit()
 
     def _removing(self, parent: QModelIndex, first: int, last: int) -> None:
         self.sync()
-        self._conversation.remove(first, last)
+        self._messages.remove(first, last)
 
     def _replaced(self, top: QModelIndex, bottom: QModelIndex) -> None:
         self.sync()
         for position in range(top.row(), bottom.row() + 1):
-            self._conversation.update(position, self.model.items()[position])
+            self._messages.update(position, self.model.items()[position])
         self.changed.emit()
 
     def _appended(self, position: int, text: str) -> None:
-        self._conversation.messages[position].append(self.model.items()[position], text)
+        self._messages.all[position].append(self.model.items()[position], text)
         self._grown.add(position)
         self.grown.emit()

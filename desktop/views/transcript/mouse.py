@@ -4,17 +4,14 @@ clicks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from PySide6.QtCore import QElapsedTimer, QObject, QPoint, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QMouseEvent
 
-from desktop.views.transcript.commands import follow_link, link_words
-from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.links import follow_link, link_words
+from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rows import Row
-
-if TYPE_CHECKING:
-    from desktop.views.transcript.view import TranscriptView
+from desktop.views.transcript.scrolling import Scrolling
+from desktop.views.transcript.tokens.inspector import TokenInspector
 
 __all__ = ["Pointer"]
 
@@ -22,11 +19,12 @@ _SCROLL_MS = 30
 
 
 class Pointer(QObject):
-    """Turns mouse events of the viewport into selections, link clicks and the row under the pointer."""
+    """Turns mouse events of the viewport into selections, link clicks and the message under the pointer."""
 
-    def __init__(self, view: TranscriptView) -> None:
-        super().__init__(view)
-        self._view = view
+    def __init__(self, parts: TranscriptParts, scrolling: Scrolling, inspection: TokenInspector) -> None:
+        super().__init__(parts.area)
+        self._parts, self._scrolling, self._inspection = parts, scrolling, inspection
+        self._hovered: int | None = None
         self._link = ""
         self._at = QPoint()
         self._pressed: Row | None = None
@@ -39,20 +37,14 @@ class Pointer(QObject):
         """The row that holds the mouse must stay alive."""
         return {self._pressed} if self._pressed is not None else set()
 
-    def hit(self, point: QPoint) -> tuple[Row, RowWidget, QPoint] | None:
-        """The row at, or nearest to, a point of the viewport, its widget and the point in it."""
-        row = self._view.row_at(point.y())
-        widget = self._view.stage.widget(row) if row is not None else None
-        return None if row is None or widget is None else (row, widget, point - widget.pos())
-
     def press(self, event: QMouseEvent) -> None:
         """Begin a selection, or extend it with Shift; three quick clicks take the block."""
-        found = self.hit(event.position().toPoint())
+        found = self._scrolling.hit(event.position().toPoint())
         if event.button() != Qt.MouseButton.LeftButton or found is None:
             return
         row, widget, point = found
-        self._view.inspection.press(row, widget, point)
-        selection = self._view.selection
+        self._inspection.press(row, widget, point)
+        selection = self._parts.selection
         self._at = event.position().toPoint()
         self._pressed = row
         quick = (
@@ -72,13 +64,13 @@ class Pointer(QObject):
 
     def double_click(self, event: QMouseEvent) -> None:
         """Select a word."""
-        found = self.hit(event.position().toPoint())
+        found = self._scrolling.hit(event.position().toPoint())
         if found is not None and event.button() == Qt.MouseButton.LeftButton:
             row, widget, point = found
             start, end = widget.word_at(point)
-            self._view.selection.start(row, start)
-            self._view.selection.extend(row, end)
-            self._view.selection.show()
+            self._parts.selection.start(row, start)
+            self._parts.selection.extend(row, end)
+            self._parts.selection.show()
             self._since.start()
 
     def move(self, event: QMouseEvent) -> None:
@@ -87,10 +79,10 @@ class Pointer(QObject):
         if event.buttons() & Qt.MouseButton.LeftButton and self._pressed is not None:
             if (point - self._at).manhattanLength() >= QGuiApplication.styleHints().startDragDistance() // 2:
                 self._link = ""
-                self._view.inspection.close()
+                self._inspection.close()
             self._at = point
             self._extend()
-            outside = point.y() < 0 or point.y() > self._view.viewport().height()
+            outside = point.y() < 0 or point.y() > self._parts.area.viewport().height()
             if outside and not self._timer.isActive():
                 self._timer.start()
             elif not outside:
@@ -100,7 +92,7 @@ class Pointer(QObject):
 
     def hover(self, point: QPoint) -> None:
         """Cursor, tooltip and message actions for the place under the pointer."""
-        found = self.hit(point)
+        found = self._scrolling.hit(point)
         link = found[1].link_at(found[2]) if found is not None else ""
         text = found is not None and found[1].over_text(found[2])
         shape = (
@@ -110,19 +102,36 @@ class Pointer(QObject):
             if text
             else Qt.CursorShape.ArrowCursor
         )
-        viewport = self._view.viewport()
+        viewport = self._parts.area.viewport()
         if viewport.cursor().shape() != shape:
             viewport.setCursor(shape)
-        tip = link_words(self._view, found[0], link) if found is not None and link else ""
+        tip = link_words(self._parts, found[0], link) if found is not None and link else ""
         if viewport.toolTip() != tip:
             viewport.setToolTip(tip)
-        self._view.set_hovered(found[0].item.id if found is not None else None)
-        self._view.inspection.hover(*(found or (None, None, point)))
+        self._set_hovered(found[0].item.id if found is not None else None)
+        self._inspection.hover(*(found or (None, None, point)))
+
+    def leave(self) -> None:
+        """The pointer has left the transcript."""
+        self._inspection.leave()
+        self._set_hovered(None)
+
+    def _set_hovered(self, message_id: int | None) -> None:
+        if message_id != self._hovered:
+            self._hovered = message_id
+            self.reveal()
+
+    def reveal(self) -> None:
+        """Show the buttons of the last message and of the one under the pointer."""
+        rows = self._parts.messages.layout.rows
+        last = rows[-1].item.id if rows else None
+        for row, widget in self._parts.pool.footers():
+            widget.reveal(row.item.id in (self._hovered, last))
 
     def release(self, event: QMouseEvent) -> None:
         """End the selection; a link that was pressed and not dragged is opened."""
         self.stop()
-        found = self.hit(event.position().toPoint())
+        found = self._scrolling.hit(event.position().toPoint())
         link, self._link = self._link, ""
         if (
             link
@@ -130,25 +139,25 @@ class Pointer(QObject):
             and found is not None
             and found[1].link_at(found[2]) == link
         ):
-            follow_link(self._view, found[0], link)
+            follow_link(self._parts, self._scrolling, found[0], link)
 
     def stop(self) -> None:
-        """The button is up, or the view goes away."""
+        """The button is up, or the view is hidden."""
         self._pressed = None
         self._timer.stop()
 
     def _extend(self) -> None:
         point = QPoint(self._at)
-        point.setY(max(0, min(point.y(), self._view.viewport().height() - 1)))
-        found = self.hit(point)
+        point.setY(max(0, min(point.y(), self._parts.area.viewport().height() - 1)))
+        found = self._scrolling.hit(point)
         if found is not None:
             row, widget, local = found
-            self._view.selection.extend(row, widget.position_at(local))
-            self._view.selection.show()
+            self._parts.selection.extend(row, widget.position_at(local))
+            self._parts.selection.show()
 
     def _scroll(self) -> None:
-        height = self._view.viewport().height()
+        height = self._parts.area.viewport().height()
         over = self._at.y() if self._at.y() < 0 else max(0, self._at.y() - height)
-        bar = self._view.verticalScrollBar()
+        bar = self._parts.area.verticalScrollBar()
         bar.setValue(bar.value() + max(-60, min(60, over)))
         self._extend()

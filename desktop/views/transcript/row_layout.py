@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from desktop.views.transcript.rows import Row, RowKind
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = ["RowLayout"]
 
@@ -64,12 +64,12 @@ class RowLayout:
         """Whether `row` is one of the rows now."""
         return row.index < len(self.rows) and self.rows[row.index] is row
 
-    def estimate(self, rows: Sequence[Row], look: Look, width: int) -> None:
+    def estimate(self, rows: Sequence[Row], style: Style, width: int) -> None:
         """Guess the heights of rows that are not measured, for a column of `width` pixels."""
-        per_line = max(8.0, width / look.char_width)
+        per_line = max(8.0, width / style.char_width)
         for row in rows:
             if not row.measured:
-                row.height = look.px(row.gap) + max(1, round(self._lines(row, per_line) * look.em))
+                row.height = style.px(row.gap) + max(1, round(self._lines(row, per_line) * style.em))
 
     @staticmethod
     def effort(row: Row) -> int:

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QWidget
 from desktop.views.transcript.row_layout import RowLayout
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
-__all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "Stage"]
+__all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "RowPool"]
 
 _SPARE = 12
 EFFORT = 8_000
@@ -36,7 +36,7 @@ class Column:
     foot: int
 
 
-class Stage:
+class RowPool:
     """Owns the live row widgets.
 
     `make(kind)` builds one; released ones are used again for rows of the same kind.
@@ -65,7 +65,7 @@ class Stage:
     def arrange(
         self,
         layout: RowLayout,
-        look: Look,
+        style: Style,
         column: Column,
         scroll: Callable[[], int],
         pinned: Collection[Row],
@@ -77,7 +77,7 @@ class Stage:
         Returns the scroll position, `scroll()`, after that.
 
         Measuring changes heights and so the position; both are repeated until every row in reach has its true
-        height, or `most` microseconds of work are done: then the stage is `unfinished`, and rows that are not
+        height, or `most` microseconds of work are done: then the pool is `unfinished`, and rows that are not
         ready are left out until the next frame.
         """
         self.unfinished = False
@@ -88,7 +88,7 @@ class Stage:
         seen = {row for row in pinned if layout.holds(row)}
         for row in seen:
             spent += 0 if fitted and self.fitted(row) is not None else layout.effort(row)
-            if self._fit(row, look, column.width, fitted):
+            if self._fit(row, style, column.width, fitted):
                 layout.moved(row.index)
         while True:
             value = self._clamp(layout, column, scroll())
@@ -106,7 +106,7 @@ class Stage:
                         continue
                     spent += effort
                 seen.add(row)
-                if self._fit(row, look, column.width, fitted):
+                if self._fit(row, style, column.width, fitted):
                     lowest = row.index if lowest < 0 else min(lowest, row.index)
             if lowest < 0:
                 break
@@ -125,15 +125,15 @@ class Stage:
     def _clamp(layout: RowLayout, column: Column, value: int) -> int:
         return max(0, min(value, layout.total + column.foot - column.height))
 
-    def _fit(self, row: Row, look: Look, width: int, fitted: bool) -> bool:
+    def _fit(self, row: Row, style: Style, width: int, fitted: bool) -> bool:
         """Bind and measure a row; tells whether its height is another one than the layout has."""
         widget = self.live.get(row)
         fresh = widget is None
         if widget is None:
             spare = self._spare.get(row.kind)
             widget = self.live[row] = spare.pop() if spare else self._make(row.kind)
-        fresh = fresh or widget.look is not look or widget.revision != row.revision
-        widget.bind(row, look)
+        fresh = fresh or widget.row_style is not style or widget.revision != row.revision
+        widget.bind(row, style)
         if not fresh and fitted and row.measured:
             return False
         before, row.height, row.measured = row.height, widget.fit(width), True

@@ -4,31 +4,30 @@ whatever happens around it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from desktop.views.transcript.message_list import Conversation
-from desktop.views.transcript.row_pool import EFFORT, SCROLLING_EFFORT, Column, Stage
+from PySide6.QtCore import QPoint
+
+from desktop.views.transcript.parts import TranscriptParts
+from desktop.views.transcript.row_pool import EFFORT, SCROLLING_EFFORT, Column
+from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.scroll_anchor import Anchor, Place
-
-if TYPE_CHECKING:
-    from desktop.views.transcript.view import TranscriptView
 
 __all__ = ["Scrolling"]
 
 _END = 1 << 40
 _SCROLLS_S = 0.1
-"""Somebody who scrolls is still at it so long after the last step."""
+"""Seconds after the last step for which the reader still counts as scrolling."""
 
 
 class Scrolling:
-    """Owns the scroll position of `view`: `arrange` places the rows so that what the reader looks at does
-    not move.
-    """
+    """Owns the scroll position: `arrange` places the rows so that what the reader looks at does not move."""
 
-    def __init__(self, view: TranscriptView, conversation: Conversation, stage: Stage) -> None:
-        self._view, self._conversation, self._stage = view, conversation, stage
+    def __init__(self, parts: TranscriptParts) -> None:
+        self._parts, self._messages, self._pool = parts, parts.messages, parts.pool
+        self._bar = parts.area.verticalScrollBar()
         self.at_end = True
         self._anchor: Anchor | None = None
         self._arranging = False
@@ -36,41 +35,39 @@ class Scrolling:
 
     def column(self) -> Column:
         """Where the rows are in the viewport."""
-        viewport, look = self._view.viewport(), self._conversation.look
+        viewport, style = self._parts.area.viewport(), self._messages.style
         wide = viewport.width()
         margin = 28 if wide >= 640 else 14
-        width = max(120, min(look.column, wide - 2 * margin))
-        return Column((wide - width) // 2, width, viewport.height(), look.px(1.6))
+        width = max(120, min(style.column, wide - 2 * margin))
+        return Column((wide - width) // 2, width, viewport.height(), style.px(1.6))
 
-    def arrange(self) -> bool:
-        """Make, measure and place the rows that can be seen; False when that is under way already."""
+    def arrange(self, load: Callable[[int], bool]) -> bool:
+        """Make, measure and place the rows on the screen; False when that is under way already.
+
+        `load(scroll position)` may exchange rows for others; it returns whether it did.
+        """
         if self._arranging:
             return False
         self._arranging = True
-        view, conversation, layout, column = (
-            self._view,
-            self._conversation,
-            self._conversation.layout,
-            self.column(),
-        )
-        if column.width != conversation.width:
-            conversation.width = column.width
-            conversation.forget_heights()
-        view.selection.check()
+        messages, layout, column = self._messages, self._messages.layout, self.column()
+        if column.width != messages.width:
+            messages.width = column.width
+            messages.forget_heights()
+        self._parts.selection.check()
         if self._anchor is not None and not layout.holds(self._anchor.row):
             self._anchor = None
         if self._anchor is None and not self.at_end and layout.rows:
             self.take_anchor()
         most = SCROLLING_EFFORT if perf_counter() - self._moved < _SCROLLS_S else EFFORT
-        value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned(), most)
-        while view.inspection.load(value):
-            view.selection.check()
-            value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned(), most)
-        bar = view.verticalScrollBar()
+        value = self._pool.arrange(layout, messages.style, column, self._target, self._pinned(), most)
+        while load(value):
+            self._parts.selection.check()
+            value = self._pool.arrange(layout, messages.style, column, self._target, self._pinned(), most)
+        bar = self._bar
         bar.setRange(0, max(0, layout.total + column.foot - column.height))
         bar.setEnabled(bar.maximum() > 0)  # a bar with nothing to scroll shows no handle
         bar.setPageStep(column.height)
-        bar.setSingleStep(conversation.look.px(1.4))
+        bar.setSingleStep(messages.style.px(1.4))
         bar.setValue(value)
         self.at_end = bar.value() >= bar.maximum() - 2
         anchor = self._anchor
@@ -83,20 +80,20 @@ class Scrolling:
         self._arranging = False
         return True
 
-    def _wanted(self) -> int:
+    def _target(self) -> int:
         """The scroll position that the anchor asks for."""
         anchor = self._anchor
         if self.at_end or anchor is None:
             return _END
-        top = self._conversation.layout.top(anchor.row)
-        widget = self._stage.fitted(anchor.row) if anchor.line >= 0 else None
+        top = self._messages.layout.top(anchor.row)
+        widget = self._pool.fitted(anchor.row) if anchor.line >= 0 else None
         if widget is not None:
             return top + widget.line_height(anchor.line) - anchor.offset
         return top - anchor.offset + round(anchor.share * anchor.row.height)
 
     def _pinned(self) -> set[Row]:
         """Rows that live on when they are scrolled away, and the one that the scroll position depends on."""
-        return self._view.pinned() | (
+        return self._parts.view.pinned() | (
             {self._anchor.row} if self._anchor is not None and self._anchor.line >= 0 else set()
         )
 
@@ -104,15 +101,15 @@ class Scrolling:
         """Hold on to what is at the top of the screen: a line of its text, or the row after it where it
         has no lines.
         """
-        layout = self._conversation.layout
-        value = self._view.verticalScrollBar().value()
+        layout = self._messages.layout
+        value = self._bar.value()
         index = layout.at(value)
         if index < 0:
             self._anchor = None
             return
         row = layout.rows[index]
         above = value - layout.top(row)
-        widget = self._stage.fitted(row) if above > 0 else None
+        widget = self._pool.fitted(row) if above > 0 else None
         line = widget.line_at(above) if widget is not None else -1
         if widget is not None and line >= 0:
             self._anchor = Anchor(row, widget.line_height(line) - above, line=line)
@@ -124,29 +121,34 @@ class Scrolling:
     def keep_thought(self) -> None:
         """A thought in which the reader is reading stays open when it is over."""
         row = self._anchor.row if self._anchor is not None and not self.at_end else None
-        if row is not None and row.item.running and self._conversation.layout.holds(row):
-            self._conversation.message_of(row).keep_open(row)
+        if row is not None and row.item.running and self._messages.layout.holds(row):
+            self._messages.message(row.item.id).keep_open(row)
 
     def moved(self) -> None:
         """The scroll bar was moved: by the reader, unless the rows are being arranged."""
         if not self._arranging:
-            bar = self._view.verticalScrollBar()
-            self.at_end = bar.value() >= bar.maximum() - 2
+            self.at_end = self._bar.value() >= self._bar.maximum() - 2
             self.take_anchor()
             self._moved = perf_counter()
-            self._view.arrange()
+            self._parts.view.arrange()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Another conversation is shown from its end."""
         self.at_end, self._anchor, self._moved = True, None, float("-inf")
 
     def to_end(self) -> None:
         """Go to the end with the next frame, and stay there while it grows."""
         self.at_end, self._moved = True, float("-inf")
+        self._parts.view.schedule()
 
     def to_row(self, row: Row, offset: int = 0) -> None:
         """Put the top of a row `offset` pixels below the top of the screen with the next frame."""
         self.at_end, self._anchor, self._moved = False, Anchor(row, offset), float("-inf")
+        self._parts.view.schedule()
+
+    def to_message(self, message_id: int) -> None:
+        """Put the top of a message at the top of the screen. Raises KeyError when it is not here."""
+        self.to_row(self._messages.message(message_id).rows[0])
 
     def stop_following(self) -> None:
         """Something changes by the reader's wish: what is at the top of the screen stays there, even at
@@ -156,16 +158,45 @@ class Scrolling:
             self.at_end = False
             self.take_anchor()
 
+    def fold(self, row: Row) -> None:
+        """Unfold or fold the thought whose head the row is."""
+        if self._messages.layout.holds(row):
+            self._messages.message(row.item.id).fold(row.ordinal, row.open)
+            if not row.item.running:
+                self.stop_following()
+            self._messages.sync_message(row.item.id)
+            self._parts.view.schedule()
+
+    def show_more(self, row: Row) -> None:
+        """Show the next part of the long message that the row belongs to."""
+        if self._messages.layout.holds(row):
+            self.stop_following()
+            self._messages.message(row.item.id).show_more()
+            self._messages.sync_message(row.item.id)
+            self._parts.view.schedule()
+
+    def row_at(self, y: int) -> Row | None:
+        """The row at, or nearest to, a height of the viewport."""
+        layout = self._messages.layout
+        index = layout.at(self._bar.value() + y)
+        return layout.rows[index] if index >= 0 else None
+
+    def hit(self, point: QPoint) -> tuple[Row, RowWidget, QPoint] | None:
+        """The row at, or nearest to, a point of the viewport, its widget and the point in it."""
+        row = self.row_at(point.y())
+        widget = self._pool.widget(row) if row is not None else None
+        return None if row is None or widget is None else (row, widget, point - widget.pos())
+
     def hold(self, row: Row) -> None:
         """Keep a row where it is on the screen, whatever changes above it."""
-        self.to_row(row, self._conversation.layout.top(row) - self._view.verticalScrollBar().value())
+        self.to_row(row, self._messages.layout.top(row) - self._bar.value())
 
     def place(self, value: int = -1) -> Place | None:
         """The place at the top of the screen, or at another scroll position; None at the end of the
         conversation, which is followed.
         """
-        layout = self._conversation.layout
-        value = value if value >= 0 else self._view.verticalScrollBar().value()
+        layout = self._messages.layout
+        value = value if value >= 0 else self._bar.value()
         index = layout.at(value)
         return (
             Place.at(layout.rows[index], value - layout.top(layout.rows[index]))
@@ -176,15 +207,11 @@ class Scrolling:
     def stay(self, place: Place | None) -> None:
         """Bring a place back to the top of the screen after its message got other rows."""
         if place is not None:
-            self._anchor = place.anchor(self._conversation.rows_of(place.message)) or self._anchor
+            self._anchor = place.anchor(self._messages.rows_of(place.message)) or self._anchor
 
     def show_row(self, row: Row) -> None:
         """Bring a row that has the keyboard on the screen."""
-        layout, bar, height = (
-            self._conversation.layout,
-            self._view.verticalScrollBar(),
-            self._view.viewport().height(),
-        )
+        layout, bar, height = self._messages.layout, self._bar, self._parts.area.viewport().height()
         if not layout.holds(row):
             return
         top = layout.top(row)

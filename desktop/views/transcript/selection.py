@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from desktop.views.transcript.message_list import Conversation
-from desktop.views.transcript.row_pool import Stage
+from desktop.views.transcript.message_list import MessageList
+from desktop.views.transcript.row_pool import RowPool
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.rows import Row
 
@@ -19,9 +19,9 @@ class Selection:
     As soon as the ends are in two rows, all rows between them are selected whole.
     """
 
-    def __init__(self, conversation: Conversation, stage: Stage) -> None:
-        self._conversation = conversation
-        self._stage = stage
+    def __init__(self, messages: MessageList, pool: RowPool) -> None:
+        self._messages = messages
+        self._pool = pool
         self._anchor: tuple[Row, int] | None = None
         self._head: tuple[Row, int] | None = None
         self._whole = False
@@ -39,11 +39,12 @@ class Selection:
         else:
             self._head = (row, position)
 
-    def take_all(self) -> None:
+    def select_all(self) -> None:
         """Select the whole conversation."""
-        rows = self._conversation.layout.rows
+        rows = self._messages.layout.rows
         if rows:
             self._anchor, self._head, self._whole = (rows[0], 0), (rows[-1], 0), True
+        self.show()
 
     def clear(self) -> None:
         """Select nothing."""
@@ -63,7 +64,7 @@ class Selection:
 
     def check(self) -> None:
         """Forget a selection whose ends are gone."""
-        layout = self._conversation.layout
+        layout = self._messages.layout
         if (
             self._anchor is not None
             and self._head is not None
@@ -73,7 +74,7 @@ class Selection:
 
     def show(self) -> None:
         """Paint the selection on the live rows."""
-        for row, widget in self._stage.live.items():
+        for row, widget in self._pool.live.items():
             widget.select(*self._range(row))
 
     def _range(self, row: Row) -> tuple[int, int]:
@@ -90,7 +91,7 @@ class Selection:
         if self._anchor is None or self._head is None:
             return ""
         if self._anchor[0] is self._head[0] and not self._whole:
-            widget: RowWidget | None = self._stage.widget(self._anchor[0])
+            widget: RowWidget | None = self._pool.widget(self._anchor[0])
             return widget.selected_text() if widget is not None else ""
         first, last = sorted((self._anchor[0], self._head[0]), key=lambda row: row.index)
-        return self._conversation.copied(first, last)
+        return self._messages.copied(first, last)

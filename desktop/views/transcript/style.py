@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPalette
 
-__all__ = ["COLUMN_WIDTH", "Look", "TranscriptColours", "make_look"]
+__all__ = ["COLUMN_WIDTH", "Style", "TranscriptColours", "make_style"]
 
 COLUMN_WIDTH = 820
 """The widest column of text in pixels at 100 %: longer lines are hard to read."""
@@ -69,7 +69,7 @@ def _mix(first: QColor, second: QColor, share: float) -> QColor:
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """Everything a row needs to draw itself.
 
     Distances in pixels follow `em`, the height of a line of text.
@@ -102,7 +102,7 @@ class Look:
         return round(self.em * ems)
 
 
-def make_look(font: QFont, percent: int, colours: TranscriptColours) -> Look:
+def make_style(font: QFont, percent: int, colours: TranscriptColours) -> Style:
     """The look for the widget's `font` with text at `percent` of its size."""
     size = font.pointSizeF() if font.pointSizeF() > 0 else 10.0
     size *= percent / 100
@@ -112,7 +112,7 @@ def make_look(font: QFont, percent: int, colours: TranscriptColours) -> Look:
     code_font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
     code_font.setPointSizeF(size)
     metrics = QFontMetrics(text_font)
-    return Look(
+    return Style(
         colours, text_font, code_font, small_font, metrics.height(),
         max(4.0, metrics.averageCharWidth() * 1.02), round(COLUMN_WIDTH * max(100, percent) / 100),
     )  # fmt: skip

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
-
-if TYPE_CHECKING:
-    from desktop.views.transcript.rows import Row
 
 __all__ = ["ThoughtTimes", "duration", "seconds_of"]
 
@@ -24,11 +20,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
-def seconds_of(row: Row, trace: TokenTrace) -> float | None:
-    """Seconds between the first and the last token of the thought whose head is `row`; None where their
-    times are not known.
+def seconds_of(trace: TokenTrace, start: int, until: int) -> float | None:
+    """Seconds between the first and the last token of the thought from character `start` to `until` (0 while
+    it grows); None where their times are not known.
     """
-    first, last = trace.at(row.start), trace.at(row.until or trace.length - 1)
+    first, last = trace.at(start), trace.at(until or trace.length - 1)
     if first < 0 or last < 0 or UNKNOWN in (trace.ids[first], trace.ids[last]):
         return None
     passed = trace.seconds[last] - trace.seconds[first]

@@ -11,7 +11,6 @@ from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import (
     QContextMenuEvent,
     QFont,
-    QGuiApplication,
     QHideEvent,
     QKeyEvent,
     QMouseEvent,
@@ -25,43 +24,48 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessagesModel
 from desktop.store.conversations.token_trace import TokenTrace
-from desktop.views.transcript.commands import make_menu, press_key
+from desktop.views.transcript.commands import copy_text, make_menu, press_key
 from desktop.views.transcript.find import Finding
-from desktop.views.transcript.inline_edit import Editing
-from desktop.views.transcript.message_list import Conversation
-from desktop.views.transcript.model_sync import ModelFeed
+from desktop.views.transcript.inline_edit import InlineEdit
+from desktop.views.transcript.message_list import MessageList
+from desktop.views.transcript.model_sync import ModelSync
 from desktop.views.transcript.mouse import Pointer
 from desktop.views.transcript.overlays import Overlays
+from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
 from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.markdown import prepare
-from desktop.views.transcript.row_pool import Stage
-from desktop.views.transcript.row_widgets.base import RowWidget
-from desktop.views.transcript.row_widgets.factory import RowFactory, RowHooks
+from desktop.views.transcript.row_pool import RowPool
+from desktop.views.transcript.row_widgets.avatars import Avatars
+from desktop.views.transcript.row_widgets.context import RowContext, RowSignals
+from desktop.views.transcript.row_widgets.kinds import ROW_WIDGETS
+from desktop.views.transcript.row_widgets.save_code import ask_and_save
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.save_code import ask_and_save
 from desktop.views.transcript.scrolling import Scrolling
 from desktop.views.transcript.selection import Selection
-from desktop.views.transcript.style import Look, TranscriptColours, make_look
-from desktop.views.transcript.thinking_time import fill_times
-from desktop.views.transcript.tokens.inspector import Inspection
+from desktop.views.transcript.style import Style, TranscriptColours, make_style
+from desktop.views.transcript.tokens.colours import TokenView
+from desktop.views.transcript.tokens.inspector import TokenInspector
 
 __all__ = ["TranscriptView"]
 
 _FRAME = 0.016
-_EARLY_MS = 400
-"""After so long the reader of Markdown is made ready, which the first text would else wait for."""
+_WARM_UP_MS = 400
+"""After this time the Markdown parser is loaded, so that the first text does not wait for it."""
+_STYLE_CHANGES = (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange)
 
 
 class TranscriptView(QAbstractScrollArea):
     """Shows `model`.
 
-    The view follows the end of the conversation while it is there and else never moves by itself.
+    The view follows the end of the conversation while it is there and never moves by itself otherwise.
+    `edit_words(message id)` is a sentence about what editing a message costs.
 
-    `action(name, message id)`: "edit", "regenerate", "continue", "fork", "origin", "delete", "previous" or
-    "next" was asked for (copying is done here). `edit_words(message id)` says what editing a message costs.
-    `edited(message id, text, answer)`: an inline edit that `begin_edit` began was saved; a user's message
-    asks for an answer, or for none.
+    Signals:
+        action(str name, int message): "edit", "regenerate", "continue", "fork", "origin", "delete",
+        "previous" or "next" was asked for (copying is done here).
+        edited(int message, str text, bool answer): an inline edit that `begin_edit` began was saved; a user's
+        message asks for an answer, or for none.
     """
 
     action = Signal(str, int)
@@ -72,80 +76,96 @@ class TranscriptView(QAbstractScrollArea):
         super().__init__(parent)
         self._percent = 100
         self._base: QFont | None = None
+        self._style = self._make_style()
+        self._style_outdated = False
         self.edit_words: Callable[[int], str] = lambda message: ""
-        self._given: TranscriptColours | None = None
-        self._look = self._make_look()
-        self._conversation = Conversation(self._look)
-        self._colours = CodeColours(IdleRunner(self))
-        hooks = RowHooks(
-            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._show_more,
-            self._save_edit, self.cancel_edit, self.remeasure, self._wrap_code, self._conversation.code,
-            lambda message: self.edit_words(message),
-        )  # fmt: skip
-        self.inspection = Inspection(self, self._conversation)
-        self._pictures = ImageLoader(self)
-        self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
-        self.scrolling = Scrolling(self, self._conversation, self.stage)
-        self.selection = Selection(self._conversation, self.stage)
-        self.finding = Finding(self, self._conversation)
-        self._pointer = Pointer(self)
-        self._overlays = Overlays(self.viewport(), self.scroll_to_end)
-        self._restyle = False
-        self._hovered: int | None = None
-        self._editing = Editing(self, self._conversation)
-        self._feed: ModelFeed | None = None
+        self.avatars = Avatars(self)
+        self._make_parts()
+        self._sync: ModelSync | None = None
+        self._waits = False
         self._last = 0.0
         self._flush = QTimer(self)
         self._flush.setSingleShot(True)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
         self._flush.timeout.connect(self.flush)
-        self._early = QTimer(self)
-        self._early.setSingleShot(True)
-        self._early.setInterval(_EARLY_MS)
-        self._early.timeout.connect(prepare)
-        self._waits = False
+        self._warm_up = QTimer(self)
+        self._warm_up.setSingleShot(True)
+        self._warm_up.setInterval(_WARM_UP_MS)
+        self._warm_up.timeout.connect(prepare)
         self._due.connect(self._on_due, Qt.ConnectionType.QueuedConnection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        # else text flows anew when the bar is first needed
+        # otherwise all text is laid out again when the bar is first needed
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
         self.setAccessibleName("Conversation")
         self.viewport().setMouseTracking(True)
         self.set_model(model)
 
+    def _make_parts(self) -> None:
+        self._code_colours = CodeColours(IdleRunner(self))
+        self._pictures = ImageLoader(self)
+        tokens = TokenView()
+        context = RowContext(
+            self.viewport(), self._connected_signals(), self._code_colours, self._pictures, self.avatars,
+            tokens, lambda message: self.edit_words(message),
+        )  # fmt: skip
+        self._messages = MessageList(self._style)
+        self.pool = RowPool(lambda kind: ROW_WIDGETS[kind](context))
+        self.selection = Selection(self._messages, self.pool)
+        parts = self._parts = TranscriptParts(self, self, self._messages, self.pool, self.selection)
+        self.scrolling = Scrolling(parts)
+        self.inspection = TokenInspector(parts, self.scrolling, context.signals, tokens)
+        self.finding = Finding(parts, self.scrolling)
+        self._pointer = Pointer(parts, self.scrolling, self.inspection)
+        self._editing = InlineEdit(parts, self.scrolling)
+        self._overlays = Overlays(self.viewport(), self.scroll_to_end)
+
+    def _connected_signals(self) -> RowSignals:
+        signals = RowSignals(self)
+        signals.action.connect(self.act)
+        signals.focused.connect(lambda row: self.scrolling.show_row(row))
+        signals.outdated.connect(self._remeasure)
+        signals.folded.connect(lambda row: self.scrolling.fold(row))
+        signals.more_requested.connect(lambda row: self.scrolling.show_more(row))
+        signals.code_copied.connect(self._copy_code)
+        signals.code_saved.connect(self._save_code)
+        signals.wrap_changed.connect(self._wrap_code)
+        signals.edit_saved.connect(self._save_edit)
+        signals.edit_cancelled.connect(self.cancel_edit)
+        return signals
+
     def set_model(self, model: MessagesModel) -> None:
         """Show another model."""
-        if self._feed is not None:
-            self._feed.stop()
-        self._feed = ModelFeed(self._conversation, model, self)
-        self._feed.changed.connect(self._schedule)
-        self._feed.grown.connect(self._schedule)
-        self._feed.changed.connect(self.finding.chat_changed)
-        self._feed.grown.connect(self.finding.chat_changed)
-        self._feed.renewed.connect(self._renewed)
-        self._feed.spoken.connect(self.scroll_to_end)
-        self._feed.reset()
+        if self._sync is not None:
+            self._sync.stop()
+        self._sync = sync = ModelSync(self._messages, model, self)
+        for changed in (sync.changed, sync.grown):
+            changed.connect(self.schedule)
+            changed.connect(self.finding.chat_changed)
+        sync.renewed.connect(self._renewed)
+        sync.sent.connect(self.scroll_to_end)
+        sync.reset()
 
     def set_thinking(self, tags: Sequence[Tag] = THINKING_TAGS) -> None:
-        """Find thoughts between `tags` in messages that come."""
-        self._conversation.tags = tuple(tags)
+        """Find thoughts between `tags` in new messages."""
+        self._messages.tags = tuple(tags)
 
     def unfold_thoughts(self, unfolded: bool) -> None:
         """Whether thoughts are shown while they are written, unless the reader folds or unfolds one."""
-        self._conversation.unfold_thoughts(unfolded)
-        self._schedule()
+        self._messages.unfold_thoughts(unfolded)
+        self.schedule()
 
     def _renewed(self) -> None:
         self._editing.forget()
         self.inspection.close()
         self.finding.close()
         self.selection.clear()
-        self.scrolling.begin_anew()
-        self._schedule()
+        self.scrolling.reset()
+        self.schedule()
 
-    def _schedule(self) -> None:
-        """Arrange soon, at most once a frame."""
+    def schedule(self) -> None:
+        """Show what has changed soon, at most once a frame."""
         if self._waits:
             return
         self._waits = True
@@ -153,8 +173,7 @@ class TranscriptView(QAbstractScrollArea):
         if wait > 0:
             self._flush.start(wait)
         else:
-            # comes before what is painted, unlike a timer: what changed with it elsewhere is painted in the
-            # same pass
+            # unlike a timer this comes before painting: other changes of the same moment are painted with it
             self._due.emit()
 
     @Slot()
@@ -167,46 +186,45 @@ class TranscriptView(QAbstractScrollArea):
         self._flush.stop()
         # what asks for the next frame while this one is made waits for its time
         self._waits, self._last = False, perf_counter()
-        if self._restyle:
-            self._restyle = False
-            self._look = self._make_look()
-            self._conversation.look = self._look
-            self._conversation.forget_heights()
+        if self._style_outdated:
+            self._style_outdated = False
+            self._style = self._messages.style = self._make_style()
+            self._messages.forget_heights()
         self.scrolling.keep_thought()
-        if self._feed is not None:
-            self._feed.sync()
-        if self._conversation.step():
-            self._schedule()
+        if self._sync is not None:
+            self._sync.sync()
+        if self._messages.step():
+            self.schedule()
         self.arrange()
         self._last = perf_counter()
 
     def settled(self) -> bool:
-        """Whether everything is shown, drawn and coloured: nothing of this view waits for its turn."""
-        return not self._waits and self._colours.runner.idle() and self._pictures.idle()
+        """Whether everything is shown, drawn and coloured: nothing is waiting."""
+        return not self._waits and self._code_colours.runner.idle() and self._pictures.idle()
 
     def arrange(self) -> None:
         """Place the rows as they are now, and what lies over them."""
-        if not self.scrolling.arrange():
+        if not self.scrolling.arrange(self.inspection.load):
             return
         # what is not ready comes with the next frame, also when the reader scrolls
         self._last = perf_counter()
-        if self.stage.unfinished:
-            self._schedule()
+        if self.pool.unfinished:
+            self.schedule()
         self.selection.show()
         self.finding.show_marks()
-        self._reveal()
+        self._pointer.reveal()
         self._place_overlays()
         self.inspection.follow()
-        if fill_times(self._conversation, self.stage, self.trace):
-            self._schedule()
+        if self._messages.fill_thought_times(self.pool.live, self.trace):
+            self.schedule()
 
     def pinned(self) -> set[Row]:
-        """Rows that must live on when they are scrolled away."""
+        """Rows whose widgets must live on when they are scrolled away."""
         return self._pointer.pinned() | self.selection.pinned() | self._editing.pinned()
 
     def trace(self, message_id: int) -> TokenTrace | None:
         """The tokens of a message, where they are known."""
-        return self._feed.model.trace(message_id) if self._feed is not None else None
+        return self._sync.model.trace(message_id) if self._sync is not None else None
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
         self.scrolling.moved()
@@ -214,81 +232,30 @@ class TranscriptView(QAbstractScrollArea):
     def scroll_to_end(self) -> None:
         """Go to the end and stay there while it grows."""
         self.scrolling.to_end()
-        self._schedule()
-
-    def scroll_to_message(self, message_id: int) -> None:
-        """Put the top of a message at the top of the screen. Raises KeyError when it is not here."""
-        self.scroll_to_row(self._conversation.messages[self._conversation.position(message_id)].rows[0])
-
-    def scroll_to_row(self, row: Row, offset: int = 0) -> None:
-        """Put the top of a row `offset` pixels below the top of the screen."""
-        self.scrolling.to_row(row, offset)
-        self._schedule()
-
-    def at_end(self) -> bool:
-        """Whether the view follows the end."""
-        return self.scrolling.at_end
-
-    def row_at(self, y: int) -> Row | None:
-        """The row at, or nearest to, a height of the viewport."""
-        layout = self._conversation.layout
-        index = layout.at(self.verticalScrollBar().value() + y)
-        return layout.rows[index] if index >= 0 else None
 
     def act(self, name: str, message_id: int) -> None:
-        """Copy a message, or ask for what else `name` means."""
-        if not self._conversation.rows_of(message_id):
+        """Copy a message, or emit `action` for any other name."""
+        if not self._messages.rows_of(message_id):
             return  # the message has gone and its widget goes within this frame
         if name == "copy":
-            self.put_on_clipboard(self._conversation.item(message_id).text)
+            copy_text(self._messages.message(message_id).item.text)
         else:
             self.action.emit(name, message_id)
 
-    def fold(self, row: Row) -> None:
-        """Open the thought whose head the row is, or fold it."""
-        if not self._conversation.layout.holds(row):
-            return
-        message = self._conversation.message_of(row)
-        message.fold(row.ordinal, row.open)
-        if not row.item.running:
-            self.scrolling.stop_following()
-        self._conversation.sync(self._conversation.position(row.item.id))
-        self._schedule()
+    def _copy_code(self, row: Row) -> None:
+        copy_text(self._messages.code(row))
 
-    def _show_more(self, row: Row) -> None:
-        if self._conversation.layout.holds(row):
-            self.scrolling.stop_following()
-            self._conversation.message_of(row).show_more()
-            self._conversation.sync(self._conversation.position(row.item.id))
-            self._schedule()
+    def _save_code(self, row: Row) -> None:
+        ask_and_save(self, self._messages.code(row), row.block.language if row.block is not None else "")
 
     def _wrap_code(self, row: Row) -> None:
-        for part in self._conversation.code_rows(row):
+        for part in self._messages.code_rows(row):
             part.wrapped = row.wrapped
-            self.remeasure(part)
+            self._remeasure(part)
 
-    def _show_row(self, row: Row) -> None:
-        self.scrolling.show_row(row)
-
-    def _save_code(self, code: str, language: str) -> None:
-        ask_and_save(self, code, language)
-
-    def remeasure(self, row: Row) -> None:
-        """The row shows something else, and may be higher or lower for it."""
+    def _remeasure(self, row: Row) -> None:
         row.measured = False
-        self._schedule()
-
-    def set_hovered(self, message_id: int | None) -> None:
-        """The pointer is over this message, or over none."""
-        if message_id != self._hovered:
-            self._hovered = message_id
-            self._reveal()
-
-    def _reveal(self) -> None:
-        rows = self._conversation.layout.rows
-        last = rows[-1].item.id if rows else None
-        for row, widget in self.stage.footers():
-            widget.reveal(row.item.id in (self._hovered, last))
+        self.schedule()
 
     def begin_edit(self, message_id: int) -> None:
         """Turn a message into a text box. Raises KeyError when the message is not here."""
@@ -296,34 +263,25 @@ class TranscriptView(QAbstractScrollArea):
 
     def cancel_edit(self, message_id: int) -> None:
         """Show the message again as it was."""
-        if self._editing.cancel(message_id):
-            self._schedule()
+        self._editing.cancel(message_id)
 
     def _save_edit(self, message_id: int, text: str, answer: bool) -> None:
         self.cancel_edit(message_id)
         self.edited.emit(message_id, text, answer)
 
-    def _make_look(self) -> Look:
-        return make_look(
-            self._base or self.font(),
-            self._percent,
-            self._given or TranscriptColours.from_palette(self.palette()),
-        )
+    def _make_style(self) -> Style:
+        colours = TranscriptColours.from_palette(self.palette())
+        return make_style(self._base or self.font(), self._percent, colours)
 
     def set_text_scale(self, percent: int, base: QFont | None = None) -> None:
         """Show text at `percent` of `base`, or else of the widget's font."""
         if (percent, base) != (self._percent, self._base):
             self._percent, self._base = percent, base
-            self._relook()
+            self._restyle()
 
-    def set_colours(self, colours: TranscriptColours | None) -> None:
-        """Use these colours; None takes them from the palette."""
-        self._given = colours
-        self._relook()
-
-    def _relook(self) -> None:
-        self._restyle = True
-        self._schedule()
+    def _restyle(self) -> None:
+        self._style_outdated = True
+        self.schedule()
         self.viewport().update()
 
     def set_empty_widget(self, widget: QWidget) -> None:
@@ -332,18 +290,12 @@ class TranscriptView(QAbstractScrollArea):
         self._place_overlays()
 
     def _place_overlays(self) -> None:
-        self._overlays.place(
-            self._look.colours, empty=not self._conversation.messages, at_end=self.scrolling.at_end
-        )
+        self._overlays.place(self._style.colours, empty=not self._messages.all, at_end=self.scrolling.at_end)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        if event.type() in (
-            QEvent.Type.PaletteChange,
-            QEvent.Type.FontChange,
-            QEvent.Type.StyleChange,
-        ) and hasattr(self, "_flush"):
-            self._relook()
+        if event.type() in _STYLE_CHANGES and hasattr(self, "_flush"):
+            self._restyle()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -352,7 +304,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._early.start()
+        self._warm_up.start()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
@@ -361,13 +313,12 @@ class TranscriptView(QAbstractScrollArea):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self.viewport())
-        painter.fillRect(event.rect(), self._look.colours.background)
+        painter.fillRect(event.rect(), self._style.colours.background)
         painter.end()
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
-        self.inspection.leave()
-        self.set_hovered(None)
+        self._pointer.leave()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self._pointer.press(event)
@@ -382,35 +333,24 @@ class TranscriptView(QAbstractScrollArea):
         self._pointer.release(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if not press_key(self, event):
+        if not press_key(self._parts, self.scrolling, self.finding, event):
             super().keyPressEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self.make_menu(event.pos()).popup(event.globalPos())
 
     def make_menu(self, point: QPoint) -> QMenu:
-        """What can be done at a point of the viewport."""
-        return make_menu(self, point)
-
-    def hit(self, point: QPoint) -> tuple[Row, RowWidget, QPoint] | None:
-        """The row at, or nearest to, a point of the viewport, its widget and the point in it."""
-        return self._pointer.hit(point)
+        """The context menu at a point of the viewport."""
+        return make_menu(self._parts, self.scrolling, point)
 
     def copy(self) -> None:
         """Put what is selected on the clipboard."""
-        text = self.selection.text()
-        if text:
-            self.put_on_clipboard(text)
+        copy_text(self.selection.text())
 
     def select_all(self) -> None:
         """Select the whole conversation."""
-        self.selection.take_all()
-        self.selection.show()
-
-    def put_on_clipboard(self, text: str) -> None:
-        """Copy `text`."""
-        QGuiApplication.clipboard().setText(text)
+        self.selection.select_all()
 
     def rows_of(self, message_id: int) -> Sequence[Row]:
         """The rows of a message, none when it is not here."""
-        return self._conversation.rows_of(message_id)
+        return self._messages.rows_of(message_id)

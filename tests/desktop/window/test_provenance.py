@@ -143,7 +143,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     transcript.flush()
     footer = next(
         row
-        for row in transcript.stage.live.values()
+        for row in transcript.pool.live.values()
         if isinstance(row, FooterRow) and row.row.item.id == hand.items()[-1].id
     )
     button = footer.buttons["edit"]

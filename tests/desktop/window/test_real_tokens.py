@@ -59,7 +59,7 @@ def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -
     place = next(index for index in range(6, len(trace)) if trace.drafted(index))
     row = next(
         row
-        for row in transcript.stage.live
+        for row in transcript.pool.live
         if row.trace is trace and row.start <= trace.starts[place] < row.start + len(row.text)
     )
     transcript.inspection.open(row, place)

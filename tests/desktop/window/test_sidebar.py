@@ -122,7 +122,7 @@ def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     hand.qtbot.waitUntil(view.settled)
     present, _ = view.finding._present
     assert present.item.id == question
-    widget = view.stage.widget(present)
+    widget = view.pool.widget(present)
     assert 0 <= widget.y() + widget.mark_top() < view.viewport().height()
     hand.window.sidebar.query.clear()
     hand.qtbot.waitUntil(sidebar.list.isVisible)

@@ -38,7 +38,7 @@ def inspect(hand: Hand) -> None:
 
 def rows(hand: Hand) -> list[TokenRow]:
     hand.window.chat.transcript.flush()
-    live = hand.window.chat.transcript.stage.live
+    live = hand.window.chat.transcript.pool.live
     return [
         widget
         for row, widget in sorted(live.items(), key=lambda pair: pair[0].index)
@@ -289,5 +289,5 @@ def test_a_reply_is_shown_as_tokens_while_it_is_written(hand) -> None:
     hand.press(Key.Key_Escape)
     hand.wait_for("idle")
     assert trace(hand).text == hand.texts()[-1]
-    shown = "".join(row.source for row in hand.window.chat.transcript.stage.live if row.trace is not None)
+    shown = "".join(row.source for row in hand.window.chat.transcript.pool.live if row.trace is not None)
     assert hand.texts()[-1].endswith(shown[-100:])

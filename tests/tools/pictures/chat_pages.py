@@ -118,7 +118,7 @@ def tokens(stage: Stage) -> QWidget:
 def token_popup(stage: Stage) -> QWidget:
     transcript = stage.window.chat.transcript
     transcript.flush()
-    rows = [widget for widget in transcript.stage.live.values() if isinstance(widget, TokenRow)]
+    rows = [widget for widget in transcript.pool.live.values() if isinstance(widget, TokenRow)]
     rows = [row for row in rows if not row.visibleRegion().isEmpty()] or rows
     row = rows[0].row
     assert row is not None

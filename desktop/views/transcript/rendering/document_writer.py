@@ -26,7 +26,7 @@ from PySide6.QtGui import (
 )
 
 from desktop.blocks import Kind
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -76,8 +76,8 @@ _NAMES = {
 class DocumentWriter:
     """Writes at the end of `document`, which is empty at first; `kind` is that of the block."""
 
-    def __init__(self, document: QTextDocument, look: Look, kind: Kind) -> None:
-        self._look, self._kind = look, kind
+    def __init__(self, document: QTextDocument, style: Style, kind: Kind) -> None:
+        self._style, self._kind = style, kind
         self._cursor = QTextCursor(document)
         self._fresh = True
         self._quotes: list[int] = []
@@ -92,10 +92,10 @@ class DocumentWriter:
         self._begin()
         shape = QTextCharFormat()
         shape.setFontWeight(QFont.Weight.DemiBold)
-        shape.setForeground(QBrush(self._look.alert_colour(name)))
+        shape.setForeground(QBrush(self._style.alert_colour(name)))
         self._cursor.insertText(name.capitalize(), shape)
         close = QTextBlockFormat()
-        close.setBottomMargin(self._look.px(0.2))
+        close.setBottomMargin(self._style.px(0.2))
         self._cursor.mergeBlockFormat(close)
 
     def write(self, tokens: Sequence[Token]) -> None:
@@ -166,17 +166,17 @@ class DocumentWriter:
 
     def _format(self, level: int = 0) -> QTextBlockFormat:
         """The format of a paragraph, or a heading of this level, where the cursor is."""
-        look, made = self._look, QTextBlockFormat()
+        style, made = self._style, QTextBlockFormat()
         made.setLineHeight(_HEADING_HEIGHT if level else _LINE_HEIGHT, _PROPORTIONAL)
         made.setBottomMargin(
-            look.px(0.22) if self._item else look.px(0.6) if self._kind in (Kind.LIST, Kind.QUOTE) else 0
+            style.px(0.22) if self._item else style.px(0.6) if self._kind in (Kind.LIST, Kind.QUOTE) else 0
         )
         if level:
             made.setHeadingLevel(level)
         if self._quotes:
             made.setProperty(_QUOTE_LEVEL, len(self._quotes))
             made.setProperty(QUOTES, self._quotes)
-            made.setLeftMargin(look.px(QUOTE_ROOM) * len(self._quotes))
+            made.setLeftMargin(style.px(QUOTE_ROOM) * len(self._quotes))
         if self._lists and not self._item:
             made.setIndent(len(self._lists))
         return made
@@ -199,7 +199,7 @@ class DocumentWriter:
         if level:
             self._base = QTextCharFormat()
             self._base.setFontPointSize(
-                self._look.text_font.pointSizeF() * self._look.heading_sizes[min(level, 6) - 1]
+                self._style.text_font.pointSizeF() * self._style.heading_sizes[min(level, 6) - 1]
             )
             self._base.setFontWeight(QFont.Weight.DemiBold)
 
@@ -207,7 +207,7 @@ class DocumentWriter:
         self._begin()
         shape = QTextBlockFormat()
         shape.setLineHeight(_CODE_HEIGHT, _PROPORTIONAL)
-        shape.setBackground(QBrush(self._look.colours.code))
+        shape.setBackground(QBrush(self._style.colours.code))
         shape.setProperty(QTextFormat.Property.BlockCodeFence.value, "`")
         self._cursor.mergeBlockFormat(shape)
         self._cursor.insertText(code.removesuffix("\n").replace("\n", LINE_BREAK), self._shape(("code",), ""))
@@ -290,7 +290,7 @@ class DocumentWriter:
         return known
 
     def _made_shape(self, styles: tuple[str, ...], address: str) -> QTextCharFormat:
-        look, made = self._look, QTextCharFormat(self._base)
+        style, made = self._style, QTextCharFormat(self._base)
         if "bold" in styles:
             made.setFontWeight(QFont.Weight.Bold)
         if "italic" in styles:
@@ -300,21 +300,21 @@ class DocumentWriter:
         if "underlined" in styles:
             made.setFontUnderline(True)
         if "marked" in styles:
-            made.setBackground(QBrush(look.colours.notice))
+            made.setBackground(QBrush(style.colours.notice))
         if "sub" in styles:
             made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSubScript)
         if "sup" in styles:
             made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
         if "code" in styles:
-            size = made.fontPointSize() or look.text_font.pointSizeF()
-            made.setFontFamilies(look.code_font.families() or [look.code_font.family()])
+            size = made.fontPointSize() or style.text_font.pointSizeF()
+            made.setFontFamilies(style.code_font.families() or [style.code_font.family()])
             made.setFontFixedPitch(True)
             made.setFontPointSize(size * 0.93)
-            made.setBackground(QBrush(look.colours.code))
+            made.setBackground(QBrush(style.colours.code))
         if address:
             made.setAnchor(True)
             made.setAnchorHref(address)
-            made.setForeground(QBrush(look.colours.link))
+            made.setForeground(QBrush(style.colours.link))
         return made
 
     def write_table(self, rows: Sequence[Sequence[Cell]]) -> None:
@@ -322,7 +322,7 @@ class DocumentWriter:
         if not self._fresh:
             self._cursor.insertBlock(QTextBlockFormat(), QTextCharFormat())
         table = self._cursor.insertTable(
-            len(rows), len(rows[0]), _table_format(self._look, len(self._quotes), len(self._lists))
+            len(rows), len(rows[0]), _table_format(self._style, len(self._quotes), len(self._lists))
         )
         self._item = False
         self.fill_rows(table, 0, rows)
@@ -339,7 +339,7 @@ class DocumentWriter:
             aligned[name] = QTextBlockFormat(usual)
             aligned[name].setAlignment(side)
         rooms = {
-            (head, line): _cell_format(self._look, head, line)
+            (head, line): _cell_format(self._style, head, line)
             for head in (False, True)
             for line in (False, True)
         }
@@ -357,12 +357,12 @@ class DocumentWriter:
 
     def line_after(self, table: QTextTable, row: int) -> None:
         """Draw the line between a row that was the last one and the row that has come after it."""
-        room = _cell_format(self._look, head=row == 0, line=True)
+        room = _cell_format(self._style, head=row == 0, line=True)
         for column in range(table.columns()):
             table.cellAt(row, column).setFormat(room)
 
 
-def _table_format(look: Look, quotes: int, depth: int) -> QTextTableFormat:
+def _table_format(style: Style, quotes: int, depth: int) -> QTextTableFormat:
     shape = QTextTableFormat()
     shape.setBorder(0)
     shape.setBorderCollapse(True)
@@ -370,21 +370,21 @@ def _table_format(look: Look, quotes: int, depth: int) -> QTextTableFormat:
     shape.setCellPadding(0)
     shape.setMargin(0)
     if quotes or depth:
-        shape.setLeftMargin(look.px(QUOTE_ROOM) * quotes + look.px(1.35) * depth)
-        shape.setBottomMargin(look.px(0.6))
+        shape.setLeftMargin(style.px(QUOTE_ROOM) * quotes + style.px(1.35) * depth)
+        shape.setBottomMargin(style.px(0.6))
     return shape
 
 
-def _cell_format(look: Look, head: bool, line: bool) -> QTextTableCellFormat:
+def _cell_format(style: Style, head: bool, line: bool) -> QTextTableCellFormat:
     room = QTextTableCellFormat()
-    room.setLeftPadding(look.px(0.6))
-    room.setRightPadding(look.px(0.6))
-    room.setTopPadding(look.px(0.4))
-    room.setBottomPadding(look.px(0.32))
+    room.setLeftPadding(style.px(0.6))
+    room.setRightPadding(style.px(0.6))
+    room.setTopPadding(style.px(0.4))
+    room.setBottomPadding(style.px(0.32))
     if head:
-        room.setBackground(QBrush(look.colours.code))
+        room.setBackground(QBrush(style.colours.code))
     if line:
         room.setBottomBorder(1)
         room.setBottomBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-        room.setBottomBorderBrush(QBrush(look.colours.line))
+        room.setBottomBorderBrush(QBrush(style.colours.line))
     return room

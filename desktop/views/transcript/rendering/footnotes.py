@@ -9,9 +9,9 @@ from PySide6.QtGui import QBrush, QTextCharFormat, QTextCursor, QTextDocument
 
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
-__all__ = ["note_look", "note_row", "number_note"]
+__all__ = ["note_row", "note_style", "number_note"]
 
 
 def note_row(rows: Sequence[Row], address: str) -> Row | None:
@@ -24,16 +24,16 @@ def note_row(rows: Sequence[Row], address: str) -> Row | None:
     return next((row for row in rows if row.block is not None and row.block.label == label), None)
 
 
-def note_look(look: Look) -> Look:
+def note_style(style: Style) -> Style:
     """The look of footnotes: as `look`, in small letters."""
-    return replace(look, text_font=look.small_font)
+    return replace(style, text_font=style.small_font)
 
 
-def number_note(document: QTextDocument, label: str, look: Look) -> None:
+def number_note(document: QTextDocument, label: str, style: Style) -> None:
     """Put the number of a footnote before its text."""
     shape = QTextCharFormat()
     shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
-    shape.setForeground(QBrush(look.colours.link))
+    shape.setForeground(QBrush(style.colours.link))
     cursor = QTextCursor(document)
     cursor.insertText(label, shape)
     cursor.insertText("\u2002", QTextCharFormat())

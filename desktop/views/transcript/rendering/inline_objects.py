@@ -28,7 +28,7 @@ from desktop.services.transfer.pdf.baseline import descending
 from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.rendering.local_image import local_path
 from desktop.views.transcript.rendering.math_image import Picture
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = [
     "FOOTNOTE_SCHEME",
@@ -79,7 +79,7 @@ def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
 
 
 def put_inlays(
-    document: QTextDocument, spans: Mapping[str, Span], look: Look, inlay: InlineObject | None
+    document: QTextDocument, spans: Mapping[str, Span], style: Style, inlay: InlineObject | None
 ) -> set[ImageKey]:
     """Replace every mark; returns the pictures that are still being made, in whose place the source is
     shown.
@@ -99,38 +99,38 @@ def put_inlays(
         cursor.setPosition(position)
         cursor.setPosition(position + 1, QTextCursor.MoveMode.KeepAnchor)
         if span.kind is SpanKind.FOOTNOTE:
-            _put_reference(cursor, span, look)
+            _put_reference(cursor, span, style)
         else:
-            pending |= _put_picture(document, cursor, span, look, inlay)
+            pending |= _put_picture(document, cursor, span, style, inlay)
     return pending
 
 
-def _put_reference(cursor: QTextCursor, span: Span, look: Look) -> None:
+def _put_reference(cursor: QTextCursor, span: Span, style: Style) -> None:
     shape = cursor.charFormat()
     shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
     shape.setAnchor(True)
     shape.setAnchorHref(FOOTNOTE_SCHEME + span.content)
-    shape.setForeground(QBrush(look.colours.link))
+    shape.setForeground(QBrush(style.colours.link))
     shape.setProperty(_SOURCE, span.source)
     cursor.insertText(span.content, shape)
 
 
 def _put_picture(
-    document: QTextDocument, cursor: QTextCursor, span: Span, look: Look, inlay: InlineObject | None
+    document: QTextDocument, cursor: QTextCursor, span: Span, style: Style, inlay: InlineObject | None
 ) -> set[ImageKey]:
     shape = QTextCharFormat(cursor.charFormat())
     key: ImageKey | None = None
     if inlay is not None and span.kind is SpanKind.IMAGE:
         path = local_path(span.content)
-        key = ImageKey(path, width=look.column, ratio=inlay.ratio) if path else None
+        key = ImageKey(path, width=style.column, ratio=inlay.ratio) if path else None
     elif inlay is not None:
         key = inlay.math_key(
             span,
-            shape.font() if shape.hasProperty(QTextFormat.Property.FontPointSize.value) else look.text_font,
+            shape.font() if shape.hasProperty(QTextFormat.Property.FontPointSize.value) else style.text_font,
         )
     picture = inlay.pictures.get(key) if inlay is not None and key is not None else None
     if picture is not None:
-        cursor.insertImage(_image_format(document, picture, span, look, shape))
+        cursor.insertImage(_image_format(document, picture, span, style, shape))
         if span.kind is SpanKind.IMAGE:  # a share of its height more between the lines would be much
             single = QTextBlockFormat()
             single.setLineHeight(100.0, QTextBlockFormat.LineHeightTypes.SingleHeight.value)
@@ -139,11 +139,11 @@ def _put_picture(
     if span.kind is SpanKind.IMAGE:
         shape.setAnchor(True)
         shape.setAnchorHref(span.content)
-        shape.setForeground(QBrush(look.colours.link))
+        shape.setForeground(QBrush(style.colours.link))
         cursor.insertText(span.words or "picture", shape)
     else:
-        shape.setFontFamilies(look.code_font.families() or [look.code_font.family()])
-        shape.setFontPointSize(look.text_font.pointSizeF() * 0.93)
+        shape.setFontFamilies(style.code_font.families() or [style.code_font.family()])
+        shape.setFontPointSize(style.text_font.pointSizeF() * 0.93)
         cursor.insertText(span.source, shape)
     if inlay is None or key is None or inlay.pictures.known(key):
         return set()
@@ -152,7 +152,7 @@ def _put_picture(
 
 
 def _image_format(
-    document: QTextDocument, picture: Picture, span: Span, look: Look, around: QTextCharFormat
+    document: QTextDocument, picture: Picture, span: Span, style: Style, around: QTextCharFormat
 ) -> QTextImageFormat:
     name = f"inlay:{hash((span, picture.width, picture.height)) & 0xFFFFFFFFFFFF:x}"
     document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), picture.image)
@@ -163,7 +163,7 @@ def _image_format(
     if around.isAnchor():
         made.setAnchor(True)
         made.setAnchorHref(around.anchorHref())
-    _set_size(made, look.text_font, picture.width, picture.height, picture.descent)
+    _set_size(made, style.text_font, picture.width, picture.height, picture.descent)
     return made
 
 
@@ -185,7 +185,7 @@ def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, desc
     made.setHeight(height)
 
 
-def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:
+def fit_pictures(document: QTextDocument, style: Style, width: float) -> None:
     """Make pictures that are wider than `width` as small as it is, and others as large as they are."""
     cursor = QTextCursor(document)
     block = document.begin()
@@ -200,7 +200,7 @@ def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:
             if made.width() != round(wide * share):
                 _set_size(
                     made,
-                    look.text_font,
+                    style.text_font,
                     round(wide * share),
                     max(1, round(high * share)),
                     round(descent * share),

@@ -21,7 +21,7 @@ from desktop.views.transcript.rendering.document_writer import (
 )
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, put_inlays
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = [
     "BOXED",
@@ -61,7 +61,7 @@ class SafeDocument(QTextDocument):
 
 
 def set_markdown(
-    document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE,
+    document: QTextDocument, source: str, style: Style, kind: Kind = Kind.PROSE,
     inlay: InlineObject | None = None, references: Mapping[str, Any] | None = None, alert: str = "",
 ) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
@@ -78,13 +78,13 @@ def set_markdown(
     if table:
         source = _mirrored(source)
     document.clear()  # so that nothing below lays out the old text once more
-    document.setDefaultFont(look.text_font)
-    document.setIndentWidth(look.px(1.35))
+    document.setDefaultFont(style.text_font)
+    document.setIndentWidth(style.px(1.35))
     if table:
         document.setLayoutEnabled(False)
     cursor = QTextCursor(document)
     cursor.beginEditBlock()
-    writer = DocumentWriter(document, look, kind)
+    writer = DocumentWriter(document, style, kind)
     if alert:
         writer.write_title(alert)
     if table:
@@ -93,8 +93,8 @@ def set_markdown(
     else:
         writer.write(parse(source, references))
     if kind is Kind.LIST:
-        document.setIndentWidth(max(look.px(1.35), _number_width(document, look)))
-    pending = put_inlays(document, spans, look, inlay) if spans else set()
+        document.setIndentWidth(max(style.px(1.35), _number_width(document, style)))
+    pending = put_inlays(document, spans, style, inlay) if spans else set()
     cursor.endEditBlock()
     return pending
 
@@ -110,7 +110,7 @@ def append_rows(
     table: QTextTable,
     document: QTextDocument,
     source: str,
-    look: Look,
+    style: Style,
     references: Mapping[str, Any] | None = None,
 ) -> list[list[str]]:
     """Add the rows of `source`, a table with the same head, to `table` of `document`; returns their texts,
@@ -127,18 +127,18 @@ def append_rows(
     cursor = QTextCursor(document)
     cursor.beginEditBlock()
     table.appendRows(len(rows) - 1)
-    writer = DocumentWriter(document, look, Kind.TABLE)
+    writer = DocumentWriter(document, style, Kind.TABLE)
     writer.line_after(table, first - 1)
     writer.fill_rows(table, first, rows[1:])
     cursor.endEditBlock()
     return [["".join(part.content for part in cell.children) for cell in row] for row in rows[1:]]
 
 
-def _number_width(document: QTextDocument, look: Look) -> float:
+def _number_width(document: QTextDocument, style: Style) -> float:
     """The room that the widest number of a list takes, with what Qt leaves between it and the text; 0
     without numbers.
     """
-    metrics, widest = QFontMetricsF(look.text_font), 0.0
+    metrics, widest = QFontMetricsF(style.text_font), 0.0
     block = document.begin()
     while block.isValid():
         found = block.textList()

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QLabel, QToolButton, QWidget
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtWidgets import QLabel, QToolButton
 
 from desktop.store.attachments.message_format import kind_of, split
 from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import tinted
 
 __all__ = ["ATTACHMENT_ACTION", "AttachmentRow"]
 
 ATTACHMENT_ACTION = "attachment:"
-"""With the file's place in the message behind it, the name of the action that shows it."""
+"""The action that shows a file; the file's number in the message follows."""
 _SHORT = 50
 _BELOW = 4
 
 
 class AttachmentRow(RowWidget):
-    """`action(name, message id)` is emitted by a click."""
+    """A click emits the action `ATTACHMENT_ACTION` with the file's number."""
 
-    action = Signal(str, int)
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self.button = QToolButton(self)
         self.button.setObjectName("chip")
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -39,16 +38,16 @@ class AttachmentRow(RowWidget):
         self.peek.setWordWrap(True)
         self.peek.hide()
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        colour = look.colours.text.name()
-        self.button.setFont(look.small_font)
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
+        colour = style.colours.text.name()
+        self.button.setFont(style.small_font)
         self.button.setIcon(tinted(kind_of(self._name(row)), colour, colour))
-        side = round(look.em * 0.8)
+        side = round(style.em * 0.8)
         self.button.setIconSize(QSize(side, side))
         self.button.setAccessibleName(f"Attached file {row.text}")
-        self.peek.setFont(look.small_font)
+        self.peek.setFont(style.small_font)
         self.peek.setStyleSheet(
-            f"background: {look.colours.notice.name()}; color: {look.colours.text.name()}; border-radius: "
+            f"background: {style.colours.notice.name()}; color: {style.colours.text.name()}; border-radius: "
             "6px; padding: 4px 8px;"
         )
         self.peek.setText(row.peek)
@@ -62,11 +61,11 @@ class AttachmentRow(RowWidget):
         return files[0][1].name if files else row.text
 
     def fit(self, width: int) -> int:
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return 0
         room = round(width * 0.86)
         words = self.button.fontMetrics().elidedText(
-            self.row.text, Qt.TextElideMode.ElideMiddle, room - 4 * self.look.em
+            self.row.text, Qt.TextElideMode.ElideMiddle, room - 4 * self.row_style.em
         )
         self.button.setText(words.replace("&", "&&"))
         wanted = self.button.sizeHint()
@@ -82,4 +81,4 @@ class AttachmentRow(RowWidget):
 
     def _clicked(self) -> None:
         if self.row is not None:
-            self.action.emit(f"{ATTACHMENT_ACTION}{self.row.ordinal}", self.row.item.id)
+            self.signals.action.emit(f"{ATTACHMENT_ACTION}{self.row.ordinal}", self.row.item.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QAbstractTextDocumentLayout,
     QBrush,
@@ -16,11 +16,12 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.items.chats.messages import speaker_label
-from desktop.views.transcript.line_numbers import baseline, line_number
 from desktop.views.transcript.rendering.inline_objects import selected_source
+from desktop.views.transcript.rendering.line_numbers import baseline, line_number
 from desktop.views.transcript.rendering.markdown import SafeDocument
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = ["DocumentRow", "RowWidget"]
 
@@ -32,31 +33,28 @@ class RowWidget(QWidget):
     """A row on the screen.
 
     It is bound to one `Row` after the other; the free space above the row is part of it.
-
-    `focused(row)` is emitted when a control of the row that was given to `watch` gets the keyboard.
     """
 
-    focused = Signal(object)
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context.parent)
+        self.signals = context.signals
         self.row: Row | None = None
-        self.look: Look | None = None
+        self.row_style: Style | None = None
         self.revision = -1
         self.grown_at = -1
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
 
-    def bind(self, row: Row, look: Look) -> None:
+    def bind(self, row: Row, style: Style) -> None:
         """Show `row`; does nothing when it is shown already as it is now."""
-        if row is self.row and look is self.look and row.revision == self.revision:
+        if row is self.row and style is self.row_style and row.revision == self.revision:
             return
-        fresh = row is not self.row or look is not self.look
-        self.row, self.look, self.revision = row, look, row.revision
+        fresh = row is not self.row or style is not self.row_style
+        self.row, self.row_style, self.revision = row, style, row.revision
         words = row.text if len(row.text) <= _NAMED else row.text[:_NAMED] + "…"
         self.setAccessibleName(f"{speaker_label(row.item)}: {words}" if words else speaker_label(row.item))
         self.grown_at = -1
-        self.show_row(row, look, fresh)
+        self.show_row(row, style, fresh)
         if self.grown_at < 0:
             self.update()
 
@@ -64,10 +62,10 @@ class RowWidget(QWidget):
         """The row is off the screen; the widget waits for another one."""
         self.row = None
         self.yield_focus(self)
-        self.look = None
+        self.row_style = None
         self.hide()
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         """Take what `row` shows; `fresh` is false when the same row has only grown or changed a little.
 
         A row that knows from which character on it looks different sets `grown_at`, and updates itself when
@@ -79,7 +77,7 @@ class RowWidget(QWidget):
         return self.gap + self.fontMetrics().height()
 
     def watch(self, control: QWidget) -> None:
-        """Tell when `control` gets the keyboard."""
+        """Emit `signals.focused` when `control` gets the keyboard."""
         control.installEventFilter(self)
 
     def yield_focus(self, control: QWidget) -> None:
@@ -97,13 +95,13 @@ class RowWidget(QWidget):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.FocusIn and self.row is not None:
-            self.focused.emit(self.row)
+            self.signals.focused.emit(self.row)
         return super().eventFilter(watched, event)
 
     @property
     def gap(self) -> int:
         """The free space above in pixels."""
-        return self.look.px(self.row.gap) if self.row is not None and self.look is not None else 0
+        return self.row_style.px(self.row.gap) if self.row is not None and self.row_style is not None else 0
 
     def reveal(self, shown: bool) -> None:
         """The pointer or the focus is in this message, or it is the last one."""
@@ -145,8 +143,8 @@ class RowWidget(QWidget):
 class DocumentRow(RowWidget):
     """A row whose text is a document, painted at `origin` and cut to `area`."""
 
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self.document = SafeDocument()
         self._selection = (0, 0)
         self._whole = False
@@ -243,15 +241,15 @@ class DocumentRow(RowWidget):
         cursor = self._marks[min(self._marked[1], len(self._marks) - 1)]
         return round(self.origin().y() + self._line_top(cursor.selectionStart()))
 
-    def _mark_selections(self, look: Look) -> list[QAbstractTextDocumentLayout.Selection]:
+    def _mark_selections(self, style: Style) -> list[QAbstractTextDocumentLayout.Selection]:
         made: list[QAbstractTextDocumentLayout.Selection] = []
         for number, cursor in enumerate(self._marks):
             mark = QAbstractTextDocumentLayout.Selection()
             mark.cursor = cursor
             shape = QTextCharFormat()
             present = number == min(self._marked[1], len(self._marks) - 1)
-            shape.setBackground(QBrush(look.colours.found if present else look.colours.notice))
-            shape.setForeground(QBrush(look.colours.on_found if present else look.colours.text))
+            shape.setBackground(QBrush(style.colours.found if present else style.colours.notice))
+            shape.setForeground(QBrush(style.colours.on_found if present else style.colours.text))
             shape.setFontUnderline(present)
             mark.format = shape
             made.append(mark)
@@ -276,14 +274,14 @@ class DocumentRow(RowWidget):
         return cursor.selectionStart(), cursor.selectionEnd()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.look is None:
+        if self.row_style is None:
             return
         painter = QPainter(self)
         self.paint_ground(painter, event.rect())
         if self._whole:
             path = QPainterPath()
             path.addRoundedRect(self.box(), 4, 4)
-            painter.fillPath(path, self.look.colours.selection)
+            painter.fillPath(path, self.row_style.colours.selection)
         self.paint_document(painter, event.rect())
         painter.end()
 
@@ -292,8 +290,8 @@ class DocumentRow(RowWidget):
 
     def paint_document(self, painter: QPainter, exposed: QRect) -> None:
         """The document with its selection, inside `area`."""
-        look = self.look
-        if look is None:
+        style = self.row_style
+        if style is None:
             return
         window = self.area().intersected(QRectF(exposed))
         if window.isEmpty():
@@ -301,16 +299,16 @@ class DocumentRow(RowWidget):
         origin = self.origin()
         context = QAbstractTextDocumentLayout.PaintContext()
         colours = QPalette(self.palette())
-        colours.setColor(QPalette.ColorRole.Text, look.colours.muted if self.muted() else look.colours.text)
+        colours.setColor(QPalette.ColorRole.Text, style.colours.muted if self.muted() else style.colours.text)
         context.palette = colours
         context.clip = window.translated(-origin)
-        selections = self._mark_selections(look)
+        selections = self._mark_selections(style)
         start, end = self._selection
         if start != end:
             chosen = QAbstractTextDocumentLayout.Selection()
             chosen.cursor = self.cursor_of(start, end)
             shape = QTextCharFormat()
-            shape.setBackground(QBrush(look.colours.selection))
+            shape.setBackground(QBrush(style.colours.selection))
             shape.setForeground(QBrush(colours.color(QPalette.ColorRole.Text)))
             chosen.format = shape
             selections.append(chosen)

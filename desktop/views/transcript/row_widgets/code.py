@@ -4,9 +4,9 @@ is complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer
 from PySide6.QtGui import (
     QBrush,
     QPainter,
@@ -17,12 +17,12 @@ from PySide6.QtGui import (
     QTextLayout,
     QTextOption,
 )
-from PySide6.QtWidgets import QWidget
 
-from desktop.views.transcript.rendering.code_highlight import CodeColours, Span
+from desktop.views.transcript.rendering.code_highlight import Span
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["CodeRow"]
@@ -39,20 +39,11 @@ have changed.
 
 
 class CodeRow(SidewaysRow):
-    """One block of code with a head of buttons.
+    """One block of code with a head of buttons."""
 
-    Signals: `copied(str code)`; `saved(str code, str language)` asks for a file; `wrap_changed(row)` after
-    long lines were wrapped or not.
-    """
-
-    copied = Signal(str)
-    saved = Signal(str, str)
-    wrap_changed = Signal(object)
-
-    def __init__(self, parent: QWidget, colours: CodeColours) -> None:
-        super().__init__(parent)
-        self._colours = colours
-        self.whole: Callable[[Row], str] = lambda row: row.text
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
+        self._colours = context.colours
         self._shown = ""
         self._measured, self._widest = 0, 0.0
         self._set_wrap(False)
@@ -90,35 +81,34 @@ class CodeRow(SidewaysRow):
     def _toggle_wrap(self, wrapped: bool) -> None:
         if self.row is not None:
             self.row.wrapped = wrapped
-            self.wrap_changed.emit(self.row)
+            self.signals.wrap_changed.emit(self.row)
 
     def _save(self) -> None:
-        block = self.row.block if self.row is not None else None
-        self.saved.emit(
-            self.whole(self.row) if self.row is not None else "", block.language if block is not None else ""
-        )
+        if self.row is not None:
+            self.signals.code_saved.emit(self.row)
 
     def _copy(self) -> None:
-        self.copied.emit(self.whole(self.row) if self.row is not None else "")
+        if self.row is not None:
+            self.signals.code_copied.emit(self.row)
         self.button.set_face("check", "Copied")
         self._back.start()
 
     def _show_copy(self) -> None:
         self.button.set_face("copy", "Copy code")
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         code = row.text
         grown = not fresh and code.startswith(self._shown) and self._shown != ""
         if grown:
             self._append(code[len(self._shown) :])
         elif fresh or code != self._shown:
-            self._set(code, look)
+            self._set(code, style)
         self._shown = code
         if row.block is not None and row.block.closed:
             self._colour(row.block.language, code)
         self.wrap.setChecked(row.wrapped)
         for button in self._buttons:
-            button.setFont(look.small_font)
+            button.setFont(style.small_font)
             button.setVisible(row.first)
 
     def _append(self, text: str) -> None:
@@ -127,9 +117,9 @@ class CodeRow(SidewaysRow):
             cursor.movePosition(QTextCursor.MoveOperation.End)
             cursor.insertText(text)
 
-    def _set(self, code: str, look: Look) -> None:
+    def _set(self, code: str, style: Style) -> None:
         self._measured, self._widest = 0, 0.0
-        self.document.setDefaultFont(look.code_font)
+        self.document.setDefaultFont(style.code_font)
         self.document.clear()
         shape = QTextBlockFormat()
         shape.setLineHeight(_LINE_HEIGHT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
@@ -154,12 +144,12 @@ class CodeRow(SidewaysRow):
             self._colour(language, code)
 
     def _apply(self, spans: tuple[tuple[Span, ...], ...]) -> Iterator[None]:
-        if self.look is None:
+        if self.row_style is None:
             return
         shapes: dict[str, QTextCharFormat] = {}
         for style in ("keyword", "string", "number", "name", "comment", "added", "removed"):
             shapes[style] = QTextCharFormat()
-            shapes[style].setForeground(QBrush(getattr(self.look.colours, style)))
+            shapes[style].setForeground(QBrush(getattr(self.row_style.colours, style)))
         block = self.document.begin()
         for number, line in enumerate(spans):
             if not block.isValid():
@@ -176,10 +166,14 @@ class CodeRow(SidewaysRow):
 
     def _metrics(self) -> tuple[int, int, int]:
         """Left edge of the box, height of its head, padding."""
-        if self.look is None:
+        if self.row_style is None:
             return 0, 0, 0
         first = self.row is None or self.row.first
-        return inset(self.row, self.look), self.look.px(1.75) if first else 0, self.look.px(0.75)
+        return (
+            inset(self.row, self.row_style),
+            self.row_style.px(1.75) if first else 0,
+            self.row_style.px(0.75),
+        )
 
     def fit(self, width: int) -> int:
         left, head, padding = self._metrics()
@@ -230,24 +224,24 @@ class CodeRow(SidewaysRow):
         return QRectF(left, self.gap, self.width() - left, self.height() - self.gap)
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        look, row = self.look, self.row
-        if look is None or row is None:
+        style, row = self.row_style, self.row
+        if style is None or row is None:
             return
         paint_thought_bar(self, painter)
         left, head, padding = self._metrics()
         path = QPainterPath()
-        radius = look.px(0.45)
+        radius = style.px(0.45)
         path.addRoundedRect(
             self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius),
             radius,
             radius,
         )
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillPath(path, look.colours.code)
+        painter.fillPath(path, style.colours.code)
         if not row.first:
             return
-        painter.setFont(look.small_font)
-        painter.setPen(look.colours.muted)
+        painter.setFont(style.small_font)
+        painter.setPen(style.colours.muted)
         painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # as the code and the buttons
         label = QRectF(left + padding, self.gap + 2, self.width() - left - 2 * padding - 3 * head, head)
         language = row.block.language if row.block is not None and row.block.language else "text"

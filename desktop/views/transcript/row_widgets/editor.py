@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QPlainTextEdit,
-    QPushButton,
-    QSizePolicy,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.store.attachments.message_format import split
 from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = ["EditorRow"]
 
@@ -29,16 +20,12 @@ _LINES = (3, 18)
 class EditorRow(RowWidget):
     """A text box with Save and Cancel. Ctrl+Enter saves, Esc cancels; Enter breaks the line.
 
-    `saved(message, text, answer)`: a user's message is sent again with `answer`, or kept as a variant without
-    a reply. The files that it begins with are not in the box and stay.
+    A user's message is sent again, or saved as a version without a reply. The files that it begins with are
+    not in the box and stay.
     """
 
-    saved = Signal(int, str, bool)
-    cancelled = Signal(int)
-    resized = Signal(object)
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self.box = QPlainTextEdit(self)
         self.box.setProperty("tone", "field")
         self.box.setAccessibleName("Edit the message")
@@ -57,7 +44,7 @@ class EditorRow(RowWidget):
         self.keep.clicked.connect(lambda: self._save(answer=False))
         self.save.clicked.connect(lambda: self._save())
         self.cancel.clicked.connect(self._cancel)
-        self.edit_words: Callable[[int], str] = lambda message: ""
+        self._edit_words = context.edit_words
         self.hint = QLabel(self)
         self.hint.setProperty("tone", "muted")
         self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -71,13 +58,13 @@ class EditorRow(RowWidget):
         self._column.addWidget(self.box, 1)
         self._column.addLayout(buttons)
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.setAccessibleName("Editing the message")
         asks = row.item.role == "user"
         self.keep.setVisible(asks)
         self._name_buttons(asks, short=False)
         self.save.setToolTip("Save and send (Ctrl+Enter)" if asks else "Save (Ctrl+Enter)")
-        self.box.setFont(look.text_font)
+        self.box.setFont(style.text_font)
         self._column.setContentsMargins(0, self.gap, 0, 0)
 
     def _name_buttons(self, asks: bool, short: bool) -> None:
@@ -87,7 +74,7 @@ class EditorRow(RowWidget):
 
     def begin(self, text: str) -> None:
         """Put `text` in the box and the keyboard behind its end."""
-        words = self.edit_words(self.row.item.id) if self.row is not None else ""
+        words = self._edit_words(self.row.item.id) if self.row is not None else ""
         self.hint.setText(words)
         self.hint.setToolTip(words)
         self.box.setAccessibleDescription(words)
@@ -109,7 +96,9 @@ class EditorRow(RowWidget):
         # whole, or not at all
         self.hint.setText(words if self.hint.fontMetrics().horizontalAdvance(words) <= free else "")
         lines = round(self.box.document().size().height())
-        margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
+        margin = round(2 * self.box.document().documentMargin()) + (
+            self.row_style.px(1.4) if self.row_style else 0
+        )
         shown = min(max(lines, _LINES[0]), _LINES[1])
         fits = (
             Qt.ScrollBarPolicy.ScrollBarAlwaysOff
@@ -127,17 +116,17 @@ class EditorRow(RowWidget):
 
     def _changed(self) -> None:
         if self.row is not None:
-            self.resized.emit(self.row)
+            self.signals.outdated.emit(self.row)
 
     def _save(self, answer: bool = True) -> None:
         if self.row is not None:
             own = self.box.toPlainText()
             text = "\n\n".join(part for part in (self._files, own) if part.strip()) if self._files else own
-            self.saved.emit(self.row.item.id, text, answer)
+            self.signals.edit_saved.emit(self.row.item.id, text, answer)
 
     def _cancel(self) -> None:
         if self.row is not None:
-            self.cancelled.emit(self.row.item.id)
+            self.signals.edit_cancelled.emit(self.row.item.id)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if (

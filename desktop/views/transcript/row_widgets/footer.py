@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QRect, Qt, Signal
+from PySide6.QtCore import QEvent, QRect, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["FooterRow"]
@@ -51,24 +52,22 @@ class _Action(IconButton):
 
 
 class FooterRow(RowWidget):
-    """`action(name, message id)` is emitted by its buttons."""
+    """Its buttons emit actions."""
 
-    action = Signal(str, int)
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self._shown = False
         self.buttons = {name: _Action(name, icon, label, self) for name, icon, label in _ACTIONS}
         for button in self.buttons.values():
             button.clicked.connect(self._clicked)
             self.watch(button)
-        self.edit_words: Callable[[int], str] = lambda message: ""
-        self.buttons["edit"].cost = lambda: self.edit_words(self.row.item.id) if self.row is not None else ""
+        words = context.edit_words
+        self.buttons["edit"].cost = lambda: words(self.row.item.id) if self.row is not None else ""
 
     def _clicked(self) -> None:
         button = self.sender()
         if isinstance(button, _Action) and self.row is not None:
-            self.action.emit(button.name, self.row.item.id)
+            self.signals.action.emit(button.name, self.row.item.id)
 
     def reveal(self, shown: bool) -> None:
         if shown != self._shown:
@@ -81,7 +80,7 @@ class FooterRow(RowWidget):
             button.update()
         self.update()
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         item = row.item
         variant = (
             f"Variant {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
@@ -94,7 +93,7 @@ class FooterRow(RowWidget):
             if not wanted:
                 self.yield_focus(button)
             button.setVisible(wanted)
-            button.setFont(look.small_font)
+            button.setFont(style.small_font)
         self.buttons["previous"].setEnabled(item.variant_index > 0 and not item.running)
         self.buttons["next"].setEnabled(item.variant_index < item.variant_count - 1 and not item.running)
         self._paint_buttons()
@@ -108,9 +107,9 @@ class FooterRow(RowWidget):
         )
 
     def fit(self, width: int) -> int:
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return 0
-        side = self.look.px(1.6)
+        side = self.row_style.px(1.6)
         shown = [button for button in self.buttons.values() if not button.isHidden()]
         number = self._number_width()
         total = side * len(shown) + number
@@ -131,17 +130,17 @@ class FooterRow(RowWidget):
 
     def _number_width(self) -> int:
         return (
-            QFontMetrics(self.look.small_font).horizontalAdvance(self._variant()) + 4
-            if self.look and self._variant()
+            QFontMetrics(self.row_style.small_font).horizontalAdvance(self._variant()) + 4
+            if self.row_style and self._variant()
             else 0
         )
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return
         painter = QPainter(self)
-        painter.setFont(self.look.small_font)
-        painter.setPen(self.look.colours.muted)
+        painter.setFont(self.row_style.small_font)
+        painter.setPen(self.row_style.colours.muted)
         # the places below are said for both directions
         painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         high = self.height() - self.gap
@@ -160,7 +159,7 @@ class FooterRow(RowWidget):
             else:
                 room = QRect(self._end + 8, self.gap, self.width() - self._end - 8, high)
                 side = Qt.AlignmentFlag.AlignLeft
-            metrics = QFontMetrics(self.look.small_font)
+            metrics = QFontMetrics(self.row_style.small_font)
             shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, room.width())
             painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | side), shown)
         painter.end()

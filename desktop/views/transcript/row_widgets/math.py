@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QPainter, QTextBlockFormat, QTextCursor, QTextOption
-from PySide6.QtWidgets import QWidget
 
 from desktop.blocks import Span, SpanKind
-from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.inline_objects import put_inlays
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = ["MathRow"]
 
@@ -23,14 +22,13 @@ _MARK = "\ue000"
 class MathRow(SidewaysRow):
     """One formula on a line of its own."""
 
-    def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self._drawn, self._shift = False, 0
-        self.use(pictures)
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.document.clear()
-        self.document.setDefaultFont(look.text_font)
+        self.document.setDefaultFont(style.text_font)
         option = QTextOption()
         option.setTextDirection(Qt.LayoutDirection.LeftToRight)
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
@@ -40,17 +38,17 @@ class MathRow(SidewaysRow):
         self.pending = set()
         self._drawn = False
         if not closed or not row.text:
-            self._show_source(source, look)
+            self._show_source(source, style)
             return
         self.document.setPlainText(_MARK)
         span = Span(SpanKind.DISPLAY, source, row.text)
-        self.pending = put_inlays(self.document, {_MARK: span}, look, self.inlay(row))
+        self.pending = put_inlays(self.document, {_MARK: span}, style, self.inlay(row))
         self._drawn = self.document.characterCount() == 2
         if not self._drawn:
-            self._show_source(source, look)
+            self._show_source(source, style)
 
-    def _show_source(self, source: str, look: Look) -> None:
-        self.document.setDefaultFont(look.code_font)
+    def _show_source(self, source: str, style: Style) -> None:
+        self.document.setDefaultFont(style.code_font)
         self.document.setPlainText(source)
         cursor = QTextCursor(self.document)
         cursor.select(QTextCursor.SelectionType.Document)
@@ -59,7 +57,7 @@ class MathRow(SidewaysRow):
         cursor.mergeBlockFormat(shape)
 
     def fit(self, width: int) -> int:
-        left = inset(self.row, self.look)
+        left = inset(self.row, self.row_style)
         room = width - left
         if not self._drawn:
             self.document.setTextWidth(room)
@@ -74,13 +72,13 @@ class MathRow(SidewaysRow):
 
     def origin(self) -> QPointF:
         shift = self._shift if self._drawn else 0
-        return QPointF(inset(self.row, self.look) + shift - self.bar.value(), self.gap)
+        return QPointF(inset(self.row, self.row_style) + shift - self.bar.value(), self.gap)
 
     def line_at(self, height: int) -> int:
         return -1  # its lines go when it is drawn
 
     def area(self) -> QRectF:
-        left = inset(self.row, self.look)
+        left = inset(self.row, self.row_style)
         return QRectF(
             left,
             self.gap,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QPushButton, QStyle, QToolButton, QWidget
+from PySide6.QtWidgets import QPushButton, QStyle, QToolButton
 
 from desktop.items.chats.messages import speaker_label
 from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget
-from desktop.views.transcript.row_widgets.sender import Speaker
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 from desktop.views.widgets.icons import tinted
 
 __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
@@ -19,12 +19,12 @@ __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "Waitin
 class HeaderRow(RowWidget):
     """Who speaks: at the right for the reader, at the left for all others, with the picture of a persona."""
 
-    def __init__(self, parent: QWidget, speaker: Speaker) -> None:
-        super().__init__(parent)
-        self._speaker = speaker
-        speaker.changed.connect(self._name)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
+        self._avatars = context.avatars
+        self._avatars.changed.connect(self._name)
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self._name()
 
     def _name(self) -> None:
@@ -33,31 +33,31 @@ class HeaderRow(RowWidget):
             self.update()
 
     def fit(self, width: int) -> int:
-        return self.gap + QFontMetrics(self._font()).height() if self.look else 0
+        return self.gap + QFontMetrics(self._font()).height() if self.row_style else 0
 
     def _font(self) -> QFont:
-        font = QFont(self.look.small_font) if self.look else QFont()
+        font = QFont(self.row_style.small_font) if self.row_style else QFont()
         font.setWeight(QFont.Weight.DemiBold)
         return font
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return
         role, painter = self.row.item.role, QPainter(self)
         painter.setFont(self._font())
-        painter.setPen(self.look.colours.muted)
+        painter.setPen(self.row_style.colours.muted)
         right = (role == "user") != self.isRightToLeft()  # above the bubble, or where replies begin
         side = Qt.AlignmentFlag.AlignAbsolute | (
             Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
         )
         room = QRect(0, self.gap, self.width(), self.height() - self.gap)
         large = round(room.height() * 1.5)  # it reaches into the free space above
-        picture = self._speaker.picture(self.row.item, large)
+        picture = self._avatars.picture(self.row.item, large)
         if picture is not None:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
             place = QRect(0, self.height() - large, large, large)
             painter.drawPixmap(QStyle.visualRect(self.layoutDirection(), self.rect(), place), picture)
-            left = large + self.look.px(0.4)
+            left = large + self.row_style.px(0.4)
             room = QStyle.visualRect(
                 self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large)
             )
@@ -73,53 +73,51 @@ class RuleRow(RowWidget):
         return self.gap + 1
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.look is not None:
+        if self.row_style is not None:
             painter = QPainter(self)
-            painter.fillRect(0, self.gap, self.width(), 1, self.look.colours.line)
+            painter.fillRect(0, self.gap, self.width(), 1, self.row_style.colours.line)
             painter.end()
 
 
 class WaitingRow(RowWidget):
     """Three dots while the first word of a reply has not come."""
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.setAccessibleName("Waiting for the reply")
 
     def fit(self, width: int) -> int:
-        return self.gap + self.look.px(1.3) if self.look else 0
+        return self.gap + self.row_style.px(1.3) if self.row_style else 0
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.look is None:
+        if self.row_style is None:
             return
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(self.look.colours.muted)
-        size = self.look.em * 0.26
+        painter.setBrush(self.row_style.colours.muted)
+        size = self.row_style.em * 0.26
         for dot in range(3):
-            painter.drawEllipse(QRectF(dot * size * 2, self.gap + self.look.em * 0.5, size, size))
+            painter.drawEllipse(QRectF(dot * size * 2, self.gap + self.row_style.em * 0.5, size, size))
         painter.end()
 
 
 class ThoughtRow(RowWidget):
     """The head of a thought: a button that folds and unfolds it."""
 
-    toggled = Signal(object)
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self.button = QToolButton(self)
         self.button.setAutoRaise(True)
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.button.clicked.connect(lambda: self.toggled.emit(self.row))
+        self.button.clicked.connect(lambda: self.signals.folded.emit(self.row))
         self.watch(self.button)
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        muted = look.colours.muted.name()
-        self.button.setFont(look.small_font)
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
+        muted = style.colours.muted.name()
+        self.button.setFont(style.small_font)
         self.button.setIcon(tinted("chevron-down" if row.open else "chevron-right", muted, muted))
-        side = round(look.em * 0.9)
+        side = round(style.em * 0.9)
         self.button.setIconSize(QSize(side, side))
         self.button.setText(row.text)
         self.button.setToolTip("Hide the thoughts" if row.open else "Show the thoughts")
@@ -137,16 +135,14 @@ class ThoughtRow(RowWidget):
 class MoreRow(RowWidget):
     """Below what is shown of a very long message: a button that shows more of it."""
 
-    asked = Signal(object)
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self.button = QPushButton(self)
-        self.button.clicked.connect(lambda: self.asked.emit(self.row))
+        self.button.clicked.connect(lambda: self.signals.more_requested.emit(self.row))
         self.watch(self.button)
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        self.button.setFont(look.small_font)
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
+        self.button.setFont(style.small_font)
         self.button.setText(row.text)
 
     def fit(self, width: int) -> int:
@@ -160,13 +156,13 @@ class MoreRow(RowWidget):
 class NoticeRow(DocumentRow):
     """A sentence that the reader should see, on a tint of its own."""
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        self.document.setDefaultFont(look.small_font)
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
+        self.document.setDefaultFont(style.small_font)
         self.document.setPlainText(row.text)
         self.setAccessibleName(f"Notice: {row.text}")
 
     def _padding(self) -> int:
-        return self.look.px(0.5) if self.look else 0
+        return self.row_style.px(0.5) if self.row_style else 0
 
     def fit(self, width: int) -> int:
         return super().fit(width - 3 * self._padding()) + 2 * self._padding()
@@ -175,11 +171,13 @@ class NoticeRow(DocumentRow):
         return QPointF(self._padding() * 1.5, self.gap + self._padding())
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        if self.look is None:
+        if self.row_style is None:
             return
         path = QPainterPath()
         path.addRoundedRect(
-            QRectF(0, self.gap, self.width(), self.height() - self.gap), self.look.px(0.4), self.look.px(0.4)
+            QRectF(0, self.gap, self.width(), self.height() - self.gap),
+            self.row_style.px(0.4),
+            self.row_style.px(0.4),
         )
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillPath(path, self.look.colours.notice)
+        painter.fillPath(path, self.row_style.colours.notice)

@@ -9,14 +9,13 @@ from typing import Any
 
 from PySide6.QtCore import QPointF, QRect, QRectF
 from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextTable
-from PySide6.QtWidgets import QWidget
 
 from desktop.blocks import Kind
-from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = ["TableRow"]
 
@@ -35,15 +34,14 @@ class TableRow(SidewaysRow):
     found anew only when a cell is wider than all above it. Everything else sets the document anew.
     """
 
-    def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
-        super().__init__(parent)
-        self.use(pictures)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self._shown = ""
         self._references: Mapping[str, Any] | None = None
         self._columns, self._room = 1, -1
         self._widest: list[float] = []
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         text = row.text
         growing = row.block is not None and not row.block.closed
         if (
@@ -55,14 +53,14 @@ class TableRow(SidewaysRow):
             text = text[: text.rstrip("\n").rfind("\n") + 1]
             if text == self._shown and not fresh and row.references == self._references:
                 return
-        if fresh or row.references != self._references or not self._append(text, look):
-            self._set(text, look)
+        if fresh or row.references != self._references or not self._append(text, style):
+            self._set(text, style)
         self._shown, self._references = text, row.references
 
-    def _set(self, text: str, look: Look) -> None:
+    def _set(self, text: str, style: Style) -> None:
         row = self.row
         inlay, references = (self.inlay(row), row.references) if row is not None else (None, None)
-        self.pending = set_markdown(self.document, text, look, Kind.TABLE, inlay, references)
+        self.pending = set_markdown(self.document, text, style, Kind.TABLE, inlay, references)
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         if not cursor.block().text() and cursor.currentTable() is None:
@@ -72,7 +70,7 @@ class TableRow(SidewaysRow):
         self._columns = max(1, text.split("\n", 1)[0].count("|") - 1)
         self._room, self._widest = -1, []
 
-    def _append(self, text: str, look: Look) -> bool:
+    def _append(self, text: str, style: Style) -> bool:
         """Add the lines that `text` has more than what is shown; False when that is not all that has
         changed.
         """
@@ -91,33 +89,33 @@ class TableRow(SidewaysRow):
         head = "\n".join(shown.split("\n", 2)[:2])
         if table is None:
             return False
-        made = append_rows(table, self.document, f"{head}\n{new}", look, self._references)
+        made = append_rows(table, self.document, f"{head}\n{new}", style, self._references)
         if not made:
             return False
-        if self._wider(made, look):
+        if self._wider(made, style):
             self._room = -1
         return True
 
-    def _wider(self, made: list[list[str]], look: Look) -> bool:
+    def _wider(self, made: list[list[str]], style: Style) -> bool:
         """Whether a cell of the new lines is wider than all that were there when the width was found."""
         if not self._widest:
             table = _table(self.document)
-            self._widest = _widths(_texts(table), look) if table is not None else []
+            self._widest = _widths(_texts(table), style) if table is not None else []
             return True
-        new = _widths(made, look)
+        new = _widths(made, style)
         grown = any(width > known for width, known in zip(new, self._widest, strict=True))
         self._widest = [max(pair) for pair in zip(new, self._widest, strict=True)]
         return grown
 
     def fit(self, width: int) -> int:
-        if self.look is None:
+        if self.row_style is None:
             return 0
-        left = inset(self.row, self.look)
+        left = inset(self.row, self.row_style)
         room = width - left
         if room != self._room:
             self._room = room
             self.document.setLayoutEnabled(True)
-            self.document.setTextWidth(max(room, self._columns * self.look.px(7.0)))
+            self.document.setTextWidth(max(room, self._columns * self.row_style.px(7.0)))
         wide = round(self.document.idealWidth())
         high = round(self.document.size().height())
         bar = self.bar.sizeHint().height() if wide > room else 0
@@ -136,10 +134,10 @@ class TableRow(SidewaysRow):
         return NO_BREAK not in self._shown
 
     def origin(self) -> QPointF:
-        return QPointF(inset(self.row, self.look) - self.bar.value(), self.gap)
+        return QPointF(inset(self.row, self.row_style) - self.bar.value(), self.gap)
 
     def area(self) -> QRectF:
-        left = inset(self.row, self.look)
+        left = inset(self.row, self.row_style)
         return QRectF(
             left,
             self.gap,
@@ -166,7 +164,7 @@ def _texts(table: QTextTable) -> list[list[str]]:
     ]
 
 
-def _widths(rows: list[list[str]], look: Look) -> list[float]:
+def _widths(rows: list[list[str]], style: Style) -> list[float]:
     """About how wide the text of each column is, in pixels."""
-    metrics = QFontMetricsF(look.text_font)
+    metrics = QFontMetricsF(style.text_font)
     return [max(metrics.horizontalAdvance(text) for text in column) for column in zip(*rows, strict=True)]

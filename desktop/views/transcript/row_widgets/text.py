@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal, Slot
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Slot
 from PySide6.QtGui import (
     QColor,
     QFontMetricsF,
@@ -23,17 +23,18 @@ from PySide6.QtGui import (
     QTextOption,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QScrollBar, QWidget
+from PySide6.QtWidgets import QScrollBar
 
 from desktop.blocks import Kind
 from desktop.views.transcript.rendering.append_text import grow
-from desktop.views.transcript.rendering.footnotes import note_look, number_note
-from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
+from desktop.views.transcript.rendering.footnotes import note_style, number_note
+from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, fit_pictures
 from desktop.views.transcript.rendering.markdown import BOXED, DONE, QUOTE_ROOM, QUOTES, set_markdown
 from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 
 __all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TextRow", "inset", "paint_thought_bar"]
 
@@ -43,35 +44,33 @@ _TASK_SIGN = re.compile(r"\[[xX]\]|\d[.)]\s+\[ \]")
 _PICTURED = ("$", "\\(", "\\[", "![")
 
 
-def inset(row: Row | None, look: Look | None) -> int:
+def inset(row: Row | None, style: Style | None) -> int:
     """Pixels that a block lies further right because it belongs to a thought or a list item."""
-    if row is None or look is None or row.block is None:
+    if row is None or style is None or row.block is None:
         return 0
-    return (look.px(0.85) if row.block.thought else 0) + (look.px(1.35) if row.block.indent >= 2 else 0)
+    return (style.px(0.85) if row.block.thought else 0) + (style.px(1.35) if row.block.indent >= 2 else 0)
 
 
 class PictureRow(DocumentRow):
     """A row with formulas or pictures in its text, which may come later than the text.
 
-    `outdated(row)` is emitted when one has come: the row is then to be shown and measured again.
+    When one comes, the row is outdated: it must be shown and measured again.
     """
 
-    outdated = Signal(object)
-    pictures: ImageLoader | None = None
     pending: Collection[ImageKey] = ()
 
-    def use(self, pictures: ImageLoader) -> None:
-        """Take pictures from here."""
-        self.pictures = pictures
-        pictures.arrived.connect(self._arrived)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
+        self._pictures = context.pictures
+        self._pictures.arrived.connect(self._arrived)
 
     def inlay(self, row: Row) -> InlineObject | None:
         """Where the pictures of `row` come from, in the colour of its text."""
-        if self.pictures is None or self.look is None:
+        if self.row_style is None:
             return None
-        colours = self.look.colours
+        colours = self.row_style.colours
         return InlineObject(
-            self.pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF()
+            self._pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF()
         )
 
     def release(self) -> None:
@@ -82,21 +81,20 @@ class PictureRow(DocumentRow):
     def _arrived(self, keys: set[ImageKey]) -> None:
         if self.row is not None and not keys.isdisjoint(self.pending):
             self.row.revision += 1
-            self.outdated.emit(self.row)
+            self.signals.outdated.emit(self.row)
 
 
 class TextRow(PictureRow):
     """Prose, a heading, a list, a quote or a footnote."""
 
-    def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
-        super().__init__(parent)
-        self.use(pictures)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self._shown: tuple[str, object] = "", None
         self._alert = ""
         # a growing text is painted anew from where it has grown
         self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         kind = row.block.kind if row.block is not None else Kind.PROSE
         note = row.block.label if row.block is not None else ""
         self._alert = row.block.alert if row.block is not None else ""
@@ -113,12 +111,12 @@ class TextRow(PictureRow):
             if self.grown_at >= 0:
                 return
         title = self._alert if row.block is not None and not row.block.joined else ""
-        shown = note_look(look) if note else look
+        shown = note_style(style) if note else style
         self.pending = set_markdown(
             self.document, row.text, shown, kind, self.inlay(row), row.references, title
         )
         if note:
-            number_note(self.document, note, look)
+            number_note(self.document, note, style)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -129,7 +127,9 @@ class TextRow(PictureRow):
         return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE
 
     def _left(self) -> int:
-        return inset(self.row, self.look) + (self.look.px(0.9) if self._bar() and self.look else 0)
+        return inset(self.row, self.row_style) + (
+            self.row_style.px(0.9) if self._bar() and self.row_style else 0
+        )
 
     def muted(self) -> bool:
         return super().muted() or (self._bar() and not self._alert)
@@ -139,15 +139,15 @@ class TextRow(PictureRow):
         return self.document.begin().textDirection() == Qt.LayoutDirection.RightToLeft
 
     def origin(self) -> QPointF:
-        return QPointF(inset(self.row, self.look) if self._rightward() else self._left(), self.gap)
+        return QPointF(inset(self.row, self.row_style) if self._rightward() else self._left(), self.gap)
 
     def fit(self, width: int) -> int:
         if (
-            self.look is not None
+            self.row_style is not None
             and self.row is not None
             and any(sign in self.row.text for sign in _PICTURED)
         ):
-            fit_pictures(self.document, self.look, width - self._left())
+            fit_pictures(self.document, self.row_style, width - self._left())
         return super().fit(width - self._left())
 
     def paint_document(self, painter: QPainter, exposed: QRect) -> None:
@@ -156,19 +156,19 @@ class TextRow(PictureRow):
             paint_ticks(self, painter)
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        look = self.look
-        if look is None:
+        style = self.row_style
+        if style is None:
             return
         paint_thought_bar(self, painter)
         if self._bar():
-            x = self.width() - 3 if self._rightward() else inset(self.row, look)
-            painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.alert_colour(self._alert))
+            x = self.width() - 3 if self._rightward() else inset(self.row, style)
+            painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), style.alert_colour(self._alert))
         if ">" in (self.row.text if self.row is not None else ""):
-            self._paint_quotes(painter, look)
+            self._paint_quotes(painter, style)
 
-    def _paint_quotes(self, painter: QPainter, look: Look) -> None:
+    def _paint_quotes(self, painter: QPainter, style: Style) -> None:
         """A bar beside each quote within the text, through all its paragraphs."""
-        origin, layout, room = self.origin(), self.document.documentLayout(), look.px(QUOTE_ROOM)
+        origin, layout, room = self.origin(), self.document.documentLayout(), style.px(QUOTE_ROOM)
         bars: dict[tuple[int, int], QRectF] = {}
         block = self.document.begin()
         while block.isValid():
@@ -185,19 +185,19 @@ class TextRow(PictureRow):
                 )
                 top = bars[bar].bottom() if bar in bars else area.top()
                 bars[bar] = QRectF(x, top, 3, area.bottom() - top)
-                painter.fillRect(bars[bar].translated(origin), look.colours.line)
+                painter.fillRect(bars[bar].translated(origin), style.colours.line)
             block = block.next()
 
 
 def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
     """A tick into the box of every list item that is done, in the places that Qt gives the boxes."""
-    look, document = widget.look, widget.document
-    if look is None:
+    style, document = widget.row_style, widget.document
+    if style is None:
         return
-    metrics = QFontMetricsF(look.text_font)
+    metrics = QFontMetricsF(style.text_font)
     side, around = metrics.lineSpacing() / 3, int(metrics.lineSpacing() / 6)
     pen = QPen(
-        look.colours.link,
+        style.colours.link,
         max(1.6, side / 4),
         Qt.PenStyle.SolidLine,
         Qt.PenCapStyle.RoundCap,
@@ -227,7 +227,7 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
                 -around / 2, -around / 2, around / 2, around / 2
             )
             if shape.property(BOXED):
-                _paint_box(painter, box, look.colours.muted if widget.muted() else look.colours.text)
+                _paint_box(painter, box, style.colours.muted if widget.muted() else style.colours.text)
             if shape.property(DONE):
                 points = ((0.02, 0.52), (0.38, 0.88), (1.0, 0.08))
                 painter.drawPolyline(
@@ -261,12 +261,12 @@ def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
     """The thin line that holds the rows of a thought together, through the gaps between them."""
     if (
         widget.muted()
-        and widget.look is not None
+        and widget.row_style is not None
         and widget.row is not None
         and widget.row.block is not None
         and widget.row.block.thought
     ):
-        painter.fillRect(QRect(0, 0, 2, widget.height()), widget.look.colours.line)
+        painter.fillRect(QRect(0, 0, 2, widget.height()), widget.row_style.colours.line)
 
 
 class BubbleRow(DocumentRow):
@@ -274,8 +274,8 @@ class BubbleRow(DocumentRow):
     that look like one.
     """
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        self.document.setDefaultFont(look.text_font)
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
+        self.document.setDefaultFont(style.text_font)
         option = QTextOption()
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.document.setDefaultTextOption(option)
@@ -288,12 +288,12 @@ class BubbleRow(DocumentRow):
 
     def _padding(self) -> tuple[int, int, int]:
         """Left and right, top, bottom."""
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return 0, 0, 0
         return (
-            self.look.px(0.75),
-            self.look.px(0.5) if self.row.first else 0,
-            self.look.px(0.45) if self.row.last else 0,
+            self.row_style.px(0.75),
+            self.row_style.px(0.5) if self.row.first else 0,
+            self.row_style.px(0.45) if self.row.last else 0,
         )
 
     def fit(self, width: int) -> int:
@@ -321,23 +321,23 @@ class BubbleRow(DocumentRow):
         return self._bubble()
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return
-        radius = self.look.px(0.7)
+        radius = self.row_style.px(0.7)
         shape = self._bubble().adjusted(
             0, 0 if self.row.first else -2 * radius, 0, 0 if self.row.last else 2 * radius
         )
         path = QPainterPath()
         path.addRoundedRect(shape, radius, radius)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillPath(path, self.look.colours.bubble)
+        painter.fillPath(path, self.row_style.colours.bubble)
 
 
 class SidewaysRow(PictureRow):
     """A row whose document may be wider than the column and then scrolls sideways."""
 
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
         self.bar = QScrollBar(Qt.Orientation.Horizontal, self)
         self.bar.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         # its value counts from the left, whatever runs from the right

@@ -4,13 +4,14 @@ tint of it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from PySide6.QtGui import QColor
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 
-__all__ = ["ENTROPY", "MOST_ENTROPY", "PROBABILITY", "ramp", "step_of", "strength", "tint"]
+__all__ = ["ENTROPY", "MOST_ENTROPY", "PROBABILITY", "TokenView", "ramp", "step_of", "strength", "tint"]
 
 PROBABILITY, ENTROPY = "probability", "entropy"
 MOST_ENTROPY = 4.0
@@ -24,6 +25,16 @@ _RAMPS = {
 """From the ground over a middle to the strongest tint; each keeps a contrast of 4.5:1 with the text of its
 scheme.
 """
+
+
+@dataclass
+class TokenView:
+    """What all token rows share: how they are tinted, and the token under the pointer or the cursor as
+    (message, index).
+    """
+
+    mode: str = PROBABILITY
+    marked: tuple[int, int] = (0, -1)
 
 
 def strength(mode: str, trace: TokenTrace, index: int) -> float:

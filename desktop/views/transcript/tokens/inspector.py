@@ -5,29 +5,28 @@ under pointer or cursor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer, Signal
 
 from desktop.items.text.token_words import beginning, visible
 from desktop.store.conversations.token_trace import TokenTrace
-from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.row_widgets.context import RowSignals
 from desktop.views.transcript.rows import Row
+from desktop.views.transcript.scrolling import Scrolling
+from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.popup import TokenPopup
-from desktop.views.transcript.tokens.row import TokenRow, TokenView
+from desktop.views.transcript.tokens.row import TokenRow
 from desktop.views.widgets.banner import announce
 from engine.core import Alternative
 
-if TYPE_CHECKING:
-    from desktop.views.transcript.view import TranscriptView
-
-__all__ = ["Inspection"]
+__all__ = ["TokenInspector"]
 
 _OPEN_MS, _CLOSE_MS = 140, 260
 
 
-class Inspection(QObject):
+class TokenInspector(QObject):
     """`why_not(message id, trace)` says why a reply cannot be continued from its middle, and which ids would
     end one.
 
@@ -37,12 +36,16 @@ class Inspection(QObject):
 
     branch = Signal(int, str, object)
 
-    def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
-        super().__init__(view)
-        self._view, self._conversation = view, conversation
+    def __init__(
+        self, parts: TranscriptParts, scrolling: Scrolling, signals: RowSignals, shared: TokenView
+    ) -> None:
+        super().__init__(parts.area)
+        signals.token_moved.connect(self._cursor_moved)
+        signals.token_left.connect(self._cursor_left)
+        signals.token_chosen.connect(self._chosen)
+        self._parts, self._scrolling, self.shared = parts, scrolling, shared
         self.on = False
-        self.shared = TokenView()
-        self.popup = TokenPopup(view)
+        self.popup = TokenPopup(parts.area)
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._closed)
         self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: (
@@ -58,22 +61,21 @@ class Inspection(QObject):
     def set_mode(self, mode: str) -> None:
         """Tint by "probability" or "entropy"; "" shows replies as usual. The place on the screen is kept."""
         self.close()
-        view = self._view
         if mode:
             self.shared.mode = mode
         if bool(mode) != self.on:
             self.on = bool(mode)
-            place = view.scrolling.place()
-            for position, message in enumerate(self._conversation.messages):
+            place = self._scrolling.place()
+            for position, message in enumerate(self._parts.messages.all):
                 had = message.trace is not None
                 message.inspect(None, inspected=False)
                 if had:
-                    self._conversation.sync(position)
-            view.scrolling.stay(place)
-            view.flush()
-        for widget in view.stage.widgets():
+                    self._parts.messages.sync(position)
+            self._scrolling.stay(place)
+            self._parts.view.flush()
+        for widget in self._parts.pool.widgets():
             widget.update()
-        view.viewport().update()
+        self._parts.area.viewport().update()
 
     def load(self, value: int) -> bool:
         """Get the tokens of the messages on the screen that were not asked for yet; tells whether rows have
@@ -83,20 +85,19 @@ class Inspection(QObject):
         """
         if not self.on:
             return False
-        view, changed, kept = self._view, False, self._view.scrolling.place(value)
-        for number in dict.fromkeys(row.item.id for row in view.stage.live):
-            if not self._conversation.rows_of(number):
+        parts, changed, kept = self._parts, False, self._scrolling.place(value)
+        for number in dict.fromkeys(row.item.id for row in parts.pool.live):
+            if not parts.messages.rows_of(number):
                 continue
-            position = self._conversation.position(number)
-            message = self._conversation.messages[position]
+            message = parts.messages.message(number)
             if not message.inspected:
                 before = message.trace
-                message.inspect(view.trace(number) if message.item.role == "assistant" else None)
+                message.inspect(parts.view.trace(number) if message.item.role == "assistant" else None)
                 if message.trace is not before:
-                    self._conversation.sync(position)
+                    parts.messages.sync_message(number)
                     changed = True
         if changed:
-            view.scrolling.stay(kept)
+            self._scrolling.stay(kept)
         return changed
 
     # -- the pointer
@@ -138,7 +139,7 @@ class Inspection(QObject):
 
     def open(self, row: Row, token: int, focus: bool = False) -> None:
         """Show the popup of a token; `focus` gives it the keyboard."""
-        widget = self._view.stage.widget(row)
+        widget = self._parts.pool.widget(row)
         if row.trace is None or not isinstance(widget, TokenRow) or not 0 <= token < len(row.trace):
             self.close()
             return
@@ -150,8 +151,8 @@ class Inspection(QObject):
                 "This token was healed: it took the place of the prompt's last one, and nothing else can "
                 "stand there."
             )
-        self.popup.show_token(row.trace.token(token), why_not, stops, self._conversation.look)
-        self.popup.place(self._area(widget, token), self._view.rect(), self._conversation.look)
+        self.popup.show_token(row.trace.token(token), why_not, stops, self._parts.messages.style)
+        self.popup.place(self._area(widget, token), self._parts.area.rect(), self._parts.messages.style)
         if focus:
             self.popup.take_focus()
 
@@ -162,7 +163,7 @@ class Inspection(QObject):
         self._mark(None)
         if self.popup.isVisible():
             if self.popup.busy():
-                self._view.setFocus(Qt.FocusReason.OtherFocusReason)
+                self._parts.area.setFocus(Qt.FocusReason.OtherFocusReason)
             self.popup.hide()
 
     def follow(self) -> None:
@@ -170,20 +171,20 @@ class Inspection(QObject):
         if self._shown is None or not self.popup.isVisible():
             return
         row, token = self._shown
-        widget = self._view.stage.widget(row)
+        widget = self._parts.pool.widget(row)
         area = (
             self._area(widget, token)
-            if isinstance(widget, TokenRow) and self._conversation.layout.holds(row)
+            if isinstance(widget, TokenRow) and self._parts.messages.layout.holds(row)
             else QRect()
         )
-        if row.trace is None or area.isEmpty() or not self._view.viewport().geometry().intersects(area):
+        if row.trace is None or area.isEmpty() or not self._parts.area.viewport().geometry().intersects(area):
             self.close()
         else:
-            self.popup.place(area, self._view.rect(), self._conversation.look)
+            self.popup.place(area, self._parts.area.rect(), self._parts.messages.style)
 
     def _area(self, widget: TokenRow, token: int) -> QRect:
         """Where a token is in the view."""
-        return widget.token_area(token).translated(widget.pos()).translated(self._view.viewport().pos())
+        return widget.token_area(token).translated(widget.pos()).translated(self._parts.area.viewport().pos())
 
     def refresh(self) -> None:
         """What can be continued may have changed: say so in the open popup."""
@@ -194,7 +195,7 @@ class Inspection(QObject):
         """Esc in the popup: back to the token."""
         shown = self._shown
         self.close()
-        widget = self._view.stage.widget(shown[0]) if shown is not None else None
+        widget = self._parts.pool.widget(shown[0]) if shown is not None else None
         if shown is not None and isinstance(widget, TokenRow):
             widget.setFocus(Qt.FocusReason.OtherFocusReason)
             widget.put_cursor(shown[1])
@@ -209,39 +210,39 @@ class Inspection(QObject):
         marked = (token[0].item.id, token[1]) if token is not None else (0, -1)
         if marked != self.shared.marked:
             self.shared.marked = marked
-            for row, widget in self._view.stage.live.items():
+            for row, widget in self._parts.pool.live.items():
                 if row.trace is not None:
                     widget.update()
 
     # -- the keyboard
 
-    def cursor_moved(self, row: Row, token: int) -> None:
+    def _cursor_moved(self, row: Row, token: int) -> None:
         """The keyboard's cursor is on another token: bring it on the screen and say it."""
-        widget = self._view.stage.widget(row)
+        widget = self._parts.pool.widget(row)
         if token < 0 or row.trace is None or not isinstance(widget, TokenRow):
             return
         if self.popup.isVisible():
             self.close()
         area: QRect = widget.token_area(token).translated(widget.pos())
-        bar, high = self._view.verticalScrollBar(), self._view.viewport().height()
+        bar, high = self._parts.area.verticalScrollBar(), self._parts.area.viewport().height()
         if area.top() < 0:
             bar.setValue(bar.value() + area.top() - 8)
         elif area.bottom() > high:
             bar.setValue(bar.value() + area.bottom() - high + 8)
         announce(widget, f"{visible(row.trace.token(token).text)}, {100 * row.trace.raw[token]:.0f} percent")
 
-    def cursor_left(self, row: Row, step: int) -> None:
+    def _cursor_left(self, row: Row, step: int) -> None:
         """The cursor goes on in the next row of the same message, if there is one."""
-        rows = self._conversation.layout.rows
+        rows = self._parts.messages.layout.rows
         beside = row.index + step
         if not 0 <= beside < len(rows) or rows[beside].trace is not row.trace:
             return
-        self._view.scrolling.show_row(rows[beside])
-        widget = self._view.stage.widget(rows[beside])
+        self._scrolling.show_row(rows[beside])
+        widget = self._parts.pool.widget(rows[beside])
         if isinstance(widget, TokenRow) and widget.tokens():
             widget.setFocus(Qt.FocusReason.OtherFocusReason)
             widget.put_cursor(widget.tokens()[0] if step > 0 else widget.tokens()[-1])
 
-    def chosen(self, row: Row, token: int) -> None:
+    def _chosen(self, row: Row, token: int) -> None:
         """Enter on a token."""
         self.open(row, token, focus=True)

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from desktop.items.text.token_words import percent, visible
 from desktop.store.conversations.token_trace import UNKNOWN
 from desktop.views.layout.bidi import isolated
-from desktop.views.transcript.style import Look
+from desktop.views.transcript.style import Style
 from engine.core import Alternative, TokenInfo
 
 __all__ = ["AlternativeButton", "TokenPopup"]
@@ -35,12 +35,12 @@ class AlternativeButton(QAbstractButton):
     """
 
     def __init__(
-        self, other: Alternative, written: bool, why_not: str, look: Look, parent: QWidget, deed: str
+        self, other: Alternative, written: bool, why_not: str, style: Style, parent: QWidget, deed: str
     ) -> None:
         super().__init__(parent)
-        self.other, self._look = other, look
+        self.other, self._style = other, style
         self._written = written
-        self._font = QFont(look.code_font)
+        self._font = QFont(style.code_font)
         self._font.setBold(written)
         self.setEnabled(not written and not why_not)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if self.isEnabled() else Qt.FocusPolicy.NoFocus)
@@ -56,7 +56,7 @@ class AlternativeButton(QAbstractButton):
         )
 
     def sizeHint(self) -> QSize:
-        return QSize(self._look.px(12), round(self._look.em * 1.55))
+        return QSize(self._style.px(12), round(self._style.em * 1.55))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -72,11 +72,11 @@ class AlternativeButton(QAbstractButton):
             painter.drawRoundedRect(QRectF(area).adjusted(1, 1, -1, -1), 5, 5)
         dropped = self.other.probability == 0
         ink = (
-            self._look.colours.muted
+            self._style.colours.muted
             if dropped
             else palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText)
         )
-        small = QFontMetrics(self._look.small_font)
+        small = QFontMetrics(self._style.small_font)
         figure = small.horizontalAdvance("100.0 %") + 8
         inner = area.adjusted(8, 0, -8, 0)
         text = QRect(inner.left(), inner.top(), round((inner.width() - figure) * 0.42), inner.height())
@@ -90,7 +90,7 @@ class AlternativeButton(QAbstractButton):
             QRect(text.right() + 8, inner.top(), inner.width() - text.width() - figure - 8, inner.height()),
         )
         painter.setPen(ink)
-        painter.setFont(self._look.small_font)
+        painter.setFont(self._style.small_font)
         right = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight
         painter.drawText(
             inner, int(right), "dropped" if dropped else isolated(percent(self.other.probability))
@@ -98,7 +98,7 @@ class AlternativeButton(QAbstractButton):
         painter.end()
 
     def _bars(self, painter: QPainter, room: QRect) -> None:
-        colours = self._look.colours
+        colours = self._style.colours
         high = max(3, room.height() // 7)
         painter.setPen(Qt.PenStyle.NoPen)
         bars = ((self.other.raw_probability, colours.muted, -high), (self.other.probability, colours.link, 1))
@@ -151,21 +151,21 @@ class TokenPopup(QFrame):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.hide()
 
-    def show_token(self, token: TokenInfo, why_not: str, stops: frozenset[int], look: Look) -> None:
+    def show_token(self, token: TokenInfo, why_not: str, stops: frozenset[int], style: Style) -> None:
         """Show a token; `why_not` says why no alternative can be continued with, `stops` are the ids that
         end a reply.
         """
         known = token.id != UNKNOWN
-        heading = QFont(look.code_font)
+        heading = QFont(style.code_font)
         heading.setBold(True)
         self.title.setFont(heading)
         self.title.setText(visible(token.text) if known else "Text without tokens")
         for label in (self.figures, self.key, self.note):
-            label.setFont(look.small_font)
+            label.setFont(style.small_font)
         self.figures.setText(
             _figures(token) if known else "It was typed or edited, or comes from before tokens were kept."
         )
-        self._show_alternatives(token, why_not, stops, look)
+        self._show_alternatives(token, why_not, stops, style)
         if not known:
             note = ""
         elif not token.alternatives:
@@ -176,7 +176,7 @@ class TokenPopup(QFrame):
         self.note.setVisible(bool(note))
         self.setAccessibleDescription(f"{self.title.text()}: {self.figures.text()}. {note}")
 
-    def _show_alternatives(self, token: TokenInfo, why_not: str, stops: frozenset[int], look: Look) -> None:
+    def _show_alternatives(self, token: TokenInfo, why_not: str, stops: frozenset[int], style: Style) -> None:
         body = QWidget()
         body.setObjectName("tokenPopupBody")
         lines = QVBoxLayout(body)
@@ -185,7 +185,7 @@ class TokenPopup(QFrame):
         self.buttons = []
         for other in token.alternatives:
             reason = why_not or ("it ends the reply" if other.id in stops else "")
-            button = AlternativeButton(other, other.id == token.id, reason, look, body, self._deed)
+            button = AlternativeButton(other, other.id == token.id, reason, style, body, self._deed)
             button.clicked.connect(self._clicked)
             lines.addWidget(button)
             self.buttons.append(button)
@@ -197,11 +197,11 @@ class TokenPopup(QFrame):
         shown = min(_SHOWN, len(self.buttons))
         self._list.setVisible(shown > 0)
         self.key.setVisible(shown > 0)
-        self._list.setFixedHeight(shown * round(look.em * 1.55))
+        self._list.setFixedHeight(shown * round(style.em * 1.55))
 
-    def place(self, token: QRect, room: QRect, look: Look) -> None:
+    def place(self, token: QRect, room: QRect, style: Style) -> None:
         """Stand below the token, or above it where there is more room; both in the parent's coordinates."""
-        width = min(look.px(19), room.width() - 12)
+        width = min(style.px(19), room.width() - 12)
         self.setFixedWidth(width)
         layout = self.layout()
         assert layout is not None

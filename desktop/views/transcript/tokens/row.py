@@ -5,10 +5,9 @@ token to token.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QColor,
     QFocusEvent,
@@ -22,29 +21,19 @@ from PySide6.QtGui import (
     QTextLine,
     QTextOption,
 )
-from PySide6.QtWidgets import QWidget
 
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.style import Look
-from desktop.views.transcript.tokens.colours import PROBABILITY, ramp, step_of, strength
+from desktop.views.transcript.style import Style
+from desktop.views.transcript.tokens.colours import ramp, step_of, strength
 
-__all__ = ["TokenRow", "TokenView"]
+__all__ = ["TokenRow"]
 
 _LINE_HEIGHT = 150.0
 _SAFE = {0: 0xFFFD, 0x0D: 0x200B, 0x2029: 0x2028, 0xFDD0: 0xFFFD, 0xFDD1: 0xFFFD, 0xFFFC: 0xFFFD}
 """Characters that a text document would take for something else, each by one that it shows."""
-
-
-@dataclass
-class TokenView:
-    """What all token rows share: how they are tinted, and the token under the pointer or the cursor as
-    (message, index).
-    """
-
-    mode: str = PROBABILITY
-    marked: tuple[int, int] = (0, -1)
 
 
 class _Box(NamedTuple):
@@ -58,23 +47,14 @@ class _Box(NamedTuple):
 
 
 class TokenRow(DocumentRow):
-    """Boxes of tokens are measured once for each line; while the text grows only the last line is measured
-    anew.
+    """The tokens of a part of a message.
 
-    Signals:
-        chosen(object row, int token): Enter was pressed on a token.
-        moved(object row, int token): the cursor of the keyboard is on another token; -1 when the keyboard
-        went elsewhere. left(object row, int step): the cursor went on behind the row's end (+1) or before its
-        start (-1).
+    Their boxes are measured once for each line; while the text grows only the last line is measured again.
     """
 
-    chosen = Signal(object, int)
-    moved = Signal(object, int)
-    left = Signal(object, int)
-
-    def __init__(self, parent: QWidget, view: TokenView) -> None:
-        super().__init__(parent)
-        self._view = view
+    def __init__(self, context: RowContext) -> None:
+        super().__init__(context)
+        self._view = context.tokens
         self._text = ""
         self._trace: TokenTrace | None = None
         self._astral: list[int] = []
@@ -87,10 +67,10 @@ class TokenRow(DocumentRow):
 
     # -- what is shown
 
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+    def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         text = row.text.translate(_SAFE)
         if fresh or row.trace is not self._trace or not text.startswith(self._text):
-            self._set_text(text, look)
+            self._set_text(text, style)
             if fresh:
                 self.cursor_token = -1
         else:
@@ -104,10 +84,10 @@ class TokenRow(DocumentRow):
             "Tokens of the reply: arrow keys go from token to token, Enter shows what could have stood there."
         )
 
-    def _set_text(self, text: str, look: Look) -> None:
+    def _set_text(self, text: str, style: Style) -> None:
         self._text, self._astral = "", []
         self._forget()
-        self.document.setDefaultFont(look.text_font)
+        self.document.setDefaultFont(style.text_font)
         option = QTextOption()
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.document.setDefaultTextOption(option)
@@ -119,9 +99,9 @@ class TokenRow(DocumentRow):
         cursor.mergeBlockFormat(shape)
 
     def fit(self, width: int) -> int:
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return 0
-        room = max(40, width - self.look.px(1.0))  # a mark of a line break has its place behind the text
+        room = max(40, width - self.row_style.px(1.0))  # a mark of a line break has its place behind the text
         if self.document.textWidth() != room:
             self.document.set_width(room)
             self._forget()
@@ -214,9 +194,9 @@ class TokenRow(DocumentRow):
     # -- painting
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        if self.look is None or self._trace is None:
+        if self.row_style is None or self._trace is None:
             return
-        ground = self.look.colours.background
+        ground = self.row_style.colours.background
         mode, trace = self._view.mode, self._trace
         colours = ramp(mode, ground.lightnessF() < 0.5, ground.name())
         origin = self.origin()
@@ -228,34 +208,37 @@ class TokenRow(DocumentRow):
                 dots.append(area)
             if trace.healed(box.token):
                 painter.fillRect(
-                    QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), self.look.colours.link
+                    QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), self.row_style.colours.link
                 )
-        dotted = _dots(self.look.colours.muted.name())
+        dotted = _dots(self.row_style.colours.muted.name())
         for area in dots:
             painter.drawTiledPixmap(QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), dotted)
 
     def paint_document(self, painter: QPainter, exposed: QRect) -> None:
         super().paint_document(painter, exposed)
-        if self.look is None or self.row is None:
+        if self.row_style is None or self.row is None:
             return
         origin = self.origin()
         message, marked = self._view.marked
         marked = marked if message == self.row.item.id else -1
-        painter.setFont(self.look.small_font)
+        painter.setFont(self.row_style.small_font)
         for box in self._exposed(exposed):
             if box.line_break:
-                painter.setPen(self.look.colours.text)
+                painter.setPen(self.row_style.colours.text)
                 painter.drawText(box.area.translated(origin), int(Qt.AlignmentFlag.AlignCenter), "↵")
             focused = box.token == self.cursor_token and self.hasFocus()
             if focused or box.token == marked:
                 painter.setPen(
-                    QPen(self.look.colours.link if focused else self.look.colours.text, 2 if focused else 1)
+                    QPen(
+                        self.row_style.colours.link if focused else self.row_style.colours.text,
+                        2 if focused else 1,
+                    )
                 )
                 painter.drawRect(box.area.translated(origin).adjusted(0.5, 0.5, -1.5, -0.5))
 
     def _exposed(self, exposed: QRect) -> list[_Box]:
         top = exposed.top() - self.gap
-        first = bisect_left(self._tops, top - 3 * (self.look.em if self.look else 0))
+        first = bisect_left(self._tops, top - 3 * (self.row_style.em if self.row_style else 0))
         return self._boxes[first : bisect_right(self._tops, top + exposed.height() + 1)]
 
     # -- the pointer and the keyboard
@@ -293,7 +276,7 @@ class TokenRow(DocumentRow):
         if self.row is not None:
             self.cursor_token = token
             self.update()
-            self.moved.emit(self.row, token)
+            self.signals.token_moved.emit(self.row, token)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
@@ -305,7 +288,7 @@ class TokenRow(DocumentRow):
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
         if self.row is not None:
-            self.moved.emit(self.row, -1)
+            self.signals.token_moved.emit(self.row, -1)
         self.update()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -320,7 +303,7 @@ class TokenRow(DocumentRow):
         elif event.key() in (keys.Key_Home, keys.Key_End):
             self._go(mine[0] if event.key() == keys.Key_Home else mine[-1])
         elif event.key() in (keys.Key_Return, keys.Key_Enter):
-            self.chosen.emit(self.row, self.cursor_token)
+            self.signals.token_chosen.emit(self.row, self.cursor_token)
         else:
             super().keyPressEvent(event)
 
@@ -329,7 +312,7 @@ class TokenRow(DocumentRow):
         if token in mine:
             self.put_cursor(token)
         else:
-            self.left.emit(self.row, 1 if token >= mine.stop else -1)
+            self.signals.token_left.emit(self.row, 1 if token >= mine.stop else -1)
 
     def _beside(self, step: int) -> int:
         """The token above (-1) or below (+1) the cursor's; one outside the row when there is no such line."""

@@ -193,7 +193,7 @@ from desktop.store.settings.presets import Preset, write_preset
 from desktop.store.settings.saved_prompts import Prompt, PromptStore, write_prompts
 from desktop.store.conversations.queue import QueueStore
 from desktop.store.conversations.stores import ConversationStores
-from desktop.views.transcript.save_code import write_code
+from desktop.views.transcript.row_widgets.save_code import write_code
 from engine.platform.whole_file import write_whole
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -256,7 +256,7 @@ def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
     hand.qtbot.waitUntil(transcript.settled)
     point = next(
         widget.geometry().center()
-        for shown, widget in transcript.stage.footers()
+        for shown, widget in transcript.pool.footers()
         if shown.item.id == row.item.id
     )
     menu = transcript.make_menu(point)

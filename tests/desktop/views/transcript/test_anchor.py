@@ -40,7 +40,7 @@ TEXT_KINDS = (RowKind.TEXT, RowKind.CODE, RowKind.BUBBLE, RowKind.TABLE)
 
 def line_on_screen(view: TranscriptView, below: int = 0) -> tuple[str, int]:
     """The words of the first whole line of text on the screen and its height there."""
-    for widget in sorted(view.stage.widgets(), key=lambda widget: widget.y()):
+    for widget in sorted(view.pool.widgets(), key=lambda widget: widget.y()):
         if not isinstance(widget, DocumentRow) or widget.row is None or widget.row.kind not in TEXT_KINDS:
             continue
         for height in range(max(0, below - widget.y()), widget.height(), 3):
@@ -92,7 +92,7 @@ def test_the_first_line_on_the_screen_stays_while_a_reply_comes(
     for number in range(20, 32):
         bar = view.verticalScrollBar()
         bar.setValue(round(bar.maximum() * draw.uniform(0.1, 0.95)))
-        if view.at_end():
+        if view.scrolling.at_end:
             continue
         words, top = line_on_screen(view)
         coming = piece(draw, picture, number)
@@ -115,7 +115,7 @@ def test_reading_inside_a_long_paragraph_whose_formulas_come_late(show: Show, qt
     model.append(MessageItem(2, "assistant", text + "\n\n" + "tail\n\n" * 30))
     qtbot.waitUntil(lambda: not view._waits)
     row = next(row for row in view.rows_of(2) if row.kind is RowKind.TEXT)
-    view.scroll_to_row(row, -round(row.height * 0.6))
+    view.scrolling.to_row(row, -round(row.height * 0.6))
     view.flush()
     view.flush()
     before, (words, top) = row.height, line_on_screen(view)

@@ -13,13 +13,14 @@ from desktop.blocks import split
 from desktop.blocks.machine import CELLS, CODE_LIMIT, CODE_LINES, COLUMNS, LIMIT, LINES
 from desktop.blocks.parser import parse
 from desktop.items.chats.messages import MessageItem
-from desktop.views.transcript import intake, rows
+from desktop.views.transcript import intake, message_rows
 from desktop.views.transcript.intake import PAGE_ROWS, STEP, STEP_LINES
+from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.row_layout import RowLayout
-from desktop.views.transcript.row_pool import EFFORT, Stage
+from desktop.views.transcript.row_pool import EFFORT, RowPool
 from desktop.views.transcript.row_widgets.table import TableRow
 from desktop.views.transcript.row_widgets.text import TextRow
-from desktop.views.transcript.rows import MessageRows, Row, RowKind
+from desktop.views.transcript.rows import Row, RowKind
 from tests.desktop.bombs import BOMBS, bomb
 from tests.desktop.views.transcript.conftest import Show
 
@@ -59,7 +60,7 @@ def test_a_text_of_fifty_megabytes_is_taken_in_small_steps(
 ) -> None:
     page = 80_000  # a smaller one is quicker to test
     monkeypatch.setattr(intake, "PAGE", page)
-    monkeypatch.setattr(rows, "PAGE", page)
+    monkeypatch.setattr(message_rows, "PAGE", page)
     text = bomb(name, 50_000_000)
     message = MessageRows(MessageItem(1, role, text))
     while message.waits:
@@ -88,19 +89,19 @@ def test_a_frame_makes_no_more_rows_than_its_effort_allows(
 ) -> None:
     """Rows that have to wait are made in the frames that follow, what is on the screen first."""
     frames: list[list[int]] = []
-    arrange, fit = Stage.arrange, Stage._fit
+    arrange, fit = RowPool.arrange, RowPool._fit
 
-    def count_frames(stage: Stage, *given: object) -> int:
+    def count_frames(stage: RowPool, *given: object) -> int:
         frames.append([])
         return arrange(stage, *given)  # type: ignore[arg-type]
 
-    def count_rows(stage: Stage, row: Row, *given: object) -> bool:
+    def count_rows(stage: RowPool, row: Row, *given: object) -> bool:
         if stage.fitted(row) is None:
             frames[-1].append(RowLayout.effort(row))
         return fit(stage, row, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Stage, "arrange", count_frames)
-    monkeypatch.setattr(Stage, "_fit", count_rows)
+    monkeypatch.setattr(RowPool, "arrange", count_frames)
+    monkeypatch.setattr(RowPool, "_fit", count_rows)
     text = "\n\n".join(bomb("a table of many rows", 900) + "\n\nwords" for _ in range(20))
     view, _ = show([MessageItem(1, "assistant", text)])
     view.verticalScrollBar().setValue(0)
@@ -108,24 +109,24 @@ def test_a_frame_makes_no_more_rows_than_its_effort_allows(
     assert sum(map(len, frames)) > 10
     for made in frames:
         assert len(made) <= 1 or sum(made) <= EFFORT
-    rows_now = view._conversation.layout.rows
+    rows_now = view._messages.layout.rows
     top, height = view.verticalScrollBar().value(), view.viewport().height()
-    place = view._conversation.layout.top
+    place = view._messages.layout.top
     seen = [row for row in rows_now if top < place(row) + row.height and place(row) < top + height]
-    assert all(view.stage.fitted(row) is not None for row in seen), "in the end all that is seen is there"
+    assert all(view.pool.fitted(row) is not None for row in seen), "in the end all that is seen is there"
 
 
 def test_code_in_several_rows_is_one_block_to_the_reader(show: Show, qtbot: QtBot) -> None:
     code = "".join(f"line {number}\n" for number in range(3 * CODE_LINES))
     view, _ = show([MessageItem(1, "assistant", f"```python\n{code}```\n\nwords")])
-    parts = [row for row in view._conversation.layout.rows if row.kind is RowKind.CODE]
+    parts = [row for row in view._messages.layout.rows if row.kind is RowKind.CODE]
     assert [(row.first, row.last) for row in parts] == [
         (True, False),
         (False, False),
         (False, False),
         (False, True),
     ]
-    assert view._conversation.code(parts[0]) == code.removesuffix("\n")
+    assert view._messages.code(parts[0]) == code.removesuffix("\n")
     assert "".join(f"{row.text}\n" for row in parts if row.text) == code
     assert {row.block.language for row in parts if row.block is not None} == {"python"}
     view._wrap_code(parts[0])
@@ -137,14 +138,14 @@ def test_code_in_several_rows_is_one_block_to_the_reader(show: Show, qtbot: QtBo
 
 def test_the_button_below_a_long_message_shows_more(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", bomb("headings", 12_000))])
-    before = len(view._conversation.layout.rows)
+    before = len(view._messages.layout.rows)
     qtbot.waitUntil(view.settled)
     view.scroll_to_end()
     view.flush()
-    [more] = [widget for row, widget in view.stage.live.items() if row.kind is RowKind.MORE]
+    [more] = [widget for row, widget in view.pool.live.items() if row.kind is RowKind.MORE]
     more.findChild(QPushButton).click()
     qtbot.waitUntil(view.settled)
-    assert len(view._conversation.layout.rows) > before + 500
+    assert len(view._messages.layout.rows) > before + 500
 
 
 def test_links_find_addresses_that_come_later(show: Show, qtbot: QtBot) -> None:
@@ -160,7 +161,7 @@ def test_links_find_addresses_that_come_later(show: Show, qtbot: QtBot) -> None:
     model.replace(1, MessageItem(1, "assistant", text))
     view.flush()
     found = [
-        widget.document.toHtml() for widget in view.stage.widgets() if isinstance(widget, TextRow | TableRow)
+        widget.document.toHtml() for widget in view.pool.widgets() if isinstance(widget, TextRow | TableRow)
     ]
     assert [html.count("https://a.example") for html in found if "href" in html] == [1, 1]
     assert sum("https://b.example" in html for html in found) == 1

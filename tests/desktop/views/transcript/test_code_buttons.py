@@ -13,14 +13,14 @@ from pytestqt.qtbot import QtBot
 from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.row_widgets.code import CodeRow
-from desktop.views.transcript.save_code import file_name, write_code
+from desktop.views.transcript.row_widgets.save_code import file_name, write_code
 from tests.desktop.views.transcript.conftest import Show
 
 CODE = "def f():\n    return '" + "long " * 60 + "'"
 
 
 def code_row(view: TranscriptView) -> CodeRow:
-    [found] = [widget for widget in view.stage.widgets() if isinstance(widget, CodeRow)]
+    [found] = [widget for widget in view.pool.widgets() if isinstance(widget, CodeRow)]
     return found
 
 
@@ -43,8 +43,8 @@ def test_wrapping_a_block_makes_it_higher_and_lasts_while_it_grows_and_scrolls_a
     for item in filler:
         model.append(item)
     qtbot.waitUntil(view.settled)
-    assert not [widget for widget in view.stage.widgets() if isinstance(widget, CodeRow)]
-    view.scroll_to_message(1)
+    assert not [widget for widget in view.pool.widgets() if isinstance(widget, CodeRow)]
+    view.scrolling.to_message(1)
     qtbot.waitUntil(view.settled)
     again = code_row(view)
     assert again.wrap.isChecked()
@@ -55,7 +55,7 @@ def test_wrapping_a_block_makes_it_higher_and_lasts_while_it_grows_and_scrolls_a
 
 def test_wrapping_one_block_leaves_others_alone(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", f"```\n{CODE}\n```\n\n```\n{CODE}\n```\n")])
-    first, second = sorted((w for w in view.stage.widgets() if isinstance(w, CodeRow)), key=lambda w: w.y())
+    first, second = sorted((w for w in view.pool.widgets() if isinstance(w, CodeRow)), key=lambda w: w.y())
     before = second.height()
     QTest.mouseClick(first.wrap, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(view.settled)

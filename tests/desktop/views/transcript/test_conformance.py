@@ -17,10 +17,11 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.blocks import Kind
 from desktop.items.chats.messages import MessageItem
+from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.rendering.inline_objects import fragments
 from desktop.views.transcript.rendering.markdown import QUOTES, SafeDocument, set_markdown
-from desktop.views.transcript.rows import MessageRows, Row, RowKind
-from desktop.views.transcript.style import Look, TranscriptColours, make_look
+from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.style import Style, TranscriptColours, make_style
 
 EXAMPLES = json.loads((Path(__file__).parents[3] / "golden" / "markdown_examples.json").read_text("utf-8"))
 
@@ -119,7 +120,7 @@ def _words(leaf: Leaf, children: list[Token]) -> None:
             )
 
 
-def shown(source: str, look: Look) -> list[tuple[object, ...]]:
+def shown(source: str, style: Style) -> list[tuple[object, ...]]:
     """What the rows of a message with this text show."""
     leaves: list[Leaf] = []
     for row in MessageRows(MessageItem(1, "assistant", source)).rows:
@@ -132,15 +133,15 @@ def shown(source: str, look: Look) -> list[tuple[object, ...]]:
         elif row.kind is RowKind.RULE:
             leaves.append(Leaf("hr", lists))
         elif row.kind in (RowKind.TEXT, RowKind.TABLE):
-            leaves += _document(row, lists, look)
+            leaves += _document(row, lists, style)
     return [leaf.plain() for leaf in leaves]
 
 
-def _document(row: Row, lists: int, look: Look) -> Iterator[Leaf]:
+def _document(row: Row, lists: int, style: Style) -> Iterator[Leaf]:
     block = row.block
     assert block is not None
     document = SafeDocument()
-    set_markdown(document, row.text, look, block.kind, None, row.references)
+    set_markdown(document, row.text, style, block.kind, None, row.references)
     base = (lists,) if block.kind is Kind.QUOTE else ()
     tables = {frame for frame in document.rootFrame().childFrames() if isinstance(frame, QTextTable)}
     place = document.begin()
@@ -187,8 +188,8 @@ def _paragraph(place: QTextBlock, lists: int, base: tuple[int, ...], table: QTex
 
 
 @pytest.fixture(scope="module")
-def look(qapp: QApplication) -> Look:
-    return make_look(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
+def style(qapp: QApplication) -> Style:
+    return make_style(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
 
 
 _CHOSEN = {
@@ -233,16 +234,18 @@ _GITHUB = {
 }
 
 
-def test_commonmark(look: Look) -> None:
+def test_commonmark(style: Style) -> None:
     examples = EXAMPLES["commonmark"]
     assert len(examples) == 652
-    different = {number for number, _, source in examples if tree(source) != shown(source, look)}
+    different = {number for number, _, source in examples if tree(source) != shown(source, style)}
     listed = {number for numbers in (*_CHOSEN.values(), *_LIMITS.values()) for number in numbers}
     assert different == listed
 
 
-def test_github(look: Look) -> None:
+def test_github(style: Style) -> None:
     examples = EXAMPLES["gfm"]
     assert len(examples) == 24
-    different = {number for number, _, source in examples if tree(source, github=True) != shown(source, look)}
+    different = {
+        number for number, _, source in examples if tree(source, github=True) != shown(source, style)
+    }
     assert different == {number for numbers in _GITHUB.values() for number in numbers}

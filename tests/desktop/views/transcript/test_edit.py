@@ -19,12 +19,12 @@ CONTROL = Qt.KeyboardModifier.ControlModifier
 
 
 def editor(view: TranscriptView) -> EditorRow:
-    [found] = [widget for widget in view.stage.widgets() if isinstance(widget, EditorRow)]
+    [found] = [widget for widget in view.pool.widgets() if isinstance(widget, EditorRow)]
     return found
 
 
 def editors(view: TranscriptView) -> int:
-    return sum(isinstance(widget, EditorRow) for widget in view.stage.widgets())
+    return sum(isinstance(widget, EditorRow) for widget in view.pool.widgets())
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_the_box_grows_with_its_text(pair: tuple[TranscriptView, MessagesModel],
 def test_what_was_typed_outlives_scrolling_and_a_growing_reply(show: Show, qtbot: QtBot) -> None:
     items = [MessageItem(i, "assistant", "Text.\n\n" * 30, running=i == 9) for i in range(10)]
     view, model = show(items, 600, 400)
-    view.scroll_to_message(0)
+    view.scrolling.to_message(0)
     view.flush()
     view.begin_edit(0)
     editor(view).box.setPlainText("typed")

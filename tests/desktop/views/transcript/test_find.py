@@ -47,7 +47,7 @@ def open_bar(view: TranscriptView, words: str) -> FindBar:
 
 
 def marked(view: TranscriptView) -> int:
-    return sum(len(widget._marks) for widget in view.stage.widgets() if isinstance(widget, DocumentRow))
+    return sum(len(widget._marks) for widget in view.pool.widgets() if isinstance(widget, DocumentRow))
 
 
 def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Show, qtbot: QtBot) -> None:
@@ -59,7 +59,7 @@ def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Sh
     for _ in range(9):
         row, number = view.finding._present or (None, 0)
         assert row is not None
-        widget = view.stage.widget(row)
+        widget = view.pool.widget(row)
         assert isinstance(widget, DocumentRow)
         top = widget.y() + widget.mark_top()
         assert 0 <= top < view.viewport().height(), "the place is on the screen"
@@ -111,8 +111,8 @@ def test_marks_are_painted_the_present_one_stronger(show: Show, qtbot: QtBot) ->
     qtbot.waitUntil(view.settled)
     shot = view.grab().toImage()
     colours = {shot.pixelColor(x, y).name() for x in range(shot.width()) for y in range(120)}
-    assert view._look.colours.found.name() in colours
-    assert QColor(view._look.colours.notice).name() in colours
+    assert view._style.colours.found.name() in colours
+    assert QColor(view._style.colours.notice).name() in colours
 
 
 def test_a_growing_reply_is_counted_without_moving_the_reader(show: Show, qtbot: QtBot) -> None:
@@ -138,7 +138,7 @@ def test_another_chat_closes_the_bar(show: Show, qtbot: QtBot) -> None:
 
 def test_selected_words_are_looked_for(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "needle and hay and hay")], 600, 300)
-    row = next(row for row in view.stage.live if row.text.startswith("needle"))
+    row = next(row for row in view.pool.live if row.text.startswith("needle"))
     view.selection.start(row, 11)
     view.selection.extend(row, 14)
     view.selection.show()
@@ -168,7 +168,7 @@ def test_a_place_in_a_file_is_shown_below_its_chip_while_the_search_is_there(
     qtbot.waitUntil(view.settled)
     assert "the Needle of" in row.peek
     assert row.peek[0] == row.peek[-1] == "…"
-    widget = view.stage.widget(row)
+    widget = view.pool.widget(row)
     assert isinstance(widget, AttachmentRow)
     assert widget.peek.isVisible()
     assert widget.height() >= widget.peek.geometry().bottom()
@@ -186,7 +186,7 @@ def test_a_hyphened_word_of_a_table_is_found_and_copied_as_it_was_written(show: 
     bar = open_bar(view, "apache-2.0")
     assert bar.count.text() == "1 of 1"
     (row,) = [row for row in view.rows_of(1) if row.kind is RowKind.TABLE]
-    widget = view.stage.widget(row)
+    widget = view.pool.widget(row)
     assert isinstance(widget, DocumentRow)
     assert [cursor.selectedText() for cursor in widget._marks] == ["Apache\u20112.0"]
     widget.select(0, widget.document.characterCount() - 1)

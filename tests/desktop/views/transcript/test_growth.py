@@ -17,7 +17,7 @@ from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.rendering.append_text import grow, growth
 from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
 from desktop.views.transcript.row_widgets.text import TextRow
-from desktop.views.transcript.style import Look, TranscriptColours, make_look
+from desktop.views.transcript.style import Style, TranscriptColours, make_style
 from tests.desktop.views.transcript.conftest import Show
 
 PROSE = (
@@ -58,8 +58,8 @@ LETTERS = [
 
 
 @pytest.fixture
-def look(qtbot: QtBot) -> Look:
-    return make_look(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
+def style(qtbot: QtBot) -> Style:
+    return make_style(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
 
 
 def lines(document: SafeDocument) -> list[tuple[str, float]]:
@@ -77,7 +77,7 @@ def lines(document: SafeDocument) -> list[tuple[str, float]]:
     return found
 
 
-def write_out(source: str, kind: Kind, look: Look, sizes: random.Random, most: int) -> tuple[int, int]:
+def write_out(source: str, kind: Kind, style: Style, sizes: random.Random, most: int) -> tuple[int, int]:
     """Let a text grow by pieces and compare each state with the whole; returns how often it was grown, and
     how often written anew.
     """
@@ -89,9 +89,9 @@ def write_out(source: str, kind: Kind, look: Look, sizes: random.Random, most: i
         after = source[:place]
         changed = grow(document, before, after) if before else -1
         whole = SafeDocument()
-        set_markdown(whole, after, look, kind)
+        set_markdown(whole, after, style, kind)
         if changed < 0:
-            set_markdown(document, after, look, kind)
+            set_markdown(document, after, style, kind)
             anew += 1
         else:
             grown += 1
@@ -109,21 +109,21 @@ def write_out(source: str, kind: Kind, look: Look, sizes: random.Random, most: i
 
 
 @pytest.mark.parametrize(("kind", "source"), TEXTS)
-def test_a_text_that_grows_is_the_text_as_a_whole(look: Look, kind: Kind, source: str) -> None:
+def test_a_text_that_grows_is_the_text_as_a_whole(style: Style, kind: Kind, source: str) -> None:
     for seed in range(6):
-        write_out(source, kind, look, random.Random(seed), 1 + 3 * seed)
+        write_out(source, kind, style, random.Random(seed), 1 + 3 * seed)
 
 
-def test_any_text(look: Look) -> None:
+def test_any_text(style: Style) -> None:
     chance = random.Random(7)
     for _ in range(250):
         source = "".join(chance.choice(LETTERS) for _ in range(chance.randint(3, 24)))
-        write_out(source, Kind.PROSE, look, chance, 4)
+        write_out(source, Kind.PROSE, style, chance, 4)
 
 
-def test_most_of_prose_is_grown(look: Look) -> None:
+def test_most_of_prose_is_grown(style: Style) -> None:
     words = "The river rises in the hills, and turns east where the valley opens. " * 6
-    grown, anew = write_out(words, Kind.PROSE, look, random.Random(1), 9)
+    grown, anew = write_out(words, Kind.PROSE, style, random.Random(1), 9)
     assert grown > 20 * anew
 
 
@@ -154,7 +154,7 @@ def test_the_screen_shows_all_of_a_growing_text(show: Show, qtbot: QtBot) -> Non
         model.append_text(2, source[place : place + step])
         place += step
         qtbot.waitUntil(view.settled)
-        partly += any(widget.grown_at >= 0 for widget in view.stage.widgets())
+        partly += any(widget.grown_at >= 0 for widget in view.pool.widgets())
         if chance.random() < 0.2:
             view.resize(420 + chance.randint(-60, 60), 400)
             qtbot.waitUntil(view.settled)
@@ -173,7 +173,7 @@ def is_painted(view: TranscriptView) -> bool:
 
 def test_a_row_of_another_width_is_painted_anew(show: Show) -> None:
     view, _ = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", PROSE)], 420, 400)
-    widget = next(widget for widget in view.stage.widgets() if isinstance(widget, TextRow))
+    widget = next(widget for widget in view.pool.widgets() if isinstance(widget, TextRow))
     assert is_painted(view)
     widget.resize(widget.width() - 120, widget.fit(widget.width() - 120))
     assert is_painted(view)

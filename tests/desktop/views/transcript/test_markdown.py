@@ -22,12 +22,12 @@ from desktop.views.transcript.rendering.markdown import (
     SafeDocument,
     set_markdown,
 )
-from desktop.views.transcript.style import Look, TranscriptColours, make_look
+from desktop.views.transcript.style import Style, TranscriptColours, make_style
 
 
 @pytest.fixture
-def look(qtbot: QtBot) -> Look:
-    return make_look(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
+def style(qtbot: QtBot) -> Style:
+    return make_style(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
 
 
 def links(document: QTextDocument) -> list[tuple[str, str]]:
@@ -45,14 +45,16 @@ def links(document: QTextDocument) -> list[tuple[str, str]]:
     return found
 
 
-def test_pictures_become_links_and_no_file_is_read(look: Look, tmp_path: Path) -> None:
+def test_pictures_become_links_and_no_file_is_read(style: Style, tmp_path: Path) -> None:
     picture = QImage(40, 40, QImage.Format.Format_RGB32)
     picture.fill(0xFF0000)
     path = tmp_path / "secret.png"
     assert picture.save(str(path))
     document = SafeDocument()
     set_markdown(
-        document, f"Look: ![a cat]({path.as_uri()}) and ![]({path}) and ![x](https://example.org/x.png)", look
+        document,
+        f"Look: ![a cat]({path.as_uri()}) and ![]({path}) and ![x](https://example.org/x.png)",
+        style,
     )
     assert document.toPlainText() == "Look: a cat and picture and x"
     assert [text for text, _ in links(document)] == ["a cat", "picture", "x"]
@@ -62,36 +64,36 @@ def test_pictures_become_links_and_no_file_is_read(look: Look, tmp_path: Path) -
         assert answer.width() == 1
 
 
-def test_html_is_text(look: Look) -> None:
+def test_html_is_text(style: Style) -> None:
     document = SafeDocument()
-    set_markdown(document, "a <b>bold</b> <script>x</script> <img src='file:///etc/hostname'>", look)
+    set_markdown(document, "a <b>bold</b> <script>x</script> <img src='file:///etc/hostname'>", style)
     assert "a bold <script>x</script> <img" in document.toPlainText()
 
 
-def test_headings_are_bigger_by_level(look: Look) -> None:
+def test_headings_are_bigger_by_level(style: Style) -> None:
     sizes = []
     for level in range(1, 5):
         document = SafeDocument()
-        set_markdown(document, "#" * level + " Title *slanted*", look)
+        set_markdown(document, "#" * level + " Title *slanted*", style)
         iterator = document.begin().begin()
         sizes.append(iterator.fragment().charFormat().fontPointSize())
         iterator += 1
         assert iterator.fragment().charFormat().fontItalic()
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > sizes[3] > look.text_font.pointSizeF()
+    assert sizes[0] > sizes[3] > style.text_font.pointSizeF()
 
 
-def test_numbers_of_a_list_go_on(look: Look) -> None:
+def test_numbers_of_a_list_go_on(style: Style) -> None:
     document = SafeDocument()
-    set_markdown(document, "3. three\n4. four\n", look)
+    set_markdown(document, "3. three\n4. four\n", style)
     assert document.begin().textList().itemText(document.begin()) == "3."
 
 
-def test_undo_is_off_and_links_have_the_look(look: Look) -> None:
+def test_undo_is_off_and_links_have_the_look(style: Style) -> None:
     document = SafeDocument()
     assert not document.isUndoRedoEnabled()
-    set_markdown(document, "[a](https://example.org)", look)
-    assert document.begin().begin().fragment().charFormat().foreground().color() == look.colours.link
+    set_markdown(document, "[a](https://example.org)", style)
+    assert document.begin().begin().fragment().charFormat().foreground().color() == style.colours.link
 
 
 @pytest.mark.parametrize(
@@ -105,26 +107,26 @@ def test_only_web_and_mail_links_are_opened(address: str, opens: bool) -> None:
 
 
 @pytest.mark.parametrize(("first", "count"), [(1, 3), (1, 12), (995, 10)])
-def test_the_numbers_of_a_list_have_room(look: Look, first: int, count: int) -> None:
+def test_the_numbers_of_a_list_have_room(style: Style, first: int, count: int) -> None:
     document = SafeDocument()
     set_markdown(
-        document, "\n".join(f"{number}. item" for number in range(first, first + count)), look, Kind.LIST
+        document, "\n".join(f"{number}. item" for number in range(first, first + count)), style, Kind.LIST
     )
-    widest = QFontMetricsF(look.text_font).horizontalAdvance(f"{first + count - 1}. ")
+    widest = QFontMetricsF(style.text_font).horizontalAdvance(f"{first + count - 1}. ")
     assert document.indentWidth() >= widest
     plain = SafeDocument()
-    set_markdown(plain, "* item\n* item", look, Kind.LIST)
-    assert plain.indentWidth() == look.px(1.35)
+    set_markdown(plain, "* item\n* item", style, Kind.LIST)
+    assert plain.indentWidth() == style.px(1.35)
 
 
-def test_done_items_are_ticked_and_not_crossed(look: Look) -> None:
+def test_done_items_are_ticked_and_not_crossed(style: Style) -> None:
     document = SafeDocument()
-    set_markdown(document, "- [x] done\n- [ ] open\n- plain\n", look, Kind.LIST)
+    set_markdown(document, "- [x] done\n- [ ] open\n- plain\n", style, Kind.LIST)
     first, second, third = (document.findBlockByNumber(number).blockFormat() for number in range(3))
     unchecked = QTextBlockFormat.MarkerType.Unchecked
     assert [shape.marker() for shape in (first, second)] == [unchecked, unchecked]
     assert [bool(shape.property(DONE)) for shape in (first, second, third)] == [True, False, False]
-    set_markdown(document, "1. [x] done\n2. [ ] open\n", look, Kind.LIST)
+    set_markdown(document, "1. [x] done\n2. [ ] open\n", style, Kind.LIST)
     assert document.toPlainText() == "☑ done\n☐ open"
     first, second = (document.findBlockByNumber(number) for number in range(2))
     assert [bool(block.blockFormat().property(BOXED)) for block in (first, second)] == [True, True]
@@ -133,22 +135,22 @@ def test_done_items_are_ticked_and_not_crossed(look: Look) -> None:
     assert (sign.foreground().color().alpha(), word.foreground().color().alpha()) == (0, 255)
 
 
-def test_a_table_that_is_read_from_the_right_begins_there(look: Look) -> None:
+def test_a_table_that_is_read_from_the_right_begins_there(style: Style) -> None:
     document = SafeDocument()
     set_markdown(
-        document, "| الاسم | العمر | x \\| y |\n|:--|---|--:|\n| أحمد | ٣٠ | a |\n| b |\n", look, Kind.TABLE
+        document, "| الاسم | العمر | x \\| y |\n|:--|---|--:|\n| أحمد | ٣٠ | a |\n| b |\n", style, Kind.TABLE
     )
     assert document.toPlainText().split() == ["x", "|", "y", "العمر", "الاسم", "a", "٣٠", "أحمد", "b"]
-    set_markdown(document, "| one | שם |\n|---|---|\n| a | b |\n", look, Kind.TABLE)
+    set_markdown(document, "| one | שם |\n|---|---|\n| a | b |\n", style, Kind.TABLE)
     assert document.toPlainText().split() == ["one", "שם", "a", "b"]
 
 
-def test_short_words_in_a_table_are_not_broken_at_their_hyphens(look: Look) -> None:
+def test_short_words_in_a_table_are_not_broken_at_their_hyphens(style: Style) -> None:
     document = SafeDocument()
     set_markdown(
         document,
         "| Licence | `a-b` |\n|---|---|\n| Apache-2.0 | a-word-that-is-far-too-long-for-one-line |\n",
-        look,
+        style,
         Kind.TABLE,
     )
     assert f"Apache{NO_BREAK}2.0" in document.toPlainText()
@@ -166,16 +168,16 @@ def paragraphs(document: QTextDocument) -> list[str]:
 
 @pytest.mark.parametrize("line_break", ["  \n   ", "\\\n   ", "<br>", "<br />\n   "])
 @pytest.mark.parametrize("marker", ["1.", "-", "- [x]"])
-def test_a_hard_break_in_an_item_is_no_new_item(look: Look, line_break: str, marker: str) -> None:
+def test_a_hard_break_in_an_item_is_no_new_item(style: Style, line_break: str, marker: str) -> None:
     document = SafeDocument()
-    set_markdown(document, f"{marker} Step one{line_break}detail\n{marker} Step two\n", look, Kind.LIST)
+    set_markdown(document, f"{marker} Step one{line_break}detail\n{marker} Step two\n", style, Kind.LIST)
     assert [text.replace("\u2028", "|") for text in paragraphs(document)] == ["Step one|detail", "Step two"]
     assert document.begin().textList().count() == 2
 
 
-def test_lists_at_one_level_have_one_bullet(look: Look) -> None:
+def test_lists_at_one_level_have_one_bullet(style: Style) -> None:
     document = SafeDocument()
-    set_markdown(document, "- a\n  - b\n    - c\n\n\n* d\n  * e\n+ f\n", look, Kind.LIST)
+    set_markdown(document, "- a\n  - b\n    - c\n\n\n* d\n  * e\n+ f\n", style, Kind.LIST)
     styles = {
         block.text(): block.textList().format().style()
         for block in (document.findBlockByNumber(number) for number in range(6))
@@ -185,12 +187,12 @@ def test_lists_at_one_level_have_one_bullet(look: Look) -> None:
     assert len({styles["a"], styles["b"], styles["c"]}) == 3
 
 
-def test_known_html_has_its_look(look: Look) -> None:
+def test_known_html_has_its_look(style: Style) -> None:
     document = SafeDocument()
     set_markdown(
         document,
         "<sub>a</sub><sup>b</sup><u>c</u><mark>d</mark><kbd>e</kbd><b>f</b><i>g</i><del>h</del>",
-        look,
+        style,
     )
     shapes = [shape for _, _, shape in fragments(document.begin())]
     assert document.toPlainText() == "abcdefgh"
@@ -201,32 +203,32 @@ def test_known_html_has_its_look(look: Look) -> None:
         align.AlignNormal,
     ]
     assert shapes[2].fontUnderline()
-    assert shapes[3].background().color() == look.colours.notice
+    assert shapes[3].background().color() == style.colours.notice
     assert shapes[4].fontFixedPitch()
     assert (shapes[5].fontWeight(), shapes[6].fontItalic(), shapes[7].fontStrikeOut()) == (700, True, True)
 
 
-def test_each_quote_within_a_quote_has_its_bar(look: Look) -> None:
+def test_each_quote_within_a_quote_has_its_bar(style: Style) -> None:
     document = SafeDocument()
-    set_markdown(document, "outer\n> inner\n> > third\n\n- item\n  > quote\n", look, Kind.QUOTE)
+    set_markdown(document, "outer\n> inner\n> > third\n\n- item\n  > quote\n", style, Kind.QUOTE)
     found = [document.findBlockByNumber(number).blockFormat().property(QUOTES) for number in range(5)]
     assert found == [None, [0], [0, 0], None, [1]]
 
 
-def test_an_alert_begins_with_its_name(look: Look) -> None:
+def test_an_alert_begins_with_its_name(style: Style) -> None:
     document = SafeDocument()
-    set_markdown(document, "- mind this\n", look, Kind.QUOTE, alert="warning")
+    set_markdown(document, "- mind this\n", style, Kind.QUOTE, alert="warning")
     assert paragraphs(document) == ["Warning", "mind this"]
     assert document.begin().textList() is None
-    assert document.begin().begin().fragment().charFormat().foreground().color() == look.colours.number
+    assert document.begin().begin().fragment().charFormat().foreground().color() == style.colours.number
 
 
-def test_lines_of_a_change_are_coloured(look: Look) -> None:
+def test_lines_of_a_change_are_coloured(style: Style) -> None:
     colours = CodeColours(IdleRunner())
     for _ in colours._lex("diff", "-old\n+new\n same\n", lambda: None):
         pass
     lines = colours.get("diff", "-old\n+new\n same\n")
     assert lines is not None
     assert [{style for *_, style in line} for line in lines] == [{"removed"}, {"added"}, set(), set()]
-    assert look.colours.removed.red() > look.colours.removed.green()
-    assert look.colours.added.green() > look.colours.added.red()
+    assert style.colours.removed.red() > style.colours.removed.green()
+    assert style.colours.added.green() > style.colours.added.red()

@@ -94,7 +94,7 @@ def test_ink_stands_on_the_baseline(qapp: QApplication) -> None:
 
 
 def row(view: TranscriptView, kind: type[PictureRow]) -> PictureRow:
-    [found] = [widget for widget in view.stage.widgets() if isinstance(widget, kind)]
+    [found] = [widget for widget in view.pool.widgets() if isinstance(widget, kind)]
     assert isinstance(found, PictureRow)
     return found
 
@@ -166,7 +166,7 @@ def test_formulas_stream_in_and_the_view_stays_at_its_end(show: Show, qtbot: QtB
     for start in range(0, len(text), 3):
         model.append_text(1, text[start : start + 3])
         view.flush()
-        assert view.at_end()
+        assert view.scrolling.at_end
         assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
     qtbot.waitUntil(view.settled)
     assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
@@ -178,10 +178,10 @@ def test_drawing_formulas_above_does_not_move_what_is_read(show: Show, qtbot: Qt
         f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40)
     )
     view, _ = show([MessageItem(1, "assistant", maths + "\n\nHere.\n\n" + maths)], 500, 400)
-    here = next(r for r in view._conversation.layout.rows if r.text.strip() == "Here.")
+    here = next(r for r in view._messages.layout.rows if r.text.strip() == "Here.")
     view.scrolling.hold(here)
-    view.verticalScrollBar().setValue(view._conversation.layout.top(here) - 100)
-    at = view.stage.widget(here)
+    view.verticalScrollBar().setValue(view._messages.layout.top(here) - 100)
+    at = view.pool.widget(here)
     assert at is not None
     place = at.mapTo(view, QPoint(0, 0)).y()
     qtbot.waitUntil(view.settled)
@@ -201,4 +201,4 @@ def test_a_scrolled_away_formula_is_known_when_it_comes_back(show: Show, qtbot: 
     for value in (view.verticalScrollBar().maximum(), 0):
         view.verticalScrollBar().setValue(value)
     assert images(row(view, MathRow).document), "no source flashes up"
-    assert RowKind.MATH in [r.kind for r in view.stage.live]
+    assert RowKind.MATH in [r.kind for r in view.pool.live]

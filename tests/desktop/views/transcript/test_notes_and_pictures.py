@@ -32,10 +32,10 @@ def saved(path: Path, width: int = 400, height: int = 200) -> Path:
 
 def text_rows(view: TranscriptView) -> list[TextRow]:
     found = sorted(
-        (row for row in view.stage.live if isinstance(view.stage.widget(row), TextRow)),
+        (row for row in view.pool.live if isinstance(view.pool.widget(row), TextRow)),
         key=lambda row: row.index,
     )
-    return [widget for row in found if isinstance(widget := view.stage.widget(row), TextRow)]
+    return [widget for row in found if isinstance(widget := view.pool.widget(row), TextRow)]
 
 
 def has_image(row: DocumentRow) -> bool:
@@ -164,7 +164,7 @@ def test_code_among_right_to_left_text_runs_from_the_left(show: Show, qtbot: QtB
     view, _ = show([MessageItem(1, "assistant", "```\n# تعليق\nx = 1\n```")], 500, 400)
     [code] = [
         w
-        for w in view.stage.widgets()
+        for w in view.pool.widgets()
         if isinstance(w, DocumentRow) and w.document.toPlainText().startswith("#")
     ]
     assert code.document.begin().layout().lineAt(0).naturalTextRect().left() < 5
@@ -180,8 +180,8 @@ def test_task_lists_have_boxes(show: Show, qtbot: QtBot) -> None:
     kinds = type(markers[0])
     assert markers == [kinds.Unchecked, kinds.Unchecked, kinds.NoMarker]
     widget = text_rows(view)[0]
-    assert widget.look is not None
-    picture, tick = widget.grab().toImage(), widget.look.colours.link.rgb()
+    assert widget.row_style is not None
+    picture, tick = widget.grab().toImage(), widget.row_style.colours.link.rgb()
     inked = {
         y for y in range(picture.height()) for x in range(picture.width()) if picture.pixel(x, y) == tick
     }

@@ -69,7 +69,7 @@ class Use:
 
     def act(self) -> None:
         view, bar = self.view, self.view.verticalScrollBar()
-        thoughts = [widget for widget in view.stage.widgets() if isinstance(widget, ThoughtRow)]
+        thoughts = [widget for widget in view.pool.widgets() if isinstance(widget, ThoughtRow)]
         kind = self.random.randint(0, 8)
         if kind <= 1:
             bar.setValue(self.random.randint(0, bar.maximum()))
@@ -93,14 +93,14 @@ class Use:
 
 
 def check(view: TranscriptView, model: MessagesModel) -> None:
-    layout = view._conversation.layout
-    assert [message.item for message in view._conversation.messages] == list(model.items())
-    assert [row for message in view._conversation.messages for row in message.rows] == layout.rows
+    layout = view._messages.layout
+    assert [message.item for message in view._messages.all] == list(model.items())
+    assert [row for message in view._messages.all for row in message.rows] == layout.rows
     top = 0
     for index, row in enumerate(layout.rows):
         assert (row.index, layout.top(row)) == (index, top)
         top += row.height
-    for row, widget in view.stage.live.items():
+    for row, widget in view.pool.live.items():
         assert widget.isVisible()
         assert widget.y() == layout.top(row) - view.verticalScrollBar().value()
 

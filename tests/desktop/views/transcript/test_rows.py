@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.token_trace import TokenTrace
-from desktop.views.transcript.rows import MessageRows, Row, RowKind
+from desktop.views.transcript.message_rows import MessageRows
+from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.thinking import duration, seconds_of
 from engine.core import TokenInfo
 
@@ -220,4 +221,4 @@ def test_the_time_of_a_thought_is_read_from_its_tokens(
         for row in MessageRows(MessageItem(1, "assistant", "".join(pieces))).rows
         if row.kind is RowKind.THOUGHT
     ]
-    assert seconds_of(head, trace) == known
+    assert seconds_of(trace, head.start, head.until) == known

@@ -25,7 +25,7 @@ def view(show: Show) -> TranscriptView:
 
 
 def row(view: TranscriptView, start: str) -> DocumentRow:
-    [found] = [widget for row, widget in view.stage.live.items() if row.text.startswith(start)]
+    [found] = [widget for row, widget in view.pool.live.items() if row.text.startswith(start)]
     assert isinstance(found, DocumentRow)
     return found
 

@@ -16,7 +16,8 @@ from PySide6.QtWidgets import QApplication
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.rows import MessageRows, RowKind
+from desktop.views.transcript.message_rows import MessageRows
+from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, strength, tint
 from desktop.views.transcript.tokens.row import TokenRow
 from desktop.views.widgets.theme import contrast, palette, tokens
@@ -67,7 +68,7 @@ def shown_tokens(
 
 
 def token_rows(view: TranscriptView) -> list[TokenRow]:
-    found = [widget for _, widget in sorted(view.stage.live.items(), key=lambda pair: pair[0].index)]
+    found = [widget for _, widget in sorted(view.pool.live.items(), key=lambda pair: pair[0].index)]
     return [widget for widget in found if isinstance(widget, TokenRow)]
 
 
@@ -195,7 +196,7 @@ def test_the_place_is_kept_when_tokens_come_and_go(show: Show, share: float) -> 
         view.inspection.set_mode(mode)
         now = view.scrolling.place()
         if before is None:
-            assert view.at_end()
+            assert view.scrolling.at_end
         else:
             assert now is not None
             assert now.message == before.message
@@ -244,7 +245,7 @@ def _most_calls_of_a_token(show: Show, length: int) -> int:
             view.flush()
 
         costs.append(calls_in(grow))
-    assert view.at_end()
+    assert view.scrolling.at_end
     return sorted(costs)[-6]
 
 

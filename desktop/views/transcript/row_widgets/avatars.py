@@ -1,6 +1,4 @@
-"""Who a message is from: the name that is kept with it, and the picture that goes with the name, for the
-rows that say who speaks.
-"""
+"""Pictures of the authors of messages, for the header rows."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ from PySide6.QtGui import QPixmap
 
 from desktop.items.chats.messages import MessageItem
 
-__all__ = ["Speaker"]
+__all__ = ["Avatars"]
 
 Draw = Callable[[int, str, int], QPixmap]
 
 
-class Speaker(QObject):
-    """Below the transcript's viewport. `changed()` when pictures are other ones."""
+class Avatars(QObject):
+    """Has no pictures until `draw_with` is called. `changed()` is emitted when the pictures change."""
 
     changed = Signal()
 
@@ -26,13 +24,11 @@ class Speaker(QObject):
         self._draw: Draw | None = None
 
     def draw_with(self, draw: Draw) -> None:
-        """`draw(persona, name, side)` gives the picture of somebody with a name; the persona's number is 0
-        for none.
-        """
+        """`draw(persona, name, side)` makes the picture of an author; the persona's number is 0 for none."""
         self._draw = draw
         self.changed.emit()
 
     def picture(self, item: MessageItem, side: int) -> QPixmap | None:
-        """The picture of who says a message, `side` pixels wide, if there is one."""
+        """The picture of a message's author, `side` pixels wide; None for the user and unnamed authors."""
         named = bool(item.speaker) and item.role == "assistant"
         return self._draw(item.persona, item.speaker, side) if named and self._draw is not None else None
