@@ -61,12 +61,6 @@ KNOWN_CYCLES: list[list[str]] = [
         "desktop.views.sidebar.chat_list",
     ],
     [
-        "desktop.views.transcript.commands",
-        "desktop.views.transcript.view",
-        "desktop.views.transcript.commands",
-    ],
-    ["desktop.views.transcript.rows", "desktop.views.transcript.thinking", "desktop.views.transcript.rows"],
-    [
         "engine.backends.cpu.codegen.kernel_cache",
         "engine.backends.cpu.runtime.bandwidth",
         "engine.backends.cpu.codegen.kernel_cache",

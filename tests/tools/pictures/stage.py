@@ -146,7 +146,7 @@ class Stage:
         store.pin(made[3])
         store.delete(made[8])
         store.delete(made[9])
-        self.window.services.shelf.load()
+        self.window.services.chat_list.load()
         self.session.restore()
         self.session.new_conversation()
         self.echo.chat.delay_s = 0.016  # a speed that a reader may believe
