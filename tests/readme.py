@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
-from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
+from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.cli import COMMANDS
 from engine.weights import FORMATS
 from engine.weights.packed.table import METHODS

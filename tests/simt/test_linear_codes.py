@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from engine.backends.cuda.kernels.linear import codes
-from engine.backends.cuda.layouts.layout import UNPACK_COLUMNS
+from engine.backends.cuda.kernels.linear.interface import UNPACK_COLUMNS
+from engine.backends.cuda.kernels.linear.unpack_codes import embed_kernel, unpack_kernel
 from engine.backends.cuda.layouts.table import weight_layout_of
 from engine.backends.cuda.weight import CudaWeight
 from tests.simt.agree import At, Table, both
@@ -147,7 +148,7 @@ def test_unpacking(type_name: str) -> None:
     target = np.full((16, wide + PAD), 7, np.float16)
     grid = (-(-wide // UNPACK_COLUMNS), 1, 1)
     found, expected = both(
-        weight_layout.unpack(),
+        unpack_kernel(weight_layout),
         grid,
         [At(0), 1, At(1), target.strides[0], columns],
         [tiles, target],
@@ -167,7 +168,7 @@ def test_unpacking(type_name: str) -> None:
     y = np.zeros((3, stride), np.float32)
     tokens = np.array([20, 3, 8], np.int32)
     arguments = [At(0), At(1), At(2), 4 * stride, 2.0, columns]
-    found, expected = both(weight_layout.embed(), (1, 3, 1), arguments, [tiles, tokens, y], twice=False)
+    found, expected = both(embed_kernel(weight_layout), (1, 3, 1), arguments, [tiles, tokens, y], twice=False)
     for out in (found[2], expected[2]):
         np.testing.assert_allclose(
             out[:, :columns], 2 * values[tokens], rtol=3e-7, atol=1e-7 * np.abs(values).max()

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from engine.backends.cuda.kernels.linear.plain import experts_kernel, linear_kernel
+from engine.backends.cuda.kernels.linear.unpack_plain import embed_kernel, unpack_kernel
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import WeightLayout
-from engine.backends.cuda.layouts.plain import BF16, FP16, FP32, Fp8, embed_kernel, unpack_kernel
+from engine.backends.cuda.layouts.plain import BF16, FP16, FP32, Fp8
 from engine.errors import BadCheckpoint
 from tests.simt.agree import At, Table, both
 from tests.simt.models.plain import bf16_floats

@@ -29,7 +29,8 @@ from engine.backends.cpu.runtime.step_block import (
     TOKENS,
     WORDS,
 )
-from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, ThreadPool, Words
+from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
+from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
 
@@ -56,7 +57,7 @@ class Tape:
         self._constants = [*recorder.constants, cache]  # all that the tape has addresses in
         self._phases: Words = np.array(phases_of(self._operations), np.int64)
         self._step: Words = aligned(8 * WORDS).view(np.int64)
-        self._recording = Recording(self._assemble(), self._phases, self._step, threads)
+        self._recording = CapturedProgram(self._assemble(), self._phases, self._step, threads)
         # A step's own arrays are copied: to ask an array for its address costs more than that.
         self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RawTensor
-from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.codegen.simd import LANES
-from engine.backends.cpu.layouts.table import Bytes, WeightLayout
+from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
+from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned
 from engine.errors import BadCheckpoint
 

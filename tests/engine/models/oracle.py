@@ -13,8 +13,8 @@ import torch
 
 from engine.backends.base import Backend, Forward, KVCache, RawTensor, Step, Weight
 from engine.backends.composite import is_composite
-from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
 from engine.models import Model, read_model

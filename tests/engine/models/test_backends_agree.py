@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
+from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import Model, read_model
 from engine.weights import FileTensor

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.layouts.layout import PARTS
+from engine.backends.cuda.kernels.linear.interface import PARTS
 from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
 from tests.simt.interpreter import Memory
 

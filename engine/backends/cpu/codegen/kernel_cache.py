@@ -20,48 +20,21 @@ from numba import config, types
 
 from engine.backends import gguf_parts, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
-from engine.backends.cpu.kernels import moe, norm, pointwise, rope, rows
+from engine.backends.cpu.codegen.specialise import Jit
+from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, rope, rows
 from engine.backends.cpu.kernels.attention import attention
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
-from engine.backends.cpu.kernels.linear.linear import Jit, linear_kernel
-from engine.backends.cpu.layouts.fp8 import FP8_WEIGHT_LAYOUTS
-from engine.backends.cpu.layouts.gguf import GGUF_WEIGHT_LAYOUTS
-from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
-from engine.backends.cpu.layouts.plain import PLAIN
-from engine.backends.cpu.layouts.q8 import Q8
-from engine.backends.cpu.layouts.table import WeightLayout
-from engine.backends.cpu.runtime import bandwidth
-from engine.backends.cpu.runtime.thread_pool import pool_functions
+from engine.backends.cpu.kernels.linear.linear import linear_kernel
+from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
+from engine.backends.cpu.runtime.work_stealing import pool_functions
 from engine.backends.kv_formats import CacheType
 from engine.core import Loading
 from engine.platform import compiled
 from engine.platform.folders import code_folder
 
-WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
-    *GGUF_WEIGHT_LAYOUTS,
-    Q8(),
-    *PLAIN,
-    *GROUPED_WEIGHT_LAYOUTS,
-    *FP8_WEIGHT_LAYOUTS,
-)
-"""All packed layouts."""
-
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
-
-
-_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
-
-
-def weight_layout_for(type_name: str) -> WeightLayout:
-    """The layout a tensor type is packed into.
-
-    Types without one are dequantised: plain numbers beyond fp16 to F32; the others to F16, whose error, 2^-11
-    of a weight, is far below that of quantised types.
-    """
-    fallback = PLAIN[0] if type_name in _TO_F32 else PLAIN[1]
-    return next((f for f in WEIGHT_LAYOUTS if type_name in f.types), fallback)
 
 
 def cache_folder() -> Path | None:
@@ -134,7 +107,7 @@ _SIMPLE: dict[str, Any] = {
     "gather": moe.gather,
     "rope": rope.rope,
     "combine": attention.combine,
-    "read_memory": bandwidth.read_memory,
+    "read_memory": read_memory.read_memory,
 }
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.backends.cpu.codegen.simd import ld_f32, ld_i32, ld_i64, st_f32, st_i32, st_i64
+from engine.backends.cpu.codegen.specialise import Jit, specialise
 from engine.backends.cpu.kernels.attention.softmax import exp_scalar, row_add
 from engine.backends.cpu.kernels.linear.linear import (
     A_BIAS,
@@ -29,16 +30,14 @@ from engine.backends.cpu.kernels.linear.linear import (
     ARGUMENTS,
     SCRATCH_PANEL,
     SCRATCH_RECORDS,
-    Jit,
     product_name,
     row_parts,
-    specialise,
 )
 from engine.backends.cpu.kernels.linear.linear import scratch_bytes as linear_scratch
 from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.kernels.rows import copy_vectors
-from engine.backends.cpu.layouts.table import WeightLayout
+from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 MOST_EXPERTS = 4096

@@ -24,7 +24,7 @@ from engine.backends.cpu.codegen.simd import (
     st_f32,
     store,
 )
-from engine.backends.cpu.kernels.linear.linear import specialise
+from engine.backends.cpu.codegen.specialise import specialise
 
 (N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
 """`N_WIDTH` is of one part; `N_PART_STEP` bytes from a part's weights to the next one's, 0 where all share

@@ -28,7 +28,7 @@ from engine.backends.cpu.codegen.simd import (
     store,
     tanh_vector,
 )
-from engine.backends.cpu.kernels.linear.linear import specialise
+from engine.backends.cpu.codegen.specialise import specialise
 
 (P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND) = range(7)
 CHUNK_VECTORS = 64

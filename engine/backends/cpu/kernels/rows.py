@@ -22,8 +22,9 @@ from engine.backends.cpu.codegen.simd import (
     st_f32,
     store,
 )
-from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack, specialise
-from engine.backends.cpu.layouts.table import WeightLayout
+from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
+from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 
 # --- embedding ----------------------------------------------------------------------------------------------

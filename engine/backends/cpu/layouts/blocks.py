@@ -40,7 +40,7 @@ from engine.backends.cpu.kernels.linear.integer_dot import (
 from engine.backends.cpu.kernels.linear.integer_gemm import Cells
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
-from engine.backends.cpu.layouts.table import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
 from engine.backends.gguf_parts import Parts
 
 _VI8 = ir.VectorType(I8, LANES)

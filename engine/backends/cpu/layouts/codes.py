@@ -32,7 +32,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, join
 from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, Cells, code_pairs, signed_pairs
-from engine.backends.cpu.layouts.table import Bytes
+from engine.backends.cpu.layouts.layout import Bytes
 
 GROUP = 32
 QUADS = GROUP // 4

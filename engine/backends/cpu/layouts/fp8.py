@@ -24,7 +24,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.table import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
 
 _GROUP = 32
 UNITS = (128, 32)

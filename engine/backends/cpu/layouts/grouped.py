@@ -35,8 +35,8 @@ from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, re
 from engine.backends.cpu.kernels.linear.integer_gemm import Cells, in_both
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
+from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
-from engine.backends.cpu.layouts.table import Bytes, prefetch_lines, tiles
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)

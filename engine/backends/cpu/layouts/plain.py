@@ -20,7 +20,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.table import CHAINS, Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import CHAINS, Bytes, prefetch_lines, tiles
 
 
 class Plain:

@@ -25,7 +25,7 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, whole_products
 from engine.backends.cpu.kernels.linear.integer_gemm import Cells, signed_pairs
-from engine.backends.cpu.layouts.table import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
 
 _UNIT = 32
 _SCALES = _UNIT * LANES

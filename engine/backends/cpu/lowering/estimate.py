@@ -9,7 +9,7 @@ import numpy as np
 from engine.backends.base import Floats
 from engine.backends.cpu.lowering.recorder import Recorder
 from engine.backends.cpu.program import ARGUMENTS
-from engine.backends.cpu.runtime.thread_pool import OPERATION
+from engine.backends.cpu.runtime.work_stealing import OPERATION
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
 

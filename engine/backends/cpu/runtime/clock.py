@@ -1,4 +1,4 @@
-"""The CPU's own time counter, read inside compiled code for less than a call of the system takes.
+"""The CPU's time counter, read inside compiled code for less than a system call costs.
 
 On x86 it is the time stamp counter (RDTSC; AMD64 Architecture Programmer's Manual, volume 2, section 13.2.4),
 on 64-bit ARM the virtual count CNTVCT_EL0 (Arm Architecture Reference Manual, D13.11.17), which programs may
@@ -9,6 +9,7 @@ intrinsic's, which stays 0 where there is none.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -26,7 +27,7 @@ def _emit_ticks(b: ir.IRBuilder) -> Any:
 
 
 ticks = intrinsic_function("ticks", types.int64, (), _emit_ticks)
-"""ticks(): the counter now, int64. Differences count time in units of 1 / `ticks_per_second()`."""
+"""ticks(): the counter now, int64. Differences count time in units of 1 / `ticks_per_second(...)`."""
 
 
 def _read_ticks() -> int:
@@ -34,11 +35,10 @@ def _read_ticks() -> int:
 
 
 @cache
-def ticks_per_second() -> float:
-    """How fast the counter runs, measured once against the system's clock; 0.0 where there is no counter."""
-    from engine.backends.cpu.codegen.kernel_cache import KERNELS
-
-    read = KERNELS.pool["ticks"]
+def ticks_per_second(read: Callable[[], int]) -> float:
+    """How fast the counter runs that `read` reads (`clock_functions`), measured once against the system's
+    clock; 0.0 where there is no counter.
+    """
     read()
     begun, first = time.perf_counter(), read()
     time.sleep(0.002)

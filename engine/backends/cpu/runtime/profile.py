@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.lowering.stages import Operation
 from engine.backends.cpu.program import Tape
 from engine.backends.cpu.runtime.clock import ticks_per_second
@@ -39,7 +40,7 @@ def profile(tape: Tape, run: Callable[[], object], rows: int, depth: int, repeat
 
     Each phase counts with the median of its times. Empty where the CPU has no counter.
     """
-    phases, rate = tape.phases, ticks_per_second()
+    phases, rate = tape.phases, ticks_per_second(KERNELS.pool["ticks"])
     stamps = np.zeros((repeats, len(phases) + 1), np.int64)
     try:
         for each in stamps:

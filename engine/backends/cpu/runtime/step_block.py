@@ -1,4 +1,4 @@
-"""The words of the step block: what changes from one replay of a tape to the next. All int64."""
+"""The words of the step block: what changes from one replay of a program to the next. All int64."""
 
 from __future__ import annotations
 

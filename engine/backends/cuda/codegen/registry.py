@@ -12,9 +12,8 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import fused, moe, norm, packed_activations_write, pointwise, rope, rows
 from engine.backends.cuda.kernels.attention import attention
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
-from engine.backends.cuda.kernels.linear import codes, gemm_rows
+from engine.backends.cuda.kernels.linear import gemm_rows, variants
 from engine.backends.cuda.kernels.sampling import sampling
-from engine.backends.cuda.layouts import plain
 
 
 def all_kernels() -> Iterator[Kernel]:
@@ -23,10 +22,9 @@ def all_kernels() -> Iterator[Kernel]:
     yield from gather.forms()
     yield from attention.forms()
     yield from moe.forms()
-    yield from plain.forms()
     yield from fused.forms()
     yield from gemm_rows.forms()
-    yield from codes.forms()
+    yield from variants.forms()
     yield from norm.forms()
     yield from pointwise.forms()
     yield from packed_activations_write.forms()

@@ -1,4 +1,4 @@
-"""Matrices of small whole codes, packed for tensor cores: the layout, and its packing.
+"""Matrices of small integer codes, packed for tensor cores: the layout, and its packing.
 
 A tile (16 rows) is a run of spans of 1, 2 or 4 blocks; a block is 64 columns. A span is a header (numbers of
 a whole span), then its blocks: bit planes of the codes, then the numbers of the block. Lane (g, t) = (lane /
@@ -26,12 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels.linear import codes as linear_codes
-from engine.backends.cuda.kernels.linear import unpack_codes
-from engine.backends.cuda.layouts import blocks as code_blocks
-from engine.backends.cuda.layouts.blocks import FP4_BITS, FP4_SIGNS
-from engine.backends.cuda.layouts.layout import ROWS, Bytes, Form
+from engine.backends.cuda.layouts.layout import ROWS, Bytes
 
 BLOCK = 64
 """Columns."""
@@ -49,7 +44,19 @@ _PLANES = {
 }
 """Of each width the planes: their bits, and the code's first bit in them."""
 
+FP4_BITS, FP4_SIGNS = (9, 6, 0, 3), (15, 12, 14, 13)
+"""Of codes of "fp4" in a half of a word (first slot's rows g, g + 8, the second's): the lowest of their
+three bits, their sign.
+"""
+
 Numbers = npt.NDArray[Any]
+
+
+def iq4_index(codes: Any) -> Any:
+    """Where codes 0 .. 15 (one or two, in two bytes) of "iq4" lie in the table: bits 2 and 3 change places,
+    so that entries i and i + 8 are of one sign.
+    """
+    return (codes & 0x303) | (codes >> 1 & 0x404) | (codes << 1 & 0x808)
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,6 @@ class CodeLayout:
 
     @property
     def record(self) -> str:
-        """See `WeightLayout`."""
         return "halves"
 
     @property
@@ -176,7 +182,6 @@ class CodeLayout:
         return self.header_bytes + self.span * self.block_bytes
 
     def tile_bytes(self, columns: int) -> int:
-        """See `WeightLayout`."""
         return -(-columns // (BLOCK * self.span)) * self.span_bytes
 
     def place(self, width: int, slot: int, row: int) -> tuple[int, int]:
@@ -192,7 +197,6 @@ class CodeLayout:
         return slot // each, width * starts[slot % each] + 4 * row
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout`."""
         taken = self.take_apart(raw, rows, columns)
         height, blocks = rows // ROWS, columns // BLOCK
         spans = blocks // self.span
@@ -217,7 +221,7 @@ class CodeLayout:
             slots = pairs.reshape(height, 2, 8, blocks, 4, 4, 2).transpose(4, 6, 1, 0, 3, 2, 5)
         both = np.ascontiguousarray(slots).reshape(8, 2, height, blocks, 32).astype(np.uint32)
         if self.table == "iq4":
-            both = code_blocks.iq4_index(both & np.uint32(0x0F0F))
+            both = iq4_index(both & np.uint32(0x0F0F))
         else:
             both = (both | both << np.uint32(8)) & np.uint32(0xFF00FF)
         out: list[Bytes] = []
@@ -267,24 +271,3 @@ class CodeLayout:
             by_row(numbers, blocks // self.span) for numbers in (taken.d, taken.dmin) if numbers is not None
         ]
         return [np.ascontiguousarray(numbers).view(np.uint8) for numbers in out]
-
-    @cached_property
-    def constants(self) -> dict[str, Any]:
-        """What the kernels' bodies are told of the layout."""
-        return code_blocks.constants(self)
-
-    def linear(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `WeightLayout`."""
-        return linear_codes.form(self, tiles, columns, processors)
-
-    def experts(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `WeightLayout`."""
-        return linear_codes.form(self, tiles, columns, processors, experts=True)
-
-    def unpack(self) -> Kernel:
-        """See `WeightLayout`."""
-        return unpack_codes.unpack_kernel(self)
-
-    def embed(self) -> Kernel:
-        """See `WeightLayout`."""
-        return unpack_codes.embed_kernel(self)

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from engine.backends.cuda.layouts.blocks import FP4_BITS, FP4_SIGNS, iq4_index
-from engine.backends.cuda.layouts.codes import BLOCK, CodeLayout, Region
+from engine.backends.cuda.layouts.codes import BLOCK, FP4_BITS, FP4_SIGNS, CodeLayout, Region, iq4_index
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Fp8, Plain
 from engine.backends.cuda.weight import CudaWeight

@@ -13,12 +13,12 @@ import pytest
 
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.codegen.simd_bytes import LIMIT
 from engine.backends.cpu.kernels import packed_activations
 from engine.backends.cpu.kernels.linear.linear import _dot
 from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS, UNITS, WIDTHS
+from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.weight import CpuWeight
 from engine.weights.packed.grouped import GroupedTensor, Layout, Run, runs_by_group

@@ -20,7 +20,7 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.program import Tape
 from engine.backends.cpu.runtime.contention import ACTIVE
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, TOKENS
-from engine.backends.cpu.runtime.thread_pool import BEGUN, NEIGHBOURS, STEP_ROWS
+from engine.backends.cpu.runtime.work_stealing import BEGUN, CONTENTION, STEP_ROWS
 from tests.engine.backends.kernel_oracles import (
     WEIGHT_CASES,
     Matrix,
@@ -247,11 +247,11 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
         tape.run(step(np.arange(2)))
         recording, control = tape._recording, tape._pool._control
-        words, tickets = tape._step, recording.tickets.copy()
+        words, counters = tape._step, recording.counters.copy()
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
         scratch = np.zeros(1 << 20, np.uint8)
         # It is in the middle of the tape, with what it was told when its epoch began ...
-        tape._pool._words[NEIGHBOURS + ACTIVE] = 2
+        tape._pool._words[CONTENTION + ACTIVE] = 2
         KERNELS.pool["work"](
             control.ctypes.data,
             1,
@@ -264,8 +264,8 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
             0,
             scratch.ctypes.data,
         )
-        assert np.array_equal(recording.tickets, tickets)
+        assert np.array_equal(recording.counters, counters)
         # ... or it is just reading what the step is, while that is written anew.
         tape._pool._words[[BEGUN, STEP_ROWS]] = 2, 8
         KERNELS.pool["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
-        assert np.array_equal(recording.tickets, tickets)
+        assert np.array_equal(recording.counters, counters)

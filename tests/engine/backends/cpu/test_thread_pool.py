@@ -1,4 +1,4 @@
-"""The threads of a tape: who takes part, and what a thread that loses its core costs the others."""
+"""The threads of a captured program: who takes part, and what a thread without its core costs the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS, SIGNATURE
 from engine.backends.cpu.codegen.simd import atomic_add, ld_i64
 from engine.backends.cpu.runtime.clock import ticks, ticks_per_second
 from engine.backends.cpu.runtime.contention import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
-from engine.backends.cpu.runtime.thread_pool import Recording, ThreadPool, Words
+from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
+from engine.backends.cpu.runtime.work_stealing import Words
 from engine.platform import core_yield
 
 MS = 1000
@@ -128,8 +129,13 @@ def test_threads_come_back_one_by_one_once_the_neighbours_are_gone() -> None:
     assert state[INTERVAL] == 50 * MS
 
 
+def _rate() -> float:
+    """Ticks per second."""
+    return ticks_per_second(KERNELS.pool["ticks"])
+
+
 def test_the_counter_counts_time() -> None:
-    rate = ticks_per_second()
+    rate = _rate()
     read = KERNELS.pool["ticks"]
     before, first, after = time.perf_counter(), read(), time.perf_counter()
     time.sleep(0.05)
@@ -139,16 +145,18 @@ def test_the_counter_counts_time() -> None:
 
 @contextmanager
 def _pool(
-    kernel: Any, argument: Words, phases: int, tiles: int, functions: dict[str, Any], threads: int
+    kernel: Any, argument: Words, stages: int, tiles: int, functions: dict[str, Any], threads: int
 ) -> Iterator[tuple[ThreadPool, Any]]:
-    """A thread pool of threads, and a function that replays a tape of equal phases."""
-    tape = np.tile(
-        np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), phases
+    """A thread pool of threads, and a function that replays a program of equal stages."""
+    operations = np.tile(
+        np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), stages
     )
-    recording = Recording(tape, np.arange(phases + 1, dtype=np.int64), np.ones(8, np.int64), threads)
+    program = CapturedProgram(
+        operations, np.arange(stages + 1, dtype=np.int64), np.ones(8, np.int64), threads
+    )
     pool = ThreadPool(functions, threads, 4096)
     try:
-        yield pool, lambda stamps=None: pool.replay(recording, stamps)
+        yield pool, lambda stamps=None: pool.replay(program, stamps)
     finally:
         pool.close()
 
@@ -204,7 +212,7 @@ def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
 
 
 def test_a_helper_that_keeps_losing_its_core_is_left_out_and_taken_back() -> None:
-    rate = ticks_per_second()
+    rate = _rate()
     argument = np.array([0, rate * 20e-6, rate * 5e-3, 1], np.int64)
     with _pool(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 4, 50, KERNELS.pool, 2) as (pool, replay):
         pool._scratch[1].view(np.int64)[0] = 1
@@ -229,7 +237,7 @@ def one_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("one_cpu")
 def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
     counts = np.zeros(9, np.int64)
-    slow = np.array([ticks_per_second() * 20e-6, 0, 0], np.int64)
+    slow = np.array([_rate() * 20e-6, 0, 0], np.int64)
     with _pool(numba.cfunc(SIGNATURE)(_slow_and_counted), slow, 4, 50, KERNELS.pool, 2) as (pool, replay):
         pool._scratch[1].view(np.int64)[0] = 1
         core_yield.ask()
@@ -248,7 +256,7 @@ def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
 
 @pytest.mark.usefixtures("one_cpu")
 def test_a_helper_that_left_comes_back_within_the_replay() -> None:
-    counts = np.array([ticks_per_second() * 20e-6, 0, 0], np.int64)
+    counts = np.array([_rate() * 20e-6, 0, 0], np.int64)
     with _pool(numba.cfunc(SIGNATURE)(_slow_and_counted), counts, 300, 50, KERNELS.pool, 2) as (pool, replay):
         pool._scratch[1].view(np.int64)[0] = 1
         for _ in range(20):  # a helper that loses its core to another program is given up for a while
@@ -300,8 +308,8 @@ def test_with_cores_to_spare_nobody_leaves() -> None:
     assert KERNELS.pool["present"](state.ctypes.data) == 2
 
 
-def test_a_replay_notes_its_start_and_the_end_of_each_phase() -> None:
-    rate = ticks_per_second()
+def test_a_replay_notes_its_start_and_the_end_of_each_stage() -> None:
+    rate = _rate()
     stamps, argument = np.zeros(7, np.int64), np.array([0, rate * 20e-6, 0, 0], np.int64)
     with _pool(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 6, 10, KERNELS.pool, 1) as (_, replay):
         begun = KERNELS.pool["ticks"]()

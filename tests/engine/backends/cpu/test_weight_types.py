@@ -22,13 +22,13 @@ from numba import types
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen import simd
-from engine.backends.cpu.codegen.kernel_cache import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cpu.codegen.simd import I64, LANES, const_vector, intrinsic_function, store
 from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 from engine.backends.cpu.kernels import packed_activations
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import _unpack
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
+from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cpu.weight import CpuWeight, packed_bytes
 from engine.errors import BadCheckpoint
 from engine.weights.gguf.table import GGUF_FORMATS

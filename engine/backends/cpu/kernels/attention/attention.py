@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.codegen.simd import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
+from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import (
     AT_ONCE,
@@ -40,7 +41,6 @@ from engine.backends.cpu.kernels.attention.softmax import (
 )
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
 from engine.backends.cpu.kernels.kv_write.tiles import turn
-from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS, SMALL_BATCH
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS

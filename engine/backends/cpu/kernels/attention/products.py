@@ -14,6 +14,7 @@ import numpy as np
 from numba.core import types
 
 from engine.backends.cpu.codegen.simd import ld_f32, st_f32
+from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.softmax import row_add, row_clear, row_dot, row_fill
 from engine.backends.cpu.kernels.attention.tiles import (
     READERS,
@@ -24,7 +25,6 @@ from engine.backends.cpu.kernels.attention.tiles import (
     rows_at_once,
 )
 from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, key_tile, times_scales, value_tile
-from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
 from engine.backends.kv_formats import GROUP, QUANTISED, WHOLE_KEYS, CacheType
 from engine.core import PAGE_TOKENS
 

@@ -31,6 +31,7 @@ from engine.backends.cpu.codegen.simd import (
     st_i8,
     store,
 )
+from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.kv_write.tiles import (
     CODE_BYTES,
     CODES_ROOM,
@@ -41,7 +42,6 @@ from engine.backends.cpu.kernels.kv_write.tiles import (
     steer_q8,
     turn,
 )
-from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS
 from engine.backends.kv_formats import GROUP, STEERING, WHOLE_KEYS
 from engine.core import PAGE_TOKENS

@@ -10,8 +10,6 @@ many rows in 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 from llvmlite import ir
@@ -30,13 +28,14 @@ from engine.backends.cpu.codegen.simd import (
     st_i64,
     store,
 )
+from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
 from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as WHOLE_VECTORS
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, Cells, whole_tile
 from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as WHOLE_STEPS
 from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
 from engine.backends.cpu.kernels.packed_activations import RECORD, quantise_row
-from engine.backends.cpu.layouts.table import CHAINS, WeightLayout, Whole
+from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout, Whole
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PANEL = 256
@@ -54,19 +53,9 @@ threads have work.
 ) = range(16)  # fmt: skip
 ARGUMENTS = 16
 
-SCRATCH_TAGS = 0
 SCRATCH_OUT = 64
 SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_BATCH
 SCRATCH_RECORDS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
-
-
-Jit = Callable[[Any, Any], Any]
-"""Compiles a function for a signature."""
-
-
-def words(count: int) -> Any:
-    """The signature of a helper: `count` int64 arguments, no result."""
-    return types.void(*[types.int64] * count)
 
 
 def scratch_bytes(columns: int) -> int:
@@ -391,13 +380,3 @@ def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
     return specialise(
         _template, product_name("linear", weight_layout, bits), **row_parts(weight_layout, jit, bits)
     )
-
-
-def specialise(template: Any, name: str, **values: Any) -> Any:
-    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of
-    its own.
-    """
-    function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
-    function.__qualname__ = name
-    function.__module__ = template.__module__
-    return function

@@ -1,387 +1,16 @@
-"""y = x W^T (+ bias) (+ residual) for one to eight rows of x, of packed codes, by tensor cores.
-
-A warp takes `TILES` tiles of 16 outputs and every `WARPS`th unit of two blocks of 64 columns of K; a block of
-threads is `WARPS` warps, whose sums are added up in their order at the end. The words of the unit after are
-asked for as soon as those of a block were taken, so that one or two blocks are under way; the first ones are
-asked for before the rows of x are there. The codes are operand a as they are (subnormal fp16), x is operand
-b: column n of the product is row n of x, so that no row meets another and its numbers are the same whatever
-rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
-
-Budget: 80 registers with one tile a warp (24 warps on a multiprocessor), 96 with two (20 warps, with twice as
-many bytes under way), 128 for blocks of the most words (16 warps).
-"""
+"""Products of one to eight rows with packed codes (`multiply_codes`): which kernel a matrix takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.codegen.ptx import (
-    barrier,
-    block_x,
-    block_y,
-    fma,
-    ld_f32,
-    ld_f32_now,
-    ld_f32x2_now,
-    ld_i32_now,
-    ld_i64,
-    ld_u32x2_now,
-    ld_u32x4_now,
-    lds_f32,
-    let_others_start,
-    mma_halves,
-    registers,
-    shared,
-    st_f32,
-    static,
-    stay,
-    sts_f32,
-    thread,
-    unknown,
-    wait_for_others,
-)
-from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.layouts.blocks import (
-    WAYS,
-    codes,
-    fetch,
-    fixed_words,
-    half_at,
-    low_code,
-    scale,
-    ways_of,
-)
-from engine.backends.cuda.layouts.layout import EXPERTS as EXPERTS_PARAMETERS
-from engine.backends.cuda.layouts.layout import LINEAR, Form
-
-if TYPE_CHECKING:
-    from engine.backends.cuda.layouts.codes import CodeLayout
-
-TILES = WARPS = 1
-TILE_SHIFT = SPAN_SHIFT = 0
-SPAN = GROUPS = STEPS = PAIRED = 1
-SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
-WAY_COUNT = 1
-AHEAD = 0
-C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
-D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
-SCALES = LOWS = ""
-LOW_FACTOR = HIGH_FACTOR = 1.0
-
-
-def x_words_of(x: int) -> Any:
-    """Eight words of a row of x, two for each step."""
-    words = registers(uint32(0), 8)
-    if PAIRED:
-        words[0], words[1], words[2], words[3] = ld_u32x4_now(x)
-        words[4], words[5], words[6], words[7] = ld_u32x4_now(int64(x + 64))
-    else:
-        for i in static(range(4)):
-            words[2 * i], words[2 * i + 1] = ld_u32x2_now(int64(x + 32 * i))
-    return words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]
-
-
-def sums_of(x: Any, ones: Any) -> Any:
-    """Four numbers for each group: sums of x times minus what the code 0 stands for, as the products' own
-    results lie.
-    """
-    sums = registers(float32(0.0), 16)
-    for group in static(range(GROUPS if ZERO else 0)):
-        for step in static(range(STEPS * group, STEPS * (group + 1))):
-            sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_halves(
-                ones[0], ones[1], ones[2], ones[3], x[2 * step], x[2 * step + 1],
-                sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3],
-            )  # fmt: skip
-    return (
-        sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7],
-        sums[8], sums[9], sums[10], sums[11], sums[12], sums[13], sums[14], sums[15],
-    )  # fmt: skip
-
-
-def lows_of(w: Any, x: Any) -> Any:
-    """What all groups' minimums times x come to, in units of the codes' products: it begins their sum."""
-    d = registers(float32(0.0), 4)
-    for group in static(range(GROUPS)):
-        upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
-        lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
-        for step in static(range(STEPS * group, STEPS * (group + 1))):
-            d[0], d[1], d[2], d[3] = mma_halves(
-                upper, lower, upper, lower, x[2 * step], x[2 * step + 1], d[0], d[1], d[2], d[3]
-            )
-    for row in static(range(2)):
-        # Rows g + 8 are counted in units of `HIGH_FACTOR`; of bytes as they are those of rows g are
-        # `LOW_FACTOR`.
-        factor = float32(1.0 / (HIGH_FACTOR if row else LOW_FACTOR))
-        if LOWS == "sub":
-            factor = float32(
-                half_at(w[M_WORD], row) * float32(-LOW_FACTOR / (HIGH_FACTOR if row else LOW_FACTOR))
-            )
-        d[2 * row], d[2 * row + 1] = float32(d[2 * row] * factor), float32(d[2 * row + 1] * factor)
-    return d[0], d[1], d[2], d[3]
-
-
-def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any:
-    """A tile's block times x without the scale of x: rows g (two columns of x), g + 8."""
-    w = registers(uint32(0), 14)
-    for i in static(range(14)):
-        w[i] = header[i] if IN_HEADER[i] else words[i]
-    parts = registers(float32(0.0), 4)
-    dot = registers(float32(0.0), 4)
-    a = registers(uint32(0), 4)
-    if LOWS == "half" or LOWS == "sub":
-        parts[0], parts[1], parts[2], parts[3] = lows_of(
-            (w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13]), x
-        )
-    for group in static(range(GROUPS)):
-        for j in static(range(4)):
-            dot[j] = sums[4 * group + j] if ZERO else float32(0.0)
-        if LOWS == "zero":
-            upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
-            lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
-        for step in static(range(STEPS * group, STEPS * (group + 1))):
-            for slot in static(range(2 * step, 2 * step + 2)):
-                a[2 * slot - 4 * step], a[2 * slot - 4 * step + 1] = codes(
-                    w[C_WORD[slot]], C_RIGHT[slot], w[C_MORE[slot]], C_MORE_RIGHT[slot], fixed
-                )
-            dot[0], dot[1], dot[2], dot[3] = mma_halves(
-                a[0], a[1], a[2], a[3], x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
-            )
-            if LOWS == "zero":
-                dot[0], dot[1], dot[2], dot[3] = mma_halves(
-                    upper, lower, upper, lower, x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
-                )
-        for row in static(range(2)):
-            factor = scale(
-                w[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], w[D_WORD], row, fixed[0]
-            )
-            for j in static(range(2 * row, 2 * row + 2)):
-                parts[j] = fma(factor, dot[j], parts[j])
-    return parts[0], parts[1], parts[2], parts[3]
-
-
-def _ask_first(
-    tiles: Any, header: Any, near: Any, far: Any, ways: Any, block: int, blocks: int,
-    weight: int, tile_bytes: int, first_tile: int, outputs: int,
-) -> None:  # fmt: skip
-    """Where the warp's tiles lie, and the words of their first two blocks."""
-    for i in static(range(TILES)):
-        tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
-        header[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, True, False)
-        near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, False, True)
-        # A unit without a second block brings the first one twice.
-        second = int64(BLOCK_BYTES if int32(block + 1) < blocks else 0)
-        far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), second, False, True)
-
-
-def _multiply(
-    totals: Any,
-    tile: int,
-    words: Any,
-    header: Any,
-    x_words: Any,
-    sums: Any,
-    fixed: Any,
-    scale_0: float,
-    scale_1: float,
-) -> None:
-    """Add a block's products, times the scales of x's two rows, to a tile's `totals`."""
-    parts = block_product(words, header, x_words, sums, fixed)
-    for j in static(range(4)):
-        totals[4 * tile + j] = fma(scale_1 if j % 2 else scale_0, parts[j], totals[4 * tile + j])
-
-
-def _ask_next(
-    tile: int, tiles: Any, header: Any, near: Any, coming: Any, ways: Any, block: int, blocks: int
-) -> None:
-    """The words of a tile's next block, and the numbers of its unit."""
-    coming[tile] = header[tile]
-    if block < blocks:
-        coming[tile] = fetch(tiles[tile], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, True, False)
-        near[tile] = fetch(tiles[tile], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, False, True)
-
-
-def _ones_of(nothing: int, outputs: int, x_stride: int, y_stride: int) -> Any:
-    """The operand whose products are sums of x, in four words that the compiler takes for different ones."""
-    return (
-        uint32(nothing ^ uint32(SUM_LOW)), uint32(uint32(int32(outputs) >> 31) ^ uint32(SUM_HIGH)),
-        uint32(uint32(x_stride >> 63) ^ uint32(SUM_LOW)), uint32(uint32(y_stride >> 63) ^ uint32(SUM_HIGH)),
-    )  # fmt: skip
-
-
-def _product(
-    weight: int, outputs: int, first_tile: int, y: int, y_stride: int, bias: int, residual: int,
-    residual_stride: int, x: int, x_stride: int, rows: int, columns: int,
-) -> None:  # fmt: skip
-    """`TILES` tiles from `first_tile` on times all rows of x."""
-    lane, warp = int32(thread() & 31), int32(thread() >> 5)
-    g, t, last_row = int32(lane >> 2), int32(lane & 3), int32(rows - 1)
-    blocks = int32((columns + 63) >> 6)
-    tile_bytes = int64((blocks + (SPAN - 1)) >> SPAN_SHIFT) * SPAN_BYTES
-    totals = registers(float32(0.0), 4 * TILES)
-    near = registers(uint32(0), TILES)
-    far = registers(uint32(0), TILES)
-    header = registers(uint32(0), TILES)
-    coming = registers(uint32(0), TILES)
-    tiles = registers(int64(0), TILES)
-    ways = registers(uint32(0), WAYS)
-    block = int32(min(int32(2 * warp), int32((blocks - 1) & -2)))
-    ways[0], ways[1], ways[2], ways[3], ways[4] = ways_of(block, lane)
-    _ask_first(tiles, header, near, far, ways, block, blocks, weight, tile_bytes, first_tile, outputs)
-    wait_for_others()
-    let_others_start()
-    # Offsets of 32 bits, of which a thread can keep more than of addresses: eight rows of x are few bytes.
-    stride = int32(x_stride)
-    mine = uint32(int32(min(g, last_row)) * stride + ((16 if PAIRED else 8) * t + 128 * block))
-    scale_0 = uint32(int32(min(int32(2 * t), last_row)) * stride + (128 * blocks + 4 * block))
-    scale_1 = uint32(int32(min(int32(2 * t + 1), last_row)) * stride + (128 * blocks + 4 * block))
-    # Nothing is negative; but the compiler does not know, and would make these words anew for each product.
-    nothing = uint32(int32(columns) >> 31)
-    fixed = fixed_words(nothing)
-    ones = _ones_of(nothing, outputs, x_stride, y_stride)
-    block = int32(2 * warp)
-    while int32(block + 1) < blocks:  # alike for the lanes of a warp
-        block = unknown(int32(block + 2 * WARPS))
-        x_scale_0, later_0 = ld_f32x2_now(int64(x + int64(scale_0)))
-        x_scale_1, later_1 = ld_f32x2_now(int64(x + int64(scale_1)))
-        x_words = x_words_of(int64(x + int64(mine)))
-        sums = sums_of(x_words, ones)
-        for i in static(range(TILES)):
-            _multiply(totals, i, near[i], header[i], x_words, sums, fixed, x_scale_0, x_scale_1)
-            _ask_next(i, tiles, header, near, coming, ways, block, blocks)
-        stay()
-        # Anew, as the address would take registers until here.
-        mine = uint32(unknown(int32(mine + 128)))
-        x_words = x_words_of(int64(x + int64(mine)))
-        sums = sums_of(x_words, ones)
-        for i in static(range(TILES)):
-            _multiply(totals, i, far[i], header[i], x_words, sums, fixed, later_0, later_1)
-            if int32(block + 1) < blocks:
-                far[i] = fetch(
-                    tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD + BLOCK_BYTES, False, True
-                )
-            header[i] = coming[i]
-        for j in static(range(WAY_COUNT)):
-            ways[j] = uint32(ways[j] + AHEAD)
-        mine, scale_0, scale_1 = (
-            uint32(mine + (256 * WARPS - 128)),
-            uint32(scale_0 + 8 * WARPS),
-            uint32(scale_1 + 8 * WARPS),
-        )
-    if block < blocks:
-        x_scale_0, x_scale_1 = ld_f32_now(int64(x + int64(scale_0))), ld_f32_now(int64(x + int64(scale_1)))
-        x_words = x_words_of(int64(x + int64(mine)))
-        sums = sums_of(x_words, ones)
-        for i in static(range(TILES)):
-            _multiply(totals, i, near[i], header[i], x_words, sums, fixed, x_scale_0, x_scale_1)
-    _sum_up(totals, warp, g, t, outputs, first_tile, y, y_stride, bias, residual, residual_stride, rows)
-
-
-def _sum_up(
-    totals: Any, warp: int, g: int, t: int, outputs: int, first_tile: int,
-    y: int, y_stride: int, bias: int, residual: int, residual_stride: int, rows: int,
-) -> None:  # fmt: skip
-    """Add the warps' `totals` up, in their order, and store them."""
-    memory = shared(512 * TILES * WARPS)
-    for i in static(range(TILES)):
-        for j in static(range(4)):
-            place = int32((8 * warp + 2 * t + j % 2) * (16 * TILES) + (16 * i + 8 * (j // 2)) + g)
-            sts_f32(
-                int32(memory + 4 * place),
-                float32(totals[4 * i + j] * float32(HIGH_FACTOR if j >= 2 else LOW_FACTOR)),
-            )
-    barrier()
-    for index in range(thread(), 128 * TILES, 32 * WARPS):
-        row, output = int32(index >> TILE_SHIFT), int32(16 * first_tile + (index & (16 * TILES - 1)))
-        if row < rows and output < outputs:
-            store(int32(memory + 4 * index), output, row, y, y_stride, bias, residual, residual_stride)
-
-
-def store(
-    memory: int, output: int, row: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int
-) -> None:
-    """One number of y: the warps' sums, then what is added."""
-    total = float32(0.0)
-    for i in range(WARPS):
-        total = float32(total + lds_f32(int32(memory + i * (512 * TILES))))
-    at = int64(output) * 4
-    if bias != 0:
-        total = float32(total + ld_f32(int64(bias + at)))
-    if residual != 0:
-        total = float32(total + ld_f32_now(int64(residual + int64(row) * residual_stride + at)))
-    st_f32(int64(y + int64(row) * y_stride + at), total)
-
-
-def _linear(
-    weight: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int, outputs: int,
-    weight_1: int, y_1: int, y_stride_1: int, bias_1: int, residual_1: int, residual_stride_1: int,
-    outputs_1: int, weight_2: int, y_2: int, y_stride_2: int, bias_2: int, residual_2: int,
-    residual_stride_2: int, outputs_2: int, x: int, x_stride: int, rows: int, columns: int,
-) -> None:  # fmt: skip
-    """See `WeightLayout`: finds the block's part."""
-    group = int32(block_x())
-    first, second = (
-        int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT),
-        int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT),
-    )
-    if group >= first:
-        group = int32(group - first)
-        weight, y, y_stride, bias, residual, residual_stride = (
-            weight_1,
-            y_1,
-            y_stride_1,
-            bias_1,
-            residual_1,
-            residual_stride_1,
-        )
-        outputs = outputs_1
-        if group >= second:
-            group = int32(group - second)
-            weight, y, y_stride, bias, residual, residual_stride = (
-                weight_2,
-                y_2,
-                y_stride_2,
-                bias_2,
-                residual_2,
-                residual_stride_2,
-            )
-            outputs = outputs_2
-    _product(
-        weight,
-        outputs,
-        int32(group * TILES),
-        y,
-        y_stride,
-        bias,
-        residual,
-        residual_stride,
-        x,
-        x_stride,
-        rows,
-        columns,
-    )
-
-
-def _experts(
-    table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int, ids: int, ids_stride: int,
-    used: int, x: int, x_stride: int, columns: int,
-) -> None:  # fmt: skip
-    """See `WeightLayout`: each row of x times the matrix of its expert."""
-    wait_for_others()
-    spread = int32(block_y())
-    row = int32(spread // used)
-    expert = int64(ld_i32_now(int64(ids + int64(row) * ids_stride + int64(spread - row * used) * 4)))
-    weight = ld_i64(int64(table + expert * 8))
-    if weight != 0:
-        own_bias = int64(bias + expert * bias_stride) if bias != 0 else int64(0)
-        own_x, own_y = int64(x + int64(spread) * x_stride), int64(y + int64(spread) * y_stride)
-        tile, none = int32(block_x() * TILES), int64(0)
-        _product(
-            weight, outputs, tile, own_y, y_stride, own_bias, none, none, own_x, x_stride, int32(1), columns
-        )
-
+from engine.backends.cuda.kernels.linear import multiply_codes, unpack_codes
+from engine.backends.cuda.kernels.linear.code_constants import constants
+from engine.backends.cuda.kernels.linear.interface import EXPERTS, LINEAR, Variant
+from engine.backends.cuda.layouts.codes import CodeLayout
+from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
 _TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq1", "tq2")
 """Families that twelve warps a block, for small matrices, multiply with in 80 registers on every device."""
@@ -399,16 +28,18 @@ def _light(weight_layout: CodeLayout) -> bool:
     )
 
 
-def form(weight_layout: CodeLayout, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
+def variant(
+    weight_layout: CodeLayout, tiles: int, columns: int, sm_count: int, experts: bool = False
+) -> Variant:
     """Two tiles a warp, where that leaves 20 warps for each multiprocessor; else one, and for small
     matrices more warps along K.
     """
-    if _light(weight_layout) and tiles // 2 * 4 >= 20 * processors:
+    if _light(weight_layout) and tiles // 2 * 4 >= 20 * sm_count:
         each, warps = 2, 4
     else:
-        few = tiles * 8 < 32 * processors and columns >= 16 * 128 and weight_layout.name in _TWELVE
+        few = tiles * 8 < 32 * sm_count and columns >= 16 * 128 and weight_layout.name in _TWELVE
         each, warps = 1, 12 if few else 8
-    return Form(kernel(weight_layout, each, warps, experts), each)
+    return Variant(kernel(weight_layout, each, warps, experts), each)
 
 
 _CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32")
@@ -416,9 +47,6 @@ _CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped
 
 def forms() -> Iterator[Kernel]:
     """The products of usual types and of those with the most numbers; of other kernels a few."""
-    from engine.backends.cuda.layouts.codes import CodeLayout
-    from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
-
     for weight_layout in WEIGHT_LAYOUTS:
         if isinstance(weight_layout, CodeLayout) and weight_layout.name in _CHECKED:
             yield kernel(weight_layout, 1, 8)
@@ -427,9 +55,9 @@ def forms() -> Iterator[Kernel]:
             if weight_layout.name == "q40":
                 yield kernel(weight_layout, 2, 4)
             if weight_layout.name in ("q4k", "q6k", "mxfp4"):
-                yield weight_layout.unpack()
+                yield unpack_codes.unpack_kernel(weight_layout)
             if weight_layout.name == "q6k":
-                yield weight_layout.embed()
+                yield unpack_codes.embed_kernel(weight_layout)
             if weight_layout.name == "mxfp4":
                 yield kernel(weight_layout, 1, 8, experts=True)
 
@@ -445,7 +73,11 @@ def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = Fa
     limit = 96 if tiles == 2 else _WIDE.get(weight_layout.name, 128 if words > 12 else 80)
     return Kernel(
         f"{'experts' if experts else 'linear'}_{weight_layout.name}_{tiles}x{warps}",
-        _experts if experts else _linear, EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit,
-        {**weight_layout.constants, **sizes}, max(1, 65536 // (limit * 32 * warps)),
+        multiply_codes.experts if experts else multiply_codes.linear,
+        EXPERTS if experts else LINEAR,
+        32 * warps,
+        limit,
+        {**constants(weight_layout), **sizes},
+        max(1, 65536 // (limit * 32 * warps)),
         model="experts_codes" if experts else "linear_codes",
-    )  # fmt: skip
+    )

@@ -30,9 +30,11 @@ from engine.backends.cuda.kernels.linear.gemm_rows import (
     halves_kernel,
     row_blocks,
 )
+from engine.backends.cuda.kernels.linear.interface import UNPACK_COLUMNS
 from engine.backends.cuda.kernels.linear.linear import Part
+from engine.backends.cuda.kernels.linear.variants import unpack_kernel
 from engine.backends.cuda.kernels.packed_activations import padded
-from engine.backends.cuda.layouts.layout import ROWS, UNPACK_COLUMNS, Packed
+from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Plain
 from engine.backends.cuda.lowering.call import Argument, Blocks, Bound, Call, Room, TorchCall
 from engine.backends.cuda.runtime.device import Device
@@ -149,27 +151,27 @@ def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor,
             )
             _multiply(bound.device, x, dense, y, add)
         return
-    assert isinstance(weight.weight_layout, Packed)
+    unpack = unpack_kernel(weight.weight_layout)
+    assert unpack is not None
     step = _tiles_at_once(weight)
     scratch = bound.scratch(product_scratch(weight), _WEIGHT)
     for first in range(0, weight.tiles, step):
         tiles = min(step, weight.tiles - first)
         chunks = -(-whole // UNPACK_COLUMNS)
         arguments = (weight.address, first, scratch.data_ptr(), 2 * whole, k)
-        bound.launch(Call(weight.weight_layout.unpack(), _grid(chunks, tiles), arguments, (), ()))
+        bound.launch(Call(unpack, _grid(chunks, tiles), arguments, (), ()))
         with bound.device.torch_work():
             dense = scratch[: product_scratch(weight)].view(_dtype("fp16")).view(-1, whole)
             last = min(n - first * ROWS, tiles * ROWS)
             _multiply(bound.device, x, dense[:last, :k], y[:, first * ROWS : first * ROWS + last], add)
 
 
-def _kernels(weights: Sequence[WeightSpec], processors: int) -> list[Kernel]:
+def _kernels(weights: Sequence[WeightSpec], sm_count: int) -> list[Kernel]:
     """Those that read the weights, and rows as fp16 for them."""
-    kinds = {
-        w.weight_layout.name: w.weight_layout.unpack() for w in weights if isinstance(w.weight_layout, Packed)
-    }
+    unpacking = [unpack_kernel(w.weight_layout) for w in weights]
     halves = [halves_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
-    return [*halves, *kinds.values(), *passes_kernels(weights, processors)]
+    unique = dict.fromkeys(kernel for kernel in unpacking if kernel is not None)
+    return [*halves, *unique, *passes_kernels(weights, sm_count)]
 
 
 def _grid(chunks: int, tiles: int) -> Blocks:
@@ -177,7 +179,7 @@ def _grid(chunks: int, tiles: int) -> Blocks:
     return lambda _: (chunks, tiles, 1)
 
 
-def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall:
+def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
     """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows.
 
     Matrices may be of several weight layouts.
@@ -207,7 +209,7 @@ def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall
     reads = (x, *residuals, *(part.weight for part in parts))
     weights = [part.weight for part in parts]
     rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
-    kernels = _kernels(weights, processors)
+    kernels = _kernels(weights, sm_count)
     kernels += (
         [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
     )
@@ -239,7 +241,7 @@ def expert_product_call(
     x: Buffer,
     ids: Buffer,
     y: Buffer,
-    processors: int,
+    sm_count: int,
     bias_address: int = 0,
     bias_stride: int = 0,
 ) -> TorchCall:
@@ -287,7 +289,7 @@ def expert_product_call(
             )
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
-    kernels = _kernels([table.first], processors) + ([expert_biases_kernel()] if bias_address else [])
+    kernels = _kernels([table.first], sm_count) + ([expert_biases_kernel()] if bias_address else [])
     rooms = _rooms([table.first], x.copies, experts=True)
     return TorchCall(run, (x, ids, table), (y,), tuple(kernels), x.on_logit_rows, x.copies, rooms)
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.linear.interface import PARTS
+from engine.backends.cuda.kernels.linear.variants import linear_variant
 from engine.backends.cuda.kernels.packed_activations import padded, record_buffer
 from engine.backends.cuda.kernels.packed_activations_write import chunks, record_kernel
-from engine.backends.cuda.layouts.layout import PARTS, ROWS, Packed
+from engine.backends.cuda.layouts.layout import ROWS
+from engine.backends.cuda.layouts.plain import Plain
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Blocks, Bound, Call, Room
 from engine.backends.cuda.weight import WeightSpec
 from engine.backends.graph.buffers import Buffer
@@ -26,23 +29,26 @@ def short_passes(weight: WeightSpec, rows: int) -> int:
     """
     passes, dense = -(-rows // SMALL_BATCH), 2 * ROWS * weight.tiles * padded(weight.shape[1])
     fewer = passes * weight.nbytes < weight.nbytes + 2 * dense
-    return passes if fewer and rows <= MOST_ROWS and isinstance(weight.weight_layout, Packed) else 0
+    return passes if fewer and rows <= MOST_ROWS and _is_packed(weight) else 0
 
 
-def passes_kernels(weights: Sequence[WeightSpec], processors: int) -> tuple[Kernel, ...]:
+def _is_packed(weight: WeightSpec) -> bool:
+    """Whether torch cannot multiply with it as it lies."""
+    return not isinstance(weight.weight_layout, Plain)
+
+
+def passes_kernels(weights: Sequence[WeightSpec], sm_count: int) -> tuple[Kernel, ...]:
     """Those that `multiply_in_passes` and `write_record` launch."""
-    packed = [weight for weight in weights if isinstance(weight.weight_layout, Packed)]
-    forms = [
-        weight.weight_layout.linear(weight.tiles, weight.shape[1], processors).kernel for weight in packed
-    ]
+    packed = [weight for weight in weights if _is_packed(weight)]
+    kernels = [linear_variant(w.weight_layout, w.tiles, w.shape[1], sm_count).kernel for w in packed]
     kinds = {weight.weight_layout.record for weight in packed} - {"floats"}
-    return (*dict.fromkeys(forms), *(record_kernel(kind) for kind in sorted(kinds)))
+    return (*dict.fromkeys(kernels), *(record_kernel(kind) for kind in sorted(kinds)))
 
 
 def record_room(weights: Sequence[WeightSpec]) -> Room:
     """For the records of rows that several passes take."""
     width = weights[0].shape[1]
-    kinds = {weight.weight_layout.record for weight in weights if isinstance(weight.weight_layout, Packed)}
+    kinds = {weight.weight_layout.record for weight in weights if _is_packed(weight)}
     return Room(max((MOST_ROWS * record_buffer(kind, Buffer(width)).stride for kind in kinds), default=0))
 
 
@@ -71,8 +77,8 @@ def multiply_in_passes(
     """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the
     records.
     """
-    form = weight.weight_layout.linear(weight.tiles, weight.shape[1], bound.device.processors)
-    blocks = -(-weight.tiles // form.tiles)
+    variant = linear_variant(weight.weight_layout, weight.tiles, weight.shape[1], bound.device.processors)
+    blocks = -(-weight.tiles // variant.tiles)
     rest = [0] * (7 * (PARTS - 1))
     for first in range(0, rows, SMALL_BATCH):
         own, more, given = (
@@ -80,7 +86,7 @@ def multiply_in_passes(
         )
         part = (weight.address, own, y[1], bias, more, residual[1], weight.shape[0])
         arguments = (*part, *rest, given, record[1], min(SMALL_BATCH, rows - first), weight.shape[1])
-        bound.launch(Call(form.kernel, _grid(blocks), arguments, (), ()))
+        bound.launch(Call(variant.kernel, _grid(blocks), arguments, (), ()))
 
 
 def _grid(x: int, y: int = 1) -> Blocks:

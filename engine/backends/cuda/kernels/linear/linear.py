@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.backends.cuda.layouts.layout import PARTS
+from engine.backends.cuda.kernels.linear.interface import PARTS
+from engine.backends.cuda.kernels.linear.variants import embed_kernel, experts_variant, linear_variant
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
@@ -25,7 +26,7 @@ class Part:
     residual: Buffer | None = None
 
 
-def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Call:
+def linear_call(parts: Sequence[Part], x_record: Buffer, sm_count: int) -> Call:
     """One launch for one to three matrices of one weight layout that share x, whose record
     (`weight_layout.record`) is `x_record`.
     """
@@ -35,7 +36,9 @@ def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Cal
         p.weight.weight_layout is first.weight_layout and p.weight.shape[1] == first.shape[1] for p in parts
     )
     assert x_record.copies == 1
-    form = first.weight_layout.linear(sum(p.weight.tiles for p in parts), first.shape[1], processors)
+    variant = linear_variant(
+        first.weight_layout, sum(p.weight.tiles for p in parts), first.shape[1], sm_count
+    )
     arguments: list[Argument] = []
     for part in parts:
         assert part.y.width == part.weight.shape[0]
@@ -52,10 +55,10 @@ def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Cal
         ]
     arguments += [0] * (7 * (PARTS - len(parts)))
     arguments += [x_record, x_record.stride, Runtime.ROWS, first.shape[1]]
-    blocks = sum(-(-p.weight.tiles // form.tiles) for p in parts)
+    blocks = sum(-(-p.weight.tiles // variant.tiles) for p in parts)
     residuals = [p.residual for p in parts if p.residual is not None]
     return Call(
-        form.kernel, lambda rows: (blocks, 1, 1), tuple(arguments),
+        variant.kernel, lambda rows: (blocks, 1, 1), tuple(arguments),
         (x_record, *residuals, *(p.weight for p in parts)), tuple(p.y for p in parts), x_record.on_logit_rows,
     )  # fmt: skip
 
@@ -65,7 +68,7 @@ def expert_call(
     x_record: Buffer,
     ids: Buffer,
     y: Buffer,
-    processors: int,
+    sm_count: int,
     bias_address: int = 0,
     bias_stride: int = 0,
 ) -> Call:
@@ -78,14 +81,14 @@ def expert_call(
     first, used = table.first, ids.width
     assert x_record.copies == y.copies == used
     assert y.width == first.shape[0]
-    form = first.weight_layout.experts(first.tiles * used, first.shape[1], processors)
+    variant = experts_variant(first.weight_layout, first.tiles * used, first.shape[1], sm_count)
     arguments = (
         table.address, first.shape[0], y, y.stride, bias_address, bias_stride, ids, ids.stride, used,
         x_record, x_record.stride, first.shape[1],
     )  # fmt: skip
-    blocks = -(-first.tiles // form.tiles)
+    blocks = -(-first.tiles // variant.tiles)
     return Call(
-        form.kernel,
+        variant.kernel,
         lambda rows: (blocks, rows, 1),
         arguments,
         (x_record, ids, table),
@@ -98,4 +101,4 @@ def expert_call(
 def embed_call(weight: WeightSpec, y: Buffer, scale: float) -> Call:
     """y (rows, K) = scale times the matrix's rows that the step's token ids name."""
     arguments = (weight.address, Runtime.TOKENS, y, y.stride, scale, weight.shape[1])
-    return Call(weight.weight_layout.embed(), lambda rows: (1, rows, 1), arguments, (weight,), (y,))
+    return Call(embed_kernel(weight.weight_layout), lambda rows: (1, rows, 1), arguments, (weight,), (y,))

@@ -32,8 +32,8 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import int32, int64
 from engine.backends.cuda.kernels.linear import multiply_plain
+from engine.backends.cuda.kernels.linear.interface import EXPERTS, LINEAR, Variant
 from engine.backends.cuda.kernels.linear.multiply_plain import SUMS, WARPS
-from engine.backends.cuda.layouts.layout import EXPERTS, LINEAR
 
 THREADS = 32 * WARPS
 TILES = 1
@@ -41,6 +41,8 @@ UNIT = 128
 KIND = "bf16"
 SUM_BYTES = 4 * SUMS * WARPS
 multiply: Any = multiply_plain.multiply_bf16
+_WAVES = 4
+"""A block takes two tiles where each multiprocessor still gets this many blocks: half the reads of x."""
 
 
 def _tile_bytes(columns: int) -> Any:
@@ -182,6 +184,12 @@ def constants(kind: str, unit: int, tiles: int) -> dict[str, Any]:
 
 REGISTERS = {"bf16": 112, "fp16": 96, "fp8": 96, "fp32": 128}
 """A thread's: two blocks on a multiprocessor have 64 bytes or more a lane under way."""
+
+
+def linear_variant(kind: str, unit: int, tiles: int, sm_count: int) -> Variant:
+    """For matrices of `tiles` tiles; otherwise as `linear_kernel`."""
+    count = 2 if kind != "fp32" and tiles >= 2 * _WAVES * sm_count else 1
+    return Variant(linear_kernel(kind, unit, count), count)
 
 
 @cache

@@ -5,7 +5,7 @@ float32 for embeddings.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
@@ -25,11 +25,10 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.layouts.blocks import codes, fetch, fixed_words, low, scale, ways_of
-from engine.backends.cuda.layouts.layout import EMBED, UNPACK, UNPACK_COLUMNS
-
-if TYPE_CHECKING:
-    from engine.backends.cuda.layouts.codes import CodeLayout
+from engine.backends.cuda.kernels.linear.code_constants import constants
+from engine.backends.cuda.kernels.linear.interface import EMBED, UNPACK, UNPACK_COLUMNS
+from engine.backends.cuda.kernels.linear.read_codes import codes, fetch, fixed_words, low, scale, ways_of
+from engine.backends.cuda.layouts.codes import CodeLayout
 
 WARPS = 8
 SPAN = GROUPS = STEPS = PAIRED = 1
@@ -112,7 +111,7 @@ def values_of(words: Any) -> Any:
 
 
 def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> None:
-    """See `WeightLayout`: a warp takes a block."""
+    """`UNPACK` of `interface`: a warp takes a block."""
     lane = int32(thread() & 31)
     g, t = int32(lane >> 2), int32(lane & 3)
     blocks, block = int32((columns + 63) >> 6), int32(block_x() * WARPS + (thread() >> 5))
@@ -143,7 +142,7 @@ def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> 
 
 
 def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, columns: int) -> None:
-    """See `WeightLayout`: warps take blocks in turn, of which four lanes hold the row."""
+    """`EMBED` of `interface`: warps take blocks in turn, of which four lanes hold the row."""
     wait_for_others()
     lane = int32(thread() & 31)
     t = int32(lane & 3)
@@ -171,7 +170,6 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
 
 @cache
 def unpack_kernel(weight_layout: CodeLayout) -> Kernel:
-    """See `WeightLayout`."""
     assert WARPS * 64 == UNPACK_COLUMNS
     return Kernel(
         f"unpack_{weight_layout.name}",
@@ -179,20 +177,19 @@ def unpack_kernel(weight_layout: CodeLayout) -> Kernel:
         UNPACK,
         32 * WARPS,
         80,
-        weight_layout.constants,
+        constants(weight_layout),
         model="unpack_codes",
     )
 
 
 @cache
 def embed_kernel(weight_layout: CodeLayout) -> Kernel:
-    """See `WeightLayout`."""
     return Kernel(
         f"embed_{weight_layout.name}",
         _embed,
         EMBED,
         32 * WARPS,
         80,
-        weight_layout.constants,
+        constants(weight_layout),
         model="embed_codes",
     )

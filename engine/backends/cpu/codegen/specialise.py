@@ -1,0 +1,25 @@
+"""Kernels made of templates: plain functions whose globals are filled in before Numba compiles them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from numba.core import types
+
+Jit = Callable[[Any, Any], Any]
+"""Compiles a function for a signature."""
+
+
+def words(count: int) -> Any:
+    """The signature of a helper: `count` int64 arguments, no result."""
+    return types.void(*[types.int64] * count)
+
+
+def specialise(template: Any, name: str, **values: Any) -> Any:
+    """A copy of `template` with these globals: Numba sees constants, and its cache a name of its own."""
+    function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
+    function.__qualname__ = name
+    function.__module__ = template.__module__
+    return function

@@ -1,0 +1,50 @@
+"""Reading memory and nothing else: the kernel that measures how fast it can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    I64,
+    VI32,
+    Accumulators,
+    const_vector,
+    counted_loop,
+    intrinsic_function,
+    ld_i64,
+    load,
+    prefetch,
+    reduce,
+    st_i32,
+)
+
+_STREAMS = 4
+TILE = 256 << 10
+"""Bytes of one tile, read as four streams a quarter apart: more loads are in flight than with one."""
+
+
+def _emit_read(b: ir.IRBuilder, address: Any, size: Any) -> Any:
+    totals = Accumulators(b, _STREAMS)
+    totals.clear()
+    quarter = b.udiv(size, ir.Constant(I64, _STREAMS))
+    with counted_loop(b, b.udiv(quarter, ir.Constant(I64, 64))) as i:
+        for s in range(_STREAMS):
+            line = b.add(b.add(address, b.mul(quarter, ir.Constant(I64, s))), b.mul(i, ir.Constant(I64, 64)))
+            prefetch(b, line, 2048)
+            before = b.bitcast(totals.get(s), VI32)
+            totals.set(s, b.bitcast(b.xor(before, load(b, line, VI32)), totals.get(s).type))
+    value = const_vector(0, VI32)
+    for s in range(_STREAMS):
+        value = b.xor(value, b.bitcast(totals.get(s), VI32))
+    return reduce(b, value, b.xor)
+
+
+read_lines = intrinsic_function("read_lines", types.int32, (types.int64, types.int64), _emit_read)
+
+
+def read_memory(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile: read 256 KB and keep a checksum, so that nothing is optimised away."""
+    st_i32(scratch, read_lines(ld_i64(args) + tile * ld_i64(args + 8), ld_i64(args + 8)))

@@ -1,0 +1,344 @@
+"""The compiled functions of the thread pool: work stealing over the tiles of a captured program.
+
+A program is a list of operations cut into *stages*; the operations of one stage do not depend on each other.
+The tiles of a stage are divided evenly into one queue a thread, neighbouring tiles together: a thread that
+reads weights in the order they lie in is up to a third faster than two that alternate. Each queue has a tile
+counter, a word with the epoch (number of the replay) in the high half and the tiles taken in the low half.
+Each stage has a word of the same form, in another cache line, that counts the tiles done. A thread takes
+tiles of its own queue and then steals from the others, by compare-and-swap, until none is left: one that
+loses its core delays nothing but its present tile. Stages of one tile are the caller's: handing them out
+would cost more than they do.
+
+Nothing is reset between replays: a word of an earlier epoch means that no tile is taken or done. A thread
+that wakes up late finds all tiles of its epoch taken, or a newer epoch, and leaves. How many tiles there are
+it computes from the row counts published with its epoch, never from the step block, which may be that of the
+next step. Between replays helper threads spin for as long as sampling one token may take, then sleep on a
+lock without using a core. `contention` decides how many of them take part. While another thread of this
+process asks for a core, a helper naps between two tiles and continues when the request is withdrawn.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from engine.backends.cpu.codegen.simd import (
+    atomic_load,
+    atomic_store,
+    call_kernel,
+    compare_exchange,
+    ld_i64,
+    pause,
+    st_i64,
+)
+from engine.backends.cpu.codegen.specialise import specialise
+from engine.backends.cpu.runtime.clock import clock_functions, ticks
+from engine.backends.cpu.runtime.contention import ACTIVE, GRAIN, SHORTEST_STALL, contention_functions
+from engine.backends.cpu.runtime.contention import WORDS as CONTENTION_WORDS
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SMALL_BATCH
+
+LINE = 8
+"""int64 words of one cache line: words that different threads write lie on different lines."""
+EPOCH, BEGUN, CLOSING = range(3)
+PROGRAM, STAGES, STAGE_COUNT, STEP, STEP_ROWS, STEP_LOGIT_ROWS, COUNTERS, QUEUES = range(LINE, LINE + 8)
+CONTENTION = 2 * LINE
+PARKED = CONTENTION + CONTENTION_WORDS
+_SPINS_BEFORE_TIMING = 64
+_SPINS_BEFORE_YIELD = 2000
+_SPINS_BEFORE_PARKING = 100000
+"""About 3 ms: Python between steps takes up to 1 ms, and a helper woken from sleep needs the GIL, which a
+window may hold.
+"""
+
+# Words of one operation of a program.
+FUNCTION, ARGUMENTS, SMALL_TILES, SMALL_BLOCK, BIG_TILES, BIG_BLOCK, ON_LOGIT_ROWS = range(7)
+OPERATION = 8
+
+_NAP_US = 50
+"""Microseconds. The system may double them; a window works for about a thousand."""
+
+Words = npt.NDArray[np.int64]
+
+_WINDOWS = os.name == "nt"
+_yield_core = types.ExternalFunction("SwitchToThread" if _WINDOWS else "sched_yield", types.int32())
+_sleep_us = _yield_core if _WINDOWS else types.ExternalFunction("usleep", types.int32(types.uint32))
+
+
+def _nap() -> None:
+    """Give up the core for a moment."""
+    if _WINDOWS:
+        _yield_core()  # the shortest sleep there may last 16 ms
+    else:
+        _sleep_us(_NAP_US)
+
+
+def _tiles(operation: int, rows: int, logit_rows: int) -> int:
+    """Tiles of one operation in a step of `rows` rows, `logit_rows` of them with logits."""
+    mine = logit_rows if ld_i64(operation + 8 * ON_LOGIT_ROWS) else rows
+    short = mine <= SMALL_BATCH
+    count = ld_i64(operation + 8 * (SMALL_TILES if short else BIG_TILES))
+    block = ld_i64(operation + 8 * (SMALL_BLOCK if short else BIG_BLOCK))
+    return int(count * ((mine + block - 1) // block))
+
+
+def _run(program: int, first: int, tile: int, rows: int, logit_rows: int, step: int, scratch: int) -> None:
+    """Run one tile of the stage that begins with operation `first`."""
+    operation = program + 8 * OPERATION * first
+    count = tiles(operation, rows, logit_rows)
+    while tile >= count:
+        tile -= count
+        operation += 8 * OPERATION
+        count = tiles(operation, rows, logit_rows)
+    call_kernel(ld_i64(operation + 8 * FUNCTION), ld_i64(operation + 8 * ARGUMENTS), step, tile, scratch)
+
+
+def _finish(done: int, epoch: int, count: int) -> None:
+    """Count `count` tiles as done."""
+    while True:
+        word = atomic_load(done)
+        if compare_exchange(done, word, (word if word >> 32 == epoch else epoch << 32) + count):
+            return
+
+
+def _wait(done: int, target: int) -> int:
+    """Wait until the word is at least `target`, as it is in a newer epoch too. Returns the ticks, or 0 for a
+    short wait.
+    """
+    spins = begun = 0
+    while atomic_load(done) < target:
+        spins += 1
+        if spins > _SPINS_BEFORE_YIELD:
+            _yield_core()
+        else:
+            pause()
+        if spins == _SPINS_BEFORE_TIMING:
+            begun = ticks()
+    return ticks() - begun if spins >= _SPINS_BEFORE_TIMING else 0
+
+
+def _rest(control: int, me: int, epoch: int) -> int:
+    """Nap while the core is requested. Returns whether to continue with the epoch, which may be over or no
+    longer include this thread.
+    """
+    state = control + 8 * CONTENTION
+    while me >= present(state):
+        if (
+            me >= atomic_load(state + 8 * ACTIVE)
+            or atomic_load(control + 8 * EPOCH) != epoch
+            or atomic_load(control + 8 * CLOSING)
+        ):
+            return 0
+        nap()
+    return 1
+
+
+def _take(
+    control: int, me: int, epoch: int, program: int, first: int, total: int, step: int, rows: int,
+    logit_rows: int, words: int, queues: int, done: int, scratch: int,
+) -> int:  # fmt: skip
+    """Run tiles of the stage that begins with operation `first` until none is left. Returns whether to
+    continue with the next stage.
+    """
+    state = control + 8 * CONTENTION
+    mine, queue, left = 0, me, queues
+    while left:
+        if me >= present(state):
+            if mine:
+                finish(done, epoch, mine)
+                mine = 0
+            if not rest(control, me, epoch):
+                return 0
+        counter = words + 8 * queue
+        word = atomic_load(counter)
+        if word >> 32 > epoch:
+            return 0
+        tile = total * queue // queues + (word & 0xFFFFFFFF if word >> 32 == epoch else 0)
+        if tile >= total * (queue + 1) // queues:
+            queue = queue + 1 if queue + 1 < queues else 0
+            left -= 1
+            continue
+        if not compare_exchange(counter, word, (epoch << 32) + tile + 1 - total * queue // queues):
+            continue
+        run(program, first, tile, rows, logit_rows, step, scratch)
+        mine += 1
+    if mine:
+        finish(done, epoch, mine)
+    return 1 if me < present(state) else rest(control, me, epoch)
+
+
+def _work(
+    control: int, me: int, epoch: int, program: int, stages: int, stage_count: int, step: int, rows: int,
+    logit_rows: int, counters: int, queues: int, stamps: int, scratch: int,
+) -> None:  # fmt: skip
+    """Run tiles of all stages in turn until the program is done, the epoch is over, or this thread is left
+    out.
+
+    `me` is 0 for the caller, which writes the time at the end of each stage to `stamps`, from the second word
+    on, unless that is 0.
+    """
+    state = control + 8 * CONTENTION
+    shortest_stall = SHORTEST_STALL * atomic_load(state + 8 * GRAIN)
+    before_done = before_target = 0  # what must be done before the next tile
+    for p in range(stage_count):
+        first, last = ld_i64(stages + 8 * p), ld_i64(stages + 8 * (p + 1))
+        total = 0
+        for i in range(first, last):
+            total += tiles(program + 8 * OPERATION * i, rows, logit_rows)
+        words = counters + 8 * LINE * (2 + (queues - 1) // LINE) * p
+        done = words + 8 * LINE * (1 + (queues - 1) // LINE)
+        target = (epoch << 32) + total
+        if total <= 1:
+            if me == 0:
+                if total:
+                    run(program, first, 0, rows, logit_rows, step, scratch)
+                    atomic_store(done, target)
+                if stamps:
+                    st_i64(stamps + 8 * (p + 1), ticks())
+            elif total:
+                before_done, before_target = done, target
+            continue
+        if before_done:
+            wait(before_done, before_target)
+            before_done = 0
+        if not take(
+            control, me, epoch, program, first, total, step, rows, logit_rows, words, queues, done, scratch
+        ):
+            return
+        waited = wait(done, target)
+        # In a large batch one tile may well take longer, and a thread with half a core is still worth having.
+        if waited > shortest_stall and rows <= SMALL_BATCH and shortest_stall:
+            stalled(state, waited, ticks())
+        if stamps and me == 0:
+            st_i64(stamps + 8 * (p + 1), ticks())
+
+
+def _publish(
+    control: int, program: int, stages: int, stage_count: int, step: int, counters: int, helpers: int
+) -> int:
+    """Open a new epoch for the helpers that take part. Returns a bit for each that must be woken."""
+    active = admit(control + 8 * CONTENTION, ticks())
+    epoch = atomic_load(control + 8 * EPOCH) + 1
+    atomic_store(control + 8 * BEGUN, epoch)
+    atomic_store(control + 8 * PROGRAM, program)
+    atomic_store(control + 8 * STAGES, stages)
+    atomic_store(control + 8 * STAGE_COUNT, stage_count)
+    atomic_store(control + 8 * STEP, step)
+    atomic_store(control + 8 * STEP_ROWS, ld_i64(step + 8 * ROWS))
+    atomic_store(control + 8 * STEP_LOGIT_ROWS, ld_i64(step + 8 * LOGIT_ROWS))
+    atomic_store(control + 8 * COUNTERS, counters)
+    atomic_store(control + 8 * QUEUES, helpers + 1)
+    atomic_store(control + 8 * EPOCH, epoch)
+    asleep = 0
+    for h in range(min(helpers, active - 1)):
+        if compare_exchange(control + 8 * (PARKED + LINE * h), 1, 0):
+            asleep |= 1 << h
+    return asleep
+
+
+def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
+    """Take part in an epoch, as it was published."""
+    program, stages = atomic_load(control + 8 * PROGRAM), atomic_load(control + 8 * STAGES)
+    count, step = atomic_load(control + 8 * STAGE_COUNT), atomic_load(control + 8 * STEP)
+    rows, logit_rows = atomic_load(control + 8 * STEP_ROWS), atomic_load(control + 8 * STEP_LOGIT_ROWS)
+    counters, queues = atomic_load(control + 8 * COUNTERS), atomic_load(control + 8 * QUEUES)
+    if stamps:
+        st_i64(stamps, ticks())
+    # The words may already belong to a newer epoch; then they are not a consistent set.
+    if atomic_load(control + 8 * BEGUN) == epoch:
+        work(
+            control,
+            me,
+            epoch,
+            program,
+            stages,
+            count,
+            step,
+            rows,
+            logit_rows,
+            counters,
+            queues,
+            stamps,
+            scratch,
+        )
+
+
+def _help(control: int, helper: int, seen: int, scratch: int) -> int:
+    """A helper thread's loop: work on each new epoch. Returns the last epoch seen when it should sleep, -1 to
+    end.
+    """
+    parked = control + 8 * (PARKED + LINE * helper)
+    state = control + 8 * CONTENTION
+    spins = 0
+    while True:
+        epoch = atomic_load(control + 8 * EPOCH)
+        if atomic_load(control + 8 * CLOSING):
+            return -1
+        out = helper + 1 >= atomic_load(state + 8 * ACTIVE)
+        if out:
+            spins = _SPINS_BEFORE_PARKING
+        elif helper + 1 >= present(state):
+            nap()
+            continue
+        elif epoch != seen:
+            join(control, helper + 1, epoch, 0, scratch)
+            seen, spins = epoch, 0
+            continue
+        spins += 1
+        pause()
+        if spins > _SPINS_BEFORE_PARKING:
+            atomic_store(parked, 1)
+            out = helper + 1 >= atomic_load(state + 8 * ACTIVE)
+            if (out or atomic_load(control + 8 * EPOCH) == seen) and not atomic_load(control + 8 * CLOSING):
+                return seen
+            if not compare_exchange(parked, 1, 0):
+                return seen
+            spins = 0
+
+
+tiles: Any = _tiles
+run: Any = _run
+finish: Any = _finish
+wait: Any = _wait
+nap: Any = _nap
+rest: Any = _rest
+take: Any = _take
+work: Any = _work
+join: Any = _join
+stalled: Any = None
+admit: Any = None
+present: Any = None
+
+
+def pool_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """The compiled functions of a thread pool; `jit(function, signature)` compiles one."""
+    word, void = types.int64, types.void
+    contention = contention_functions(jit)
+    compiled: dict[str, Any] = {
+        "tiles": jit(_tiles, word(*[word] * 3)),
+        "finish": jit(_finish, void(*[word] * 3)),
+    }
+    compiled["wait"] = jit(_wait, word(word, word))
+    compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
+    present = {"present": contention["present"]}
+    compiled["nap"] = jit(_nap, void())
+    compiled["rest"] = jit(specialise(_rest, "rest", nap=compiled["nap"], **present), word(word, word, word))
+    compiled["take"] = jit(specialise(_take, "take", **present, **compiled), word(*[word] * 13))
+    compiled["work"] = jit(
+        specialise(_work, "work", stalled=contention["stalled"], **compiled), void(*[word] * 13)
+    )
+    compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
+    return {
+        **compiled,
+        **contention,
+        **clock_functions(jit),
+        "publish": jit(specialise(_publish, "publish", admit=contention["admit"]), word(*[word] * 7)),
+        "help": jit(
+            specialise(_help, "help", join=compiled["join"], nap=compiled["nap"], **present),
+            word(*[word] * 4),
+        ),
+    }
