@@ -51,13 +51,3 @@ class Format:
             for start in range(0, blocks.shape[0], step):
                 out[start : start + step] = self.decode_blocks(blocks[start : start + step])
         return out.reshape(shape)
-
-
-def half(blocks: Bytes, at: int) -> Floats:
-    """The float16 at byte `at` of each block: (B, 1)."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
-
-
-def nibbles(packed: Bytes) -> Bytes:
-    """(B, n) bytes to (B, 2n): all low nibbles, then all high ones."""
-    return np.concatenate([packed & 15, packed >> 4], axis=1)

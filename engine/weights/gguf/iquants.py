@@ -1,8 +1,6 @@
-"""GGUF's IQ types: values from a table of 16 levels (IQ4), or groups of 4 or 8 values from a codebook, times
-a scale.
+"""GGUF's codebook types (IQ1 to IQ3): groups of 4 or 8 values from a codebook, times a scale.
 
-Source of the layouts: the ggml project's `ggml-common.h` (facts only). Blocks hold 256 values but for IQ4_NL,
-which holds 32.
+Source of the layouts: the ggml project's `ggml-common.h` (facts only). Blocks hold 256 values.
 """
 
 from __future__ import annotations
@@ -12,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.weights.format import Bytes, Floats, Format, half, nibbles
+from engine.weights.format import Bytes, Floats, Format
 from engine.weights.gguf.codebooks import even_signs, grid, signs
 
-_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-"""Of each nibble in IQ4_NL and IQ4_XS."""
 _DELTA = np.float32(0.125)
+
+
+def _half(blocks: Bytes, at: int) -> Floats:
+    """The float16 at byte `at` of each block: (B, 1)."""
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
 
 
 def _words(blocks: Bytes, start: int, stop: int, dtype: str) -> npt.NDArray[np.uint32]:
@@ -49,22 +50,6 @@ def _scaled(step: Floats, values: Floats, sign: Floats) -> Floats:
     return out.reshape(-1, 256)
 
 
-def _iq4_nl(blocks: Bytes) -> Floats:
-    """d f16, 16 bytes of nibbles: d level(q)."""
-    return half(blocks, 0) * _LEVELS[nibbles(blocks[:, 2:18])]
-
-
-def _iq4_xs(blocks: Bytes) -> Floats:
-    """d f16, upper scale bits u16, 4 bytes of scale nibbles, 128 bytes of q nibbles: d (scale - 32)
-    level(q), 32 at a time.
-    """
-    upper = _digits(_words(blocks, 2, 4, "<u2"), 2, 8, 3).reshape(-1, 8)
-    scales = (_pairs(blocks[:, 4:8]) | upper << 4).astype(np.int32) - 32
-    step = half(blocks, 0) * scales.astype(np.float32)
-    q = nibbles(blocks[:, 8:136].reshape(-1, 16)).reshape(-1, 8, 32)
-    return (step[:, :, None] * _LEVELS[q]).reshape(-1, 256)
-
-
 def _iq2_xxs(blocks: Bytes) -> Floats:
     """d f16, then for each 32 values four indices u8 and a u32 of four 7-bit sign patterns under a 4-bit
     scale.
@@ -73,7 +58,9 @@ def _iq2_xxs(blocks: Bytes) -> Floats:
     index = np.ascontiguousarray(blocks[:, 2:66]).reshape(-1, 8, 8)[:, :, :4]
     tail = words[:, 1::2]
     return _scaled(
-        _quarters(half(blocks, 0), tail >> 28), grid("IQ2_XXS")[index], even_signs()[_digits(tail, 7, 4, 127)]
+        _quarters(_half(blocks, 0), tail >> 28),
+        grid("IQ2_XXS")[index],
+        even_signs()[_digits(tail, 7, 4, 127)],
     )
 
 
@@ -83,7 +70,7 @@ def _iq2_xs(blocks: Bytes) -> Floats:
     """
     words = _words(blocks, 2, 66, "<u2")
     return _scaled(
-        _quarters(half(blocks, 0), _pairs(blocks[:, 66:74])),
+        _quarters(_half(blocks, 0), _pairs(blocks[:, 66:74])),
         grid("IQ2_XS")[words & 511],
         even_signs()[words >> 9],
     )
@@ -96,7 +83,7 @@ def _iq2_s(blocks: Bytes) -> Floats:
     upper = _digits(blocks[:, 66:74].astype(np.uint32), 2, 4, 3).reshape(-1, 32)
     index = blocks[:, 2:34] | upper << 8
     return _scaled(
-        _quarters(half(blocks, 0), _pairs(blocks[:, 74:82])), grid("IQ2_S")[index], signs()[blocks[:, 34:66]]
+        _quarters(_half(blocks, 0), _pairs(blocks[:, 74:82])), grid("IQ2_S")[index], signs()[blocks[:, 34:66]]
     )
 
 
@@ -105,7 +92,7 @@ def _iq3_xxs(blocks: Bytes) -> Floats:
     (1/2 + scale) / 2.
     """
     tail = _words(blocks, 66, 98, "<u4")
-    step = half(blocks, 0) * (np.float32(0.5) + (tail >> 28).astype(np.float32)) * np.float32(0.5)
+    step = _half(blocks, 0) * (np.float32(0.5) + (tail >> 28).astype(np.float32)) * np.float32(0.5)
     return _scaled(step, grid("IQ3_XXS")[blocks[:, 2:66]], even_signs()[_digits(tail, 7, 4, 127)])
 
 
@@ -114,7 +101,7 @@ def _iq3_s(blocks: Bytes) -> Floats:
     step d (1 + 2 scale).
     """
     ninth = _digits(blocks[:, 66:74].astype(np.uint32), 1, 8, 1).reshape(-1, 64)
-    step = half(blocks, 0) * (1 + 2 * _pairs(blocks[:, 106:110])).astype(np.float32)
+    step = _half(blocks, 0) * (1 + 2 * _pairs(blocks[:, 106:110])).astype(np.float32)
     return _scaled(step, grid("IQ3_S")[blocks[:, 2:66] | ninth << 8], signs()[blocks[:, 74:106]])
 
 
@@ -123,7 +110,7 @@ def _iq1_s(blocks: Bytes) -> Floats:
     scale + 1) (q + delta).
     """
     words = _words(blocks, 34, 50, "<u2")
-    step = half(blocks, 0) * (2 * (words >> 12 & 7) + 1).astype(np.float32)
+    step = _half(blocks, 0) * (2 * (words >> 12 & 7) + 1).astype(np.float32)
     delta = np.where(words & 0x8000, -_DELTA, _DELTA)
     index = blocks[:, 2:34] | _digits(words, 3, 4, 7).reshape(-1, 32) << 8
     values: Floats = grid("IQ1_S")[index].reshape(-1, 8, 32) + delta[:, :, None]
@@ -147,8 +134,6 @@ def _iq1_m(blocks: Bytes) -> Floats:
 
 
 IQ_FORMATS = (
-    Format("IQ4_NL", 32, 18, _iq4_nl),
-    Format("IQ4_XS", 256, 136, _iq4_xs),
     Format("IQ3_S", 256, 110, _iq3_s),
     Format("IQ3_XXS", 256, 98, _iq3_xxs),
     Format("IQ2_S", 256, 82, _iq2_s),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.kernels.linear.interface import PARTS
-from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
+from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS
 from tests.simt.interpreter import Memory
 
 
@@ -84,7 +84,7 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
             words[block, :, first : first + words_each] = found[lanes if each_lane else lanes // 4]
     codes = _codes(words, c)
     if c["TABLE"]:
-        meaning = np.array(IQ4_VALUES) * 1.0 if c["TABLE"] == "iq4" else np.array(FP4_VALUES) / 2
+        meaning = np.array(IQ4_LEVELS) * 1.0 if c["TABLE"] == "iq4" else np.array(FP4_LEVELS) / 2
         numbers = meaning[codes]
     else:
         numbers = (codes - c["ZERO"]).astype(np.float64)

@@ -18,7 +18,7 @@ import numba
 from llvmlite import binding as llvm
 from numba import config, types
 
-from engine.backends import gguf_parts, kv_formats
+from engine.backends import gguf_blocks, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
 from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, rope, rows
@@ -45,7 +45,7 @@ def cache_folder() -> Path | None:
     for source in [
         *sorted(Path(__file__).parents[1].rglob("*.py")),
         Path(kv_formats.__file__),
-        Path(gguf_parts.__file__),
+        Path(gguf_blocks.__file__),
     ]:
         digest.update(source.read_bytes())
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]

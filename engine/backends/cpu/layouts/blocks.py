@@ -1,17 +1,18 @@
 """The quantised block types of GGUF: small codes, a number d (and perhaps a minimum) for a block, scales for
-its parts.
+its groups.
 
-One class serves them all; `gguf` has the table. A block holds `groups` groups of 32 features x 16 rows, one
-after another: the group's codes (`codes`), then for each part of `part` features 16 scale bytes and, where
-there are minimums, 16 minimum bytes; after the groups come 16 fp16 d and, where there are minimums, 16 fp16 d
-of the minimums (for MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum. Sums of products are
-of whole codes; scales come after.
+One class serves them all; `engine.backends.gguf_blocks` describes them. A block holds groups of 32 features x
+16 rows, one after another: the group's codes (`codes`), then for each part of `part` features 16 scale bytes
+and, where there are minimums, 16 minimum bytes (Q2_K: both in one byte). After the groups come 16 fp16 d and,
+where there are minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum.
+Products are summed as integers; scales come after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from llvmlite import ir
@@ -41,54 +42,69 @@ from engine.backends.cpu.kernels.linear.integer_gemm import Cells
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
-from engine.backends.gguf_parts import Parts
+from engine.backends.gguf_blocks import BlockType
 
 _VI8 = ir.VectorType(I8, LANES)
 
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """A `WeightLayout` of the layout above.
+    """A `WeightLayout` of the layout above for one type of block."""
 
-    `scale_kind`: "none" (one d for the block), "signed" and "unsigned" bytes, or "nibbles" (scale low,
-    minimum high, in one byte). `minimums`: weights have minimums, with bytes of their own after unsigned
-    scales; with "none" it is the block's m, added. `exponent`: d is 2^(e - 128), e a byte. `take_apart` gives
-    the `Parts` of file bytes (rows, bytes of a row).
-    """
+    block: BlockType
 
     whole = True
 
-    name: str
-    types: tuple[str, ...]
-    file_bytes: int
-    codes: Codes
-    take_apart: Callable[[Bytes], Parts]
-    groups: int = 1
-    part: int = GROUP
-    scale_kind: str = "none"
-    minimums: bool = False
-    exponent: bool = False
+    @property
+    def name(self) -> str:
+        return self.block.name.replace("_", "").lower()
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.block.name,)
+
+    @cached_property
+    def codes(self) -> Codes:
+        """How the codes are packed, and what they mean."""
+        return Codes(self.block.bits, self.block.zero, self.block.levels or None)
+
+    @property
+    def groups(self) -> int:
+        """Groups of 32 features."""
+        return self.block.values // GROUP
+
+    @property
+    def part(self) -> int:
+        """Features that share a scale within a group."""
+        return min(GROUP, self.block.values // self.block.groups)
+
+    @property
+    def _nibbles(self) -> bool:
+        """Whether a scale and a minimum share a byte."""
+        return self.block.mins and self.block.scale_bits == 4
+
+    @property
+    def _exponent(self) -> bool:
+        """Whether d is 2^(e - 128), e a byte."""
+        return self.block.d == "e8m0"
 
     @property
     def unit(self) -> int:
-        """See `WeightLayout`."""
-        return GROUP * self.groups
+        return self.block.values
 
     @property
     def _group_bytes(self) -> int:
-        kinds = {"none": 0, "nibbles": 1}.get(self.scale_kind, 2 if self.minimums else 1)
-        return self.codes.group_bytes + kinds * LANES * (GROUP // self.part)
+        small = 2 if self.block.mins and not self._nibbles else 1
+        return self.codes.group_bytes + (small * LANES * (GROUP // self.part) if self.block.scale_bits else 0)
 
     @property
     def block_bytes(self) -> int:
-        """See `WeightLayout`."""
-        numbers = LANES if self.exponent else 4 * LANES if self.minimums else 2 * LANES
+        numbers = LANES if self._exponent else 4 * LANES if self.block.mins else 2 * LANES
         return self.groups * self._group_bytes + numbers
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `WeightLayout.pack`."""
         blocks, height = columns // self.unit, rows // LANES
-        parts = self.take_apart(raw.reshape(rows * blocks, self.file_bytes))
+        parts = self.block.split(raw.reshape(rows * blocks, self.block.nbytes))
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
         groups = out[:, :, : self.groups * self._group_bytes].reshape(
             height, blocks, self.groups, self._group_bytes
@@ -100,39 +116,40 @@ class BlockLayout:
         for j, word in enumerate(self.codes.pack_quads(codes)):
             groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
         at = self.codes.group_bytes
-        for small in (parts.scales, parts.minimums):
+        scales, mins = parts.scales, parts.mins
+        if scales is not None and mins is not None and self._nibbles:
+            scales, mins = scales | mins << np.uint8(4), None
+        for small in (scales, mins):
             if small is not None:
                 count = GROUP // self.part
                 values = small.reshape(*shape, count).transpose(0, 2, 3, 4, 1)
                 groups[..., at : at + count * LANES] = values.reshape(height, blocks, self.groups, -1)
                 at += count * LANES
-        numbers = parts.numbers.reshape(rows, blocks, -1)
-        if not self.exponent:
-            numbers = np.ascontiguousarray(numbers).view(np.uint16)
-        packed = np.ascontiguousarray(tiles(numbers, rows)).view(np.uint8)
+        numbers = parts.d if parts.dmin is None else np.concatenate([parts.d, parts.dmin], axis=1)
+        packed = np.ascontiguousarray(tiles(numbers.reshape(rows, blocks, -1), rows)).view(np.uint8)
         out[:, :, self.groups * self._group_bytes :] = packed.reshape(height, blocks, -1)
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """d, and the block's minimum (or what the minimums are multiplied with)."""
         at = self.groups * self._group_bytes
-        if self.exponent:
+        if self._exponent:
             return _power(b, b.zext(load(b, block, _VI8, at), VI32)), None
-        return load_half(b, block, at), load_half(b, block, at + 2 * LANES) if self.minimums else None
+        return load_half(b, block, at), load_half(b, block, at + 2 * LANES) if self.block.mins else None
 
     def _scale(
         self, b: ir.IRBuilder, group: ir.Value, part: int, d: ir.Value, m: ir.Value | None
     ) -> tuple[ir.Value, ir.Value | None]:
         """The part's factor of a code, and what is added to the product; exact in float32."""
-        if self.scale_kind == "none":
+        if not self.block.scale_bits:
             return d, m
         at = self.codes.group_bytes + part * LANES
         byte = load(b, group, _VI8, at)
-        if self.scale_kind == "signed":
+        if self.block.signed:
             return b.fmul(d, b.sitofp(b.sext(byte, VI32), VF32)), None
         scale, minimum = b.zext(byte, VI32), None
         if m is not None:
-            if self.scale_kind == "nibbles":
+            if self._nibbles:
                 low = b.lshr(scale, const_vector(4, VI32))
                 scale = b.and_(scale, const_vector(15, VI32))
             else:
@@ -155,7 +172,6 @@ class BlockLayout:
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        """See `WeightLayout.emit_dot`."""
         d, m = self._numbers(b, block)
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
@@ -179,12 +195,10 @@ class BlockLayout:
         self._each_group(b, block, group_dot)
 
     def cells(self, bits: int) -> Cells:
-        """See `Whole.cells`."""
         zero = self.codes.zero if bits == 8 else 0
-        return Cells(bits, self.part, self.minimums or zero > 0, zero, self.codes.signed)
+        return Cells(bits, self.part, self.block.mins or zero > 0, zero, self.codes.signed)
 
     def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
-        """See `Whole.emit_cells`."""
         d, m = self._numbers(b, block)
 
         def group_cells(group: ir.Value, g: ir.Value) -> None:
@@ -200,7 +214,6 @@ class BlockLayout:
         self._each_group(b, block, group_cells)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `WeightLayout.emit_unpack`."""
         d, m = self._numbers(b, block)
 
         def group_unpack(group: ir.Value, g: ir.Value) -> None:

@@ -13,7 +13,7 @@ from engine.backends.cuda.layouts.codes import BLOCK, FP4_BITS, FP4_SIGNS, CodeL
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Fp8, Plain
 from engine.backends.cuda.weight import CudaWeight
-from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
+from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS
 
 _PLAIN = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _NUMBERS = {"half": torch.float16, "float": torch.float32}
@@ -136,9 +136,9 @@ def _numbers(weight_layout: CodeLayout, codes: torch.Tensor) -> torch.Tensor:
 @cache
 def _table(name: str) -> torch.Tensor:
     if name == "fp4":
-        return torch.tensor(FP4_VALUES, dtype=torch.float32) / 2
+        return torch.tensor(FP4_LEVELS, dtype=torch.float32) / 2
     out = torch.empty(16)
-    for code, value in enumerate(IQ4_VALUES):
+    for code, value in enumerate(IQ4_LEVELS):
         out[int(iq4_index(code))] = float(value)
     return out
 

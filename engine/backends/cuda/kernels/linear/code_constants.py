@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.layouts.codes import CodeLayout, iq4_index
-from engine.backends.gguf_parts import IQ4_VALUES
+from engine.backends.gguf_blocks import IQ4_LEVELS
 
 WAYS = 5
 """The most that a layout has."""
@@ -21,7 +21,7 @@ def _table(name: str) -> tuple[int, ...]:
     """
     entries = np.zeros(16, np.uint8)
     if name == "iq4":
-        entries[iq4_index(np.arange(16))] = np.array(IQ4_VALUES) + 128
+        entries[iq4_index(np.arange(16))] = np.array(IQ4_LEVELS) + 128
         assert (entries[:8] >> 7 == entries[8:] >> 7).all()
         entries[8:] ^= np.where(entries[:8] >> 7, np.uint8(255), np.uint8(0))
     return tuple(entries.view("<u4").tolist())

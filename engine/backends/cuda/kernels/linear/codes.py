@@ -12,7 +12,7 @@ from engine.backends.cuda.kernels.linear.interface import EXPERTS, LINEAR, Varia
 from engine.backends.cuda.layouts.codes import CodeLayout
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
-_TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq1", "tq2")
+_TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq10", "tq20")
 """Families that twelve warps a block, for small matrices, multiply with in 80 registers on every device."""
 _WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
 """Families that do not come by with 80 registers."""

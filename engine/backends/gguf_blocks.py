@@ -1,0 +1,255 @@
+"""GGUF's block types: how a file's bytes split into named parts, and what the parts mean. NumPy only.
+
+This is the one description of these types: files are decoded by it, and both backends pack by it. A block
+holds 32, 64 or 256 values of a row, split into groups of equal size:
+
+    value = d * scale * code - dmin * min
+
+where `code` is a small unsigned number less `BlockType.zero`, or an index into `BlockType.levels`; scale and
+min belong to a group. Types without scales have one d and perhaps m: value = d * code + m. Source of the file
+layouts: the GGUF format page (docs/gguf.md) and ggml's `ggml-common.h`; of MXFP4's scales the OCP
+Microscaling Formats specification 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""Of each code of IQ4_NL and IQ4_XS."""
+FP4_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Twice the value of each 4-bit float (E2M1); the scales are halved in turn."""
+_PAIRS = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
+_BITS = np.arange(8, dtype=np.uint8).reshape(8, 1)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """B blocks: codes uint8 (B, values); d (B, 1), fp16 as uint16 or e8m0 as uint8, or (B, groups) ue4m3;
+    dmin (or m) (B, 1), fp16 as uint16; scales and mins uint8 (B, groups), signed scales in two's complement.
+    """
+
+    codes: Bytes
+    d: npt.NDArray[Any]
+    dmin: npt.NDArray[np.uint16] | None = None
+    scales: Bytes | None = None
+    mins: Bytes | None = None
+
+
+@dataclass(frozen=True)
+class BlockType:
+    """One type: `values` values in `nbytes` bytes; `number` is the type's number in a GGUF file.
+
+    `bits` of a code. `d` is "fp16", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). `signed`:
+    scales are int8. `scale_bits` of a scale and a min where there are both; `mins` without scales are m.
+    """
+
+    name: str
+    number: int
+    values: int
+    nbytes: int
+    bits: int
+    split: Callable[[Bytes], Parts]
+    zero: int = 0
+    levels: tuple[int, ...] = ()
+    groups: int = 1
+    d: str = "fp16"
+    scale_bits: int = 0
+    signed: bool = False
+    mins: bool = False
+
+    def decode(self, blocks: Bytes) -> Floats:
+        """(B, nbytes) to float32 (B, values), rounded in the order of the formula."""
+        parts = self.split(blocks)
+        if self.levels:
+            codes: Floats = np.array(self.levels, np.float32)[parts.codes]
+        else:
+            codes = parts.codes.astype(np.float32)
+            if self.zero:
+                codes -= np.float32(self.zero)
+        step = self._factor(parts.d)
+        if parts.scales is not None:
+            step = step * parts.scales.view(np.int8 if self.signed else np.uint8).astype(np.float32)
+        out = step[:, :, None] * codes.reshape(len(blocks), step.shape[1], -1)
+        if parts.dmin is not None:
+            low = parts.dmin.view(np.float16).astype(np.float32)
+            if parts.mins is None:
+                out += low[:, :, None]
+            else:
+                out -= (low * parts.mins.astype(np.float32))[:, :, None]
+        return out.reshape(len(blocks), self.values)
+
+    def _factor(self, d: npt.NDArray[Any]) -> Floats:
+        if self.d == "fp16":
+            return d.view(np.float16).astype(np.float32)
+        values: Floats = (_E8M0_HALVES if self.d == "e8m0" else _UE4M3_HALVES)[d]
+        return values
+
+
+def _ue4m3_halves() -> Floats:
+    """Half of each byte's unsigned E4M3 value: the highest bit is ignored, 0 and 127 are 0."""
+    code = np.arange(256)
+    exponent, mantissa = code >> 3 & 15, code & 7
+    values = np.where(exponent == 0, mantissa / 1024, (8 + mantissa) * np.exp2(exponent - 11.0))
+    values[[0, 127]] = 0
+    return values.astype(np.float32)
+
+
+_E8M0_HALVES: Floats = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
+_UE4M3_HALVES = _ue4m3_halves()
+
+
+# --- pieces of blocks ---------------------------------------------------------------------------------------
+
+
+def _fp16(blocks: Bytes, at: int) -> npt.NDArray[np.uint16]:
+    """The fp16 number at byte `at`, as bits (B, 1)."""
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.uint16)
+
+
+def _nibbles(packed: Bytes, run: int = 16) -> Bytes:
+    """(B, n) bytes to (B, 2 n): of each `run` bytes all low nibbles, then all high ones."""
+    runs = packed.reshape(len(packed), -1, 1, run)
+    return np.concatenate([runs & 15, runs >> 4], axis=2).reshape(len(packed), -1)
+
+
+def _two_bits(packed: Bytes) -> Bytes:
+    """(B, 64) bytes to (B, 256): of each 32 bytes the four bit pairs, lowest first."""
+    return ((packed.reshape(-1, 2, 1, 32) >> _PAIRS) & np.uint8(3)).reshape(-1, 256)
+
+
+def _planes(packed: Bytes) -> Bytes:
+    """(B, 32) bytes to (B, 256): bit g of byte k belongs to value k of the g-th 32."""
+    return ((packed[:, None, :] >> _BITS) & np.uint8(1)).reshape(-1, 256)
+
+
+def _trits(packed: Bytes, count: int) -> Bytes:
+    """(B, n) bytes to (B, count * n): the first base-3 digits of all, then the second ones, each 0, 1 or 2.
+
+    A byte is a fraction of 256 in base 3: after a product with 3^i modulo 256, digit i is the carry of three
+    times it.
+    """
+    front = packed[:, None, :] * np.array([1, 3, 9, 27, 81], np.uint8)[:count, None]
+    return (front.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(len(packed), -1)
+
+
+# --- types --------------------------------------------------------------------------------------------------
+
+
+def _legacy(minimum: bool, fifth: bool) -> Callable[[Bytes], Parts]:
+    """Q4_0 to Q5_1 and IQ4_NL: d, perhaps m, perhaps 32 fifth bits, 16 bytes of nibbles."""
+
+    def split(blocks: Bytes) -> Parts:
+        codes, numbers = _nibbles(blocks[:, -16:]), 4 if minimum else 2
+        if fifth:
+            bits = np.unpackbits(blocks[:, numbers : numbers + 4], axis=1, bitorder="little")
+            codes |= bits << np.uint8(4)
+        return Parts(codes, _fp16(blocks, 0), _fp16(blocks, 2) if minimum else None)
+
+    return split
+
+
+def _q8_0(blocks: Bytes) -> Parts:
+    """d, 32 int8; the codes are those plus 128."""
+    return Parts(blocks[:, 2:] ^ np.uint8(0x80), _fp16(blocks, 0))
+
+
+def _mxfp4(blocks: Bytes) -> Parts:
+    """An exponent, 16 bytes of nibbles."""
+    return Parts(_nibbles(blocks[:, 1:]), blocks[:, :1])
+
+
+def _nvfp4(blocks: Bytes) -> Parts:
+    """Four 8-bit float scales, then 8 bytes of nibbles for each 16 values."""
+    return Parts(_nibbles(blocks[:, 4:], 8), blocks[:, :4])
+
+
+def _q2_k(blocks: Bytes) -> Parts:
+    """16 bytes (scale nibble, min nibble), 64 bytes of bit pairs, d, dmin."""
+    both = blocks[:, :16]
+    scales, mins = both & np.uint8(15), both >> np.uint8(4)
+    return Parts(_two_bits(blocks[:, 16:80]), _fp16(blocks, 80), _fp16(blocks, 82), scales, mins)
+
+
+def _q3_k(blocks: Bytes) -> Parts:
+    """32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 6-bit scales plus 32, d."""
+    low = np.concatenate([blocks[:, 96:104] & 15, blocks[:, 96:104] >> 4], axis=1)
+    high = ((blocks[:, None, 104:108] >> _PAIRS) & np.uint8(3)).reshape(-1, 16)
+    codes = _two_bits(blocks[:, 32:96]) | (_planes(blocks[:, :32]) << np.uint8(2))
+    return Parts(codes, _fp16(blocks, 108), scales=(low | (high << np.uint8(4))) - np.uint8(32))
+
+
+def _q45_k(fifth: bool) -> Callable[[Bytes], Parts]:
+    """d, dmin, 12 bytes of eight 6-bit scales and mins, in Q5_K 32 bytes of fifth bits, 128 bytes of
+    nibbles.
+    """
+
+    def split(blocks: Bytes) -> Parts:
+        first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+        scales = np.concatenate([first & 63, (third & 15) | ((first >> 6) << np.uint8(4))], axis=1)
+        mins = np.concatenate([second & 63, (third >> 4) | ((second >> 6) << np.uint8(4))], axis=1)
+        codes = _nibbles(blocks[:, -128:], 32)
+        if fifth:
+            codes |= _planes(blocks[:, 16:48]) << np.uint8(4)
+        return Parts(codes, _fp16(blocks, 0), _fp16(blocks, 2), scales, mins)
+
+    return split
+
+
+def _q6_k(blocks: Bytes) -> Parts:
+    """128 bytes of low nibbles (a run of 64 is half the block), 64 of upper bit pairs, 16 int8 scales, d."""
+    codes = _nibbles(blocks[:, :128], 64) | (_two_bits(blocks[:, 128:192]) << np.uint8(4))
+    return Parts(codes, _fp16(blocks, 208), scales=np.ascontiguousarray(blocks[:, 192:208]))
+
+
+def _iq4_xs(blocks: Bytes) -> Parts:
+    """d, 16 bits with the scales' upper pairs, 4 bytes with their lower nibbles, 128 bytes of nibbles; scales
+    are plus 32.
+    """
+    low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
+    high = ((blocks[:, 2:4, None] >> _PAIRS.reshape(4)) & np.uint8(3)).reshape(-1, 8)
+    scales = (low | (high << np.uint8(4))) - np.uint8(32)
+    return Parts(_nibbles(blocks[:, 8:]), _fp16(blocks, 0), scales=scales)
+
+
+def _tq1_0(blocks: Bytes) -> Parts:
+    """32 and 16 bytes of five base-3 digits, 4 bytes of four, d."""
+    runs = [_trits(blocks[:, :32], 5), _trits(blocks[:, 32:48], 5), _trits(blocks[:, 48:52], 4)]
+    return Parts(np.concatenate(runs, axis=1), _fp16(blocks, 52))
+
+
+def _tq2_0(blocks: Bytes) -> Parts:
+    """64 bytes of bit pairs, d."""
+    return Parts(_two_bits(blocks[:, :64]), _fp16(blocks, 64))
+
+
+GGUF_BLOCKS = (
+    BlockType("Q4_0", 2, 32, 18, 4, _legacy(False, False), zero=8),
+    BlockType("Q4_1", 3, 32, 20, 4, _legacy(True, False), mins=True),
+    BlockType("Q5_0", 6, 32, 22, 5, _legacy(False, True), zero=16),
+    BlockType("Q5_1", 7, 32, 24, 5, _legacy(True, True), mins=True),
+    BlockType("Q8_0", 8, 32, 34, 8, _q8_0, zero=128),
+    BlockType("Q2_K", 10, 256, 84, 2, _q2_k, groups=16, scale_bits=4, mins=True),
+    BlockType("Q3_K", 11, 256, 110, 3, _q3_k, zero=4, groups=16, scale_bits=6, signed=True),
+    BlockType("Q4_K", 12, 256, 144, 4, _q45_k(False), groups=8, scale_bits=6, mins=True),
+    BlockType("Q5_K", 13, 256, 176, 5, _q45_k(True), groups=8, scale_bits=6, mins=True),
+    BlockType("Q6_K", 14, 256, 210, 6, _q6_k, zero=32, groups=16, scale_bits=8, signed=True),
+    BlockType("IQ4_NL", 20, 32, 18, 4, _legacy(False, False), levels=IQ4_LEVELS),
+    BlockType("IQ4_XS", 23, 256, 136, 4, _iq4_xs, levels=IQ4_LEVELS, groups=8, scale_bits=6, signed=True),
+    BlockType("TQ1_0", 34, 256, 54, 2, _tq1_0, zero=1),
+    BlockType("TQ2_0", 35, 256, 66, 2, _tq2_0, zero=1),
+    BlockType("MXFP4", 39, 32, 17, 4, _mxfp4, levels=FP4_LEVELS, d="e8m0"),
+    BlockType("NVFP4", 40, 64, 36, 4, _nvfp4, levels=FP4_LEVELS, groups=4, d="ue4m3"),
+)
+"""All of them but the codebook types (`engine.weights.gguf.iquants`)."""
+
+PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3")
+"""Those that both backends pack as they are; the others are dequantised first."""
