@@ -60,16 +60,6 @@ KNOWN_CYCLES: list[list[str]] = [
         "desktop.views.sidebar.context_menu",
         "desktop.views.sidebar.chat_list",
     ],
-    [
-        "engine.backends.cpu.codegen.kernel_cache",
-        "engine.backends.cpu.runtime.bandwidth",
-        "engine.backends.cpu.codegen.kernel_cache",
-    ],
-    [
-        "engine.backends.cuda.kernels.linear.codes",
-        "engine.backends.cuda.layouts.codes",
-        "engine.backends.cuda.kernels.linear.codes",
-    ],
 ]
 """Cycles that are still to be cut. Delete an entry with its cycle, and this list with its last entry."""
 
