@@ -45,12 +45,12 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         return machine()
     from engine.backends.choice import choose
     from engine.models import describe
-    from engine.models.memory.fit import finds_room, fit
+    from engine.models.memory.fit import fit, fits_by_headers
 
     info = describe(options.model)
     answer: Answer = {key: getattr(info, key) for key in _MODEL_KEYS}
     answer["stop_token_ids"] = list(info.stop_token_ids)
-    target = choose(LoadSettings(), finds_room(info, CacheSettings(), LoadSettings()))
+    target = choose(LoadSettings(), fits_by_headers(info, CacheSettings(), LoadSettings()))
     judged = fit(info, CacheSettings(), target.free, backend=target.backend, where=target.where)
     answer |= {
         "advised": dict(info.defaults),

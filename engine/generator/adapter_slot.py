@@ -69,7 +69,7 @@ class AdapterSlot:
         `Cancelled` when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are
         wrong.
         """
-        from engine.models.lora import put_on
+        from engine.models.lora import apply_adapters
         from engine.models.proof.first_use import prove_again
         from engine.weights.lora_adapter import open_adapter
 
@@ -81,7 +81,7 @@ class AdapterSlot:
             if stop is not None and stop.is_set():
                 raise Cancelled("Loading the adapters was stopped.")
             opened.append((open_adapter(folder), strength))
-        put_on(self._cache.model, opened)
+        apply_adapters(self._cache.model, opened)
         yield from self._cache.model.prepare(self._cache.store.dtype)
         yield from prove_again(self._cache.model)
         self._cache.record_again(_key(wanted))

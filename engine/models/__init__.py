@@ -1,12 +1,16 @@
-"""Decoders, written once against `Ops`; no module here knows a device."""
+"""Decoders, written once against `Ops`; no module here knows a device.
+
+How to add an architecture: `engine.models.architectures`.
+"""
 
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
+from engine.models.architectures import ARCHITECTURES
 from engine.models.base import Model
 from engine.models.config import ModelConfig
 from engine.models.describe import describe
-from engine.models.load import ARCHITECTURES, read_config, read_model
+from engine.models.load import read_config, read_model
 from engine.models.quantising import preparation
 
 __all__ = [

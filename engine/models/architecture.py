@@ -1,4 +1,4 @@
-"""What a model architecture is: its names, how its headers are read, what its tensors are called."""
+"""What an architecture is: its names, how to read its headers, the names of its tensors."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from engine.models.source import WeightSource
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`gguf` are values of general.architecture, `hf` class names in config.json; an empty tuple: not in such
-    files.
-
-    `from_hf` reads config.json, `from_gguf` the metadata (keys under the architecture's prefix) and the
-    tensor table. `hf_names` and `gguf_names` are the same slots by name; `prefixes` are put before each
-    folder's names in turn until the embedding is found, as where a text model lies inside one that sees
-    pictures too. `turned_rows`: the GGUF file has queries' and keys' rows in the order of interleaved rotary
-    pairs, and the folder in halves. `adapt` changes the names by what a file holds.
-    """
+    """How to load the models of one architecture, from Hugging Face folders and from GGUF files."""
 
     gguf: tuple[str, ...]
+    """Values of general.architecture in GGUF files; empty: there are none."""
     hf: tuple[str, ...]
+    """Class names in config.json; empty: there are none."""
     from_hf: Callable[[Keys], ModelConfig]
+    """Reads config.json."""
     from_gguf: Callable[[Keys, Mapping[str, RawTensor]], ModelConfig] | None
+    """Reads the metadata (keys under the architecture's prefix) and the tensor table."""
     hf_names: TensorNames
     gguf_names: TensorNames | None
     prefixes: tuple[str, ...] = ("",)
-    turned_rows: bool = False
+    """Tried before the names of a folder until the embedding is found, as when the text model is part of one
+    with vision; see `TensorNames.under`.
+    """
+    interleaved_rows: bool = False
+    """Whether GGUF files have the rows of queries and keys in the order of interleaved rope, where folders
+    have them in halves.
+    """
     adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
+    """Changes the names to suit what a file holds."""
 
     def names(self, format: str, tensors: Mapping[str, RawTensor]) -> TensorNames:
-        """The names that a checkpoint's tensors have."""
+        """The names of the tensors in a checkpoint of this `format`."""
         if format == "gguf":
             assert self.gguf_names is not None
             return self.adapt(self.gguf_names, tensors)
@@ -50,5 +53,5 @@ class Architecture:
     def build(
         self, source: WeightSource, config: ModelConfig, names: TensorNames
     ) -> Generator[int, None, Parts]:
-        """The parts list; yields the number of finished layers after each."""
+        """Build the decoder; yields the number of finished layers after each layer."""
         return decoder.build(source, config, names)

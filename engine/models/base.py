@@ -1,4 +1,4 @@
-"""A loaded model: its parts on a backend, its caches, its recorded programs."""
+"""A loaded model: its parts on a backend, which make caches and recorded programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.backends.base import Array, AttentionShape, Backend, Forward, KVCach
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
-from engine.models.layers import Parts, Rotary, Slot
+from engine.models.layers import Parts, RopeTables, Slot
 from engine.models.memory.estimate import SPARE_PAGES, context_pages, free_words, page_bytes
 from engine.models.rope import rotary_table
 from engine.units import size_text
@@ -19,23 +19,23 @@ __all__ = ["SPARE_PAGES", "Model"]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of a model's weights: how many numbers, the bytes they take, those of them that experts take; and the
-    `slots` that adapters go to, by the names of Hugging Face's modules.
-    """
+    """What loading the weights found."""
 
     parameters: int
     bytes: int
+    """Bytes in memory."""
     expert_bytes: int
+    """Those of `bytes` that belong to experts."""
     slots: Mapping[str, Slot]
+    """The places of adapters, by the names of Hugging Face's modules; see `engine.models.lora`."""
 
 
 class Model:
     """A decoder ready to record programs. Used by one thread.
 
-    `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is
-    what one decode step reads of them; `slots` are where adapters go, see `engine.models.lora`. `proof` of
-    `forward` lets kernels prove themselves that have not yet (`engine.models.proof.first_use`), None where
-    there are none.
+    `parameters` counts weights; `resident_bytes` is their size in memory; `weight_bytes_per_token` is what
+    one decode step reads of them. `slots` are as in `Weights`. `proof` runs the self-test of the kernels that
+    `forward` needs (`engine.models.proof.first_use`); None where there is none.
     """
 
     def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:
@@ -47,30 +47,35 @@ class Model:
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._parts: Parts | None = parts
         self.proof: Callable[[Forward], Iterator[Loading]] | None = None
-        self._rotary: tuple[int, int, Rotary] = (0, 0, Rotary())
+        self._tables: tuple[int, int, RopeTables] = (0, 0, RopeTables())
 
     @property
     def attention_shape(self) -> AttentionShape:
-        """Of every layer."""
+        """What the attention of all layers shares."""
         return self.config.attention_shape
 
     def forward(self, ops: Ops) -> Array:
-        """The whole pass: logits (logit_rows, V) of the step's tokens."""
-        return self.parts(ops, self._rotary[2])
+        """The whole pass: logits (logit_rows, V)."""
+        return self.parts(ops, self.rope_tables)
 
     @property
     def parts(self) -> Parts:
-        """The decoder: what its passes are built of."""
+        """The decoder."""
         assert self._parts is not None, "the model is closed"
         return self._parts
+
+    @property
+    def rope_tables(self) -> RopeTables:
+        """The rotary tables, as long as the passes recorded so far need them."""
+        return self._tables[2]
 
     def prepare(self, cache_dtype: str = "auto") -> Iterator[Loading]:
         """Get the backend ready to record the pass over caches of this type; yields progress.
 
-        Raises `BadSetting` for an unknown one.
+        Raises `BadSetting` for an unknown cache type.
         """
-        if not self._rotary[0]:
-            self._turn_to(PAGE_TOKENS, min(PAGE_TOKENS, self.config.context_length))
+        if not self._tables[0]:
+            self._make_tables(PAGE_TOKENS, min(PAGE_TOKENS, self.config.context_length))
         yield from self.backend.prepare(self.forward, cache_dtype)
 
     def page_bytes(self, dtype: str = "auto") -> int:
@@ -79,7 +84,7 @@ class Model:
         return page_bytes(config.layers, config.kv_heads, config.head_dim, dtype, self.backend.name)
 
     def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
-        """A zeroed cache for `tokens` positions, two spare pages, and `further_pages` for other sequences.
+        """A zeroed cache for `tokens` positions, with spare pages and `further_pages` for other sequences.
 
         Raises `NotEnoughMemory` and `BadSetting`.
         """
@@ -87,8 +92,7 @@ class Model:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
         pages = context_pages(tokens) + further_pages
         self._check_memory(pages * self.page_bytes(dtype), tokens, pages)
-        # Loading prepared the cache type that was expected then; for another one this compiles what is
-        # missing.
+        # Loading prepared the cache type that was expected; for another type this compiles what is missing.
         for _ in self.prepare(dtype):
             pass
         try:
@@ -99,26 +103,27 @@ class Model:
             ) from error
 
     def record(self, cache: KVCache, max_rows: int, context: int = 0) -> Program:
-        """Record the pass over `cache` for steps of up to `max_rows` rows, in conversations of up to
-        `context` tokens (0: the cache's).
+        """Record the pass over `cache` for steps of up to `max_rows` rows.
+
+        `context` is the length of the longest conversation in tokens (0: as long as the cache).
         """
-        # One sequence is no longer than its context, however many pages there are for several.
+        # A cache may have pages for several sequences, but none is longer than the context.
         positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
-        self._turn_to(positions, positions)
+        self._make_tables(positions, positions)
         return self.backend.record(self.forward, cache, max_rows)
 
     def close(self) -> None:
-        """Let go of the weights; programs that were recorded keep theirs until they are closed."""
+        """Release the weights; recorded programs keep theirs until they are closed."""
         self.proof = None
-        self._parts, self.slots, self._rotary = None, {}, (0, 0, Rotary())
+        self._parts, self.slots, self._tables = None, {}, (0, 0, RopeTables())
         self.backend.trim()
 
-    def _turn_to(self, positions: int, context: int) -> None:
-        """Make the rotary tables, unless those at hand do."""
-        made, for_context, _ = self._rotary
-        if made >= positions and for_context == context:
+    def _make_tables(self, positions: int, context: int) -> None:
+        """Make the rotary tables, unless the present ones suffice."""
+        length, for_context, _ = self._tables
+        if length >= positions and for_context == context:
             return
-        self._rotary = (positions, context, rotary(self.config, positions, context))
+        self._tables = (positions, context, rope_tables(self.config, positions, context))
 
     def _check_memory(self, needed: int, tokens: int, pages: int) -> None:
         free, alone = self.backend.free_memory(), context_pages(tokens)
@@ -135,9 +140,9 @@ class Model:
             )
 
 
-def rotary(config: ModelConfig, positions: int, context: int) -> Rotary:
-    """The tables of this many positions, for conversations of up to `context` tokens."""
-    return Rotary(
+def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables:
+    """Tables of this many positions, for conversations of up to `context` tokens."""
+    return RopeTables(
         *(
             None if rope is None else rotary_table(rope, positions, context)
             for rope in (config.rope, config.rope_local)
@@ -146,8 +151,10 @@ def rotary(config: ModelConfig, positions: int, context: int) -> Rotary:
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:
-    """Bytes of weights that one decode step reads: all, but one row only of an embedding table that is not
-    also the head, and of experts only those that a token uses.
+    """Bytes of weights that one decode step reads.
+
+    These are all `resident` bytes, except that it reads one row of an embedding table that is not also the
+    head, and only the experts that a token uses.
     """
     table = parts.embed
     unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]

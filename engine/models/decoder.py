@@ -1,6 +1,4 @@
-"""Builds a decoder from a checkpoint: every architecture's parts list, read off its `ModelConfig` and its
-`TensorNames`.
-"""
+"""Builds the decoder of any architecture from its `ModelConfig` and `TensorNames`."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from engine.models.layers import (
     Attention,
     Block,
     Expert,
+    FusedQkv,
     GatedMlp,
     Linear,
     Mixture,
     Norm,
     Parts,
     PlainMlp,
-    Split,
-    Three,
+    SeparateQkv,
 )
 from engine.models.names import TensorNames
 from engine.models.source import WHOLE, View, WeightSource, linear, norm
@@ -31,17 +29,17 @@ STORED_TRANSPOSED = View(transposed=True)
 
 
 def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Generator[int, None, Parts]:
-    """The whole decoder; yields the number of finished layers after each."""
-    make = _Maker(source, config, names)
+    """Build the whole decoder; yields the number of finished layers after each layer."""
+    builder = _Builder(source, config, names)
     embed = source.matrix(names.embed + ".weight", config.vocab_size, config.width)
     positions = None
     if config.rope is None and config.learned_positions:
         positions = source.vector(names.positions + ".weight", config.learned_positions, config.width)
-    final = make.norm(names.norm, config.width)
+    final = builder.norm(names.norm, config.width)
     head = _head(source, config, names, embed)
     blocks = []
     for layer in range(config.layers):
-        blocks.append(make.block(layer))
+        blocks.append(builder.block(layer))
         yield layer + 1
     return Parts(
         embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale, config.logit_cap
@@ -51,46 +49,41 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
     if not config.tied:
         return linear(source, names.head, config.vocab_size, config.width, config.head_bias)
-    # A tied table is loaded once: the head multiplies by the very matrix that rows are looked up in.
+    # A tied table is loaded once: the head multiplies by the matrix that embeddings are looked up in.
     head = Linear(embed)
     source.linears[names.head] = head
     return head
 
 
-class _Maker:
-    """Makes the layers."""
-
+class _Builder:
     def __init__(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> None:
         self.source, self.config, self.names = source, config, names
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
 
     def norm(self, name: str, size: int) -> Norm:
-        """A norm of the architecture's kind."""
         config = self.config
         return norm(
             self.source,
             name,
             size,
             config.norm_eps,
-            centred=config.norm == "layer",
+            layer_norm=config.norm == "layer",
             bias=config.norm_bias,
             offset=config.norm_offset,
         )
 
     def block(self, layer: int) -> Block:
-        """One layer."""
         config, names, at = self.config, self.names, self.names.layer.format(layer)
         before, after = config.placement != "after", config.placement in ("after", "both")
+        parallel = config.placement == "parallel"
         return Block(
             attention=self._attention(layer, at),
             mlp=self._mlp(layer, at),
             attention_norm=self.norm(at + names.attention_norm, config.width) if before else None,
-            mlp_norm=self.norm(at + names.mlp_norm, config.width)
-            if before and config.placement != "parallel"
-            else None,
+            mlp_norm=self.norm(at + names.mlp_norm, config.width) if before and not parallel else None,
             attention_post=self.norm(at + names.attention_post, config.width) if after else None,
             mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
-            parallel=config.placement in ("parallel", "parallel2"),
+            parallel=parallel,
             scale=config.residual_scale,
         )
 
@@ -100,21 +93,21 @@ class _Maker:
     def _attention(self, layer: int, at: str) -> Attention:
         config, names = self.config, self.names
         queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        turn = "none" if config.rope is None or layer in config.unturned else "main"
-        if turn == "main" and config.rope_local is not None and config.windows and config.windows[layer]:
-            turn = "local"
+        rope = "none" if config.rope is None or layer in config.nope_layers else "main"
+        if rope == "main" and config.rope_local is not None and config.windows and config.windows[layer]:
+            rope = "local"
         return Attention(
             layer=layer,
             shape=config.shape(layer),
             inputs=self._inputs(at, queries, keys),
             output=self._linear(at + names.output, config.width, queries, config.output_bias),
-            turn=turn,
-            query_norm=self._head_norm(at + names.query_norm, config.heads),
-            key_norm=self._head_norm(at + names.key_norm, config.kv_heads),
+            rope=rope,
+            query_norm=self._qk_norm(at + names.query_norm, config.heads),
+            key_norm=self._qk_norm(at + names.key_norm, config.kv_heads),
             sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
         )
 
-    def _inputs(self, at: str, queries: int, keys: int) -> Split | Three:
+    def _inputs(self, at: str, queries: int, keys: int) -> FusedQkv | SeparateQkv:
         config, names, bias = self.config, self.names, self.config.attention_bias
         fused = at + names.query_key_value
         if names.query_key_value and self.source.has(fused + ".weight"):
@@ -124,25 +117,23 @@ class _Maker:
                 if names.grouped
                 else self.view
             )
-            return Split(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
-        return Three(
+            return FusedQkv(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
+        return SeparateQkv(
             self._linear(at + names.query, queries, config.width, bias),
             self._linear(at + names.key, keys, config.width, bias),
             self._linear(at + names.value, keys, config.width, bias),
         )
 
-    def _head_norm(self, name: str, heads: int) -> Norm | None:
-        """The norm of queries or keys: "head" has one weight for all heads (D,), or one for each (heads,
-        D); "row" has (heads * D,).
-        """
-        config, kind = self.config, self.config.query_key_norm
+    def _qk_norm(self, name: str, heads: int) -> Norm | None:
+        """The norm of queries or keys: of "head" (D,), of "each" (heads, D), of "row" (heads * D,)."""
+        config, kind = self.config, self.config.qk_norm
         if kind == "none":
             return None
-        centred = not config.query_key_rms
-        bias: bool | None = False if not centred else config.norm_bias
+        layer_norm = config.qk_layer_norm
+        bias = config.norm_bias if layer_norm else False
         if kind == "row":
             return norm(
-                self.source, name, heads * config.head_dim, config.norm_eps, centred=centred, bias=bias
+                self.source, name, heads * config.head_dim, config.norm_eps, layer_norm=layer_norm, bias=bias
             )
         if kind == "each":
             if "{}" in name:
@@ -151,17 +142,17 @@ class _Maker:
                 )
             else:
                 weight = self.source.vector(name + ".weight", heads, config.head_dim).reshape(-1)
-            return Norm(weight, config.norm_eps, None, centred, heads)
-        whole = norm(
+            return Norm(weight, config.norm_eps, None, layer_norm, heads)
+        made = norm(
             self.source,
             name,
             config.head_dim,
             config.norm_eps,
-            centred=centred,
+            layer_norm=layer_norm,
             bias=bias,
             offset=config.norm_offset,
         )
-        return Norm(whole.weight, whole.eps, whole.bias, centred, heads)
+        return Norm(made.weight, made.eps, made.bias, layer_norm, heads)
 
     def _mlp(self, layer: int, at: str) -> GatedMlp | PlainMlp | Mixture:
         config, names = self.config, self.names
@@ -198,7 +189,7 @@ class _Maker:
         )
 
     def _expert(self, name: str, experts: Experts, rows: int, columns: int) -> Expert:
-        """One matrix of every expert: a tensor each, or a stack (X, rows, columns)."""
+        """One matrix of every expert, stored as a tensor each or as a stack (X, rows, columns)."""
         if "{}" not in name:
             return self._stack(name, experts, rows, columns)
         return Expert(
@@ -206,7 +197,7 @@ class _Maker:
         )
 
     def _stack(self, name: str, experts: Experts, rows: int, columns: int, half: int | None = None) -> Expert:
-        """A stack (X, rows, columns), or one `half` of a fused one (X, 2 rows, columns)."""
+        """A stack (X, rows, columns), or one `half` (0: gate, 1: up) of a fused one (X, 2 rows, columns)."""
         names, order, stored = self.names, None, rows
         if half is not None:
             stored = 2 * rows
@@ -227,7 +218,7 @@ class _Maker:
 
 
 def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:
-    """The rows of a grouped fused tensor in the order: all queries, all keys, all values."""
+    """Indices that order the rows of a grouped fused tensor: all queries, then all keys, then all values."""
     groups, ratio, dim = config.kv_heads, config.heads // config.kv_heads, config.head_dim
     rows = np.arange(groups * (ratio + 2) * dim).reshape(groups, ratio + 2, dim)
     return np.concatenate(

@@ -1,4 +1,4 @@
-"""What a model's headers tell, without loading it."""
+"""Describes a model by its headers, without loading it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def describe(path: str | Path) -> ModelInfo:
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
-    """As `describe`, of an open checkpoint."""
-    from engine.backends.cpu.backend import CpuBackend  # Numba comes in here
+    """The same for an open checkpoint."""
+    from engine.backends.cpu.backend import CpuBackend  # imports Numba
     from engine.backends.cuda.lowering.estimate import UsualGpu
 
     config = read_config(checkpoint)
@@ -79,18 +79,14 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
 
 
 def _name(checkpoint: Checkpoint, own: str) -> str:
-    """What people call the model: a GGUF file's own name is often a build note, so its file name is better
-    known.
-    """
+    """The name to show: for GGUF the file's name, since the name inside is often a build note."""
     if checkpoint.format == "gguf":
         return re.sub(r"-\d{5}-of-\d{5}$", "", checkpoint.path.stem)
     return own or checkpoint.path.resolve().name
 
 
 def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool, str]:
-    """The ids that end a turn, whether there is a chat template, and what stands in; no tokenizer is
-    built.
-    """
+    """The ids that end a turn, whether there is a chat template, and the name of the fallback format."""
     from engine.text.template.fallback import fallback_format
     from engine.text.template.source import folder_template, gguf_template
     from engine.text.tokenizer.gguf import roles_from_gguf

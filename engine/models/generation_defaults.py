@@ -1,4 +1,4 @@
-"""The sampler settings that a model's makers advise, from generation_config.json or the GGUF metadata."""
+"""The sampler settings that a model's authors recommend (generation_config.json or GGUF metadata)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ _FOLDER_NAMES = {
     "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
     "repetition_penalty": "repetition_penalty", "typical_p": "typical",
 }  # fmt: skip
-"""Keys of generation_config.json (transformers, `GenerationConfig`) and the fields of `SamplerSettings`
-that mean the same.
-"""
+"""Keys of generation_config.json (transformers' `GenerationConfig`) -> fields of `SamplerSettings`."""
 
 _GGUF_NAMES = {
     "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
     "penalty_repeat": "repetition_penalty", "penalty_last_n": "repetition_range",
     "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
 }  # fmt: skip
-"""Keys under general.sampling. that llama.cpp's converter writes into GGUF files (gguf/constants.py)."""
+"""Keys under general.sampling. in GGUF files (llama.cpp, gguf/constants.py) -> the same fields."""
 
 
 def sampler_defaults(checkpoint: Checkpoint) -> tuple[tuple[str, float], ...]:
-    """What the makers advise as (field of `SamplerSettings`, value), () for nothing.
+    """The authors' recommendation as (field of `SamplerSettings`, value) pairs; may be empty.
 
-    A generation_config.json with `do_sample` false means the likeliest token: temperature 0 and nothing else
-    of sampling. Values of a wrong type or outside the range of the field are left out. Raises nothing.
+    `do_sample` false in generation_config.json means greedy decoding: temperature 0. Values of a wrong type
+    or out of range are left out.
     """
     if checkpoint.format == "gguf":
         found = {key: checkpoint.metadata.get(f"general.sampling.{key}") for key in _GGUF_NAMES}
@@ -59,9 +57,7 @@ def _checked(values: Mapping[str, Any], names: Mapping[str, str]) -> tuple[tuple
 
 
 def _number(value: Any, whole: bool) -> Any:
-    """A whole float as an int where the field is one, and a float32 of a GGUF file (0.949999988) as it was
-    meant (0.95).
-    """
+    """The value with the field's type; a float32 from a GGUF file, 0.949999988, becomes 0.95."""
     if isinstance(value, float):
         return int(value) if whole and value.is_integer() else float(f"{value:.6g}")
     return value

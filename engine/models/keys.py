@@ -1,6 +1,4 @@
-"""Typed reading of a model's configuration: each key with its type, its range and, where there is one, its
-default.
-"""
+"""Typed access to a model's configuration: each key is read with its type, range and default."""
 
 from __future__ import annotations
 
@@ -16,24 +14,22 @@ _REQUIRED = object()
 class Keys:
     """The entries of `source` under `prefix`; `where` names the file in messages.
 
-    All methods raise `BadCheckpoint`.
-
-    A null counts as absent, as in Hugging Face's files.
+    A null counts as absent, as in Hugging Face's files. All methods raise `BadCheckpoint`.
     """
 
     def __init__(self, source: Mapping[str, Any], where: str, prefix: str = "") -> None:
         self.source, self._where, self._prefix = source, where, prefix
 
     def has(self, name: str) -> bool:
-        """Whether the key is there, be it null."""
+        """Whether the key is present, even as null."""
         return self._prefix + name in self.source
 
     def raw(self, name: str) -> Any:
-        """The value as it is, or None."""
+        """The unchecked value, or None."""
         return self.source.get(self._prefix + name)
 
     def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> int:
-        """A whole number from `low` to `high`."""
+        """An integer from `low` to `high`."""
         value = self._value(name, default, f"a whole number from {low} to {high}")
         if type(value) is not int or not low <= value <= high:
             raise self._wrong(name, value, f"a whole number from {low} to {high}")
@@ -47,21 +43,19 @@ class Keys:
         return float(value)
 
     def flag(self, name: str, default: Any = _REQUIRED) -> bool:
-        """True or false."""
         value = self._value(name, default, "true or false")
         if type(value) is not bool:
             raise self._wrong(name, value, "true or false")
         return value
 
     def text(self, name: str, default: Any = _REQUIRED) -> str:
-        """A text."""
         value = self._value(name, default, "a text")
         if type(value) is not str:
             raise self._wrong(name, value, "a text")
         return value
 
     def table(self, name: str) -> Keys | None:
-        """The keys of a nested object, or None when there is none."""
+        """The keys of a nested object; None if it is absent."""
         value = self.raw(name)
         if value is None:
             return None
@@ -70,7 +64,7 @@ class Keys:
         return Keys(value, f"{self._where}: {self._prefix}{name}")
 
     def over(self, defaults: Mapping[str, Any]) -> Keys:
-        """The same keys, with these values for those that are not there; a null stays."""
+        """The same keys with defaults for absent ones; a null stays null."""
         return Keys(
             {self._prefix + name: value for name, value in defaults.items()} | dict(self.source),
             self._where,
@@ -78,18 +72,16 @@ class Keys:
         )
 
     def inner(self, name: str) -> Keys:
-        """The keys of a nested object above those around it, as of a text model inside one that sees
-        pictures; else the same keys.
-        """
+        """The keys of a nested object over those around it, such as the text part of a vision model."""
         inner = self.table(name)
         return self if inner is None else Keys({**self.source, **inner.source}, self._where, self._prefix)
 
     def optional(self, name: str, low: float, high: float) -> float:
-        """A number, or 0 where there is none or null."""
+        """A number; 0 if absent or null."""
         return self.number(name, low, high, 0.0)
 
     def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
-        """A list of whole numbers from `low` to `high`; () where there is none."""
+        """A list of integers from `low` to `high`; () if absent."""
         values = self.raw(name)
         values = [] if values is None else values
         if not isinstance(values, list) or any(

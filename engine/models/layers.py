@@ -1,9 +1,7 @@
-"""The parts decoders are made of, with the quirks of all architectures.
+"""The parts that decoders are made of, with the quirks of all architectures.
 
-Each knows its weights and calls `Ops`; none knows a device.
-
-Shape letters as in `engine/core.py`: T rows, E width, H heads, G key/value heads, D head dimension, F
-feed-forward width, X experts.
+Each holds its weights and calls `Ops`; none knows a device. Shape letters as in `engine/core.py`: T rows, E
+width, H heads, G key/value heads, D head dimension, F feed-forward width, X experts.
 """
 
 from __future__ import annotations
@@ -38,8 +36,9 @@ class Linear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """The linears that a module of the original model became, of `rows` rows in all, each with the
-    module's rows that it has; None: all.
+    """The place of a LoRA adapter: the linears that hold the rows of one module of the original model.
+
+    Each linear comes with the indices of the rows that it holds (None: all); `rows` is the module's count.
     """
 
     linears: tuple[tuple[Linear, Order | None], ...]
@@ -47,29 +46,29 @@ class Slot:
 
     @property
     def columns(self) -> int:
-        """Inputs of the module."""
+        """The number of the module's inputs."""
         return self.linears[0][0].weight.shape[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """RMS norm, or layer norm when `centred`, of each of `heads` parts of a row: x (T, E) -> (T, E)."""
+    """RMS norm or layer norm of each of `heads` parts of a row: x (T, E) -> (T, E)."""
 
     weight: Floats
     eps: float
     bias: Floats | None = None
-    centred: bool = False
+    is_layer_norm: bool = False
     heads: int = 1
 
     def __call__(self, ops: Ops, x: Array) -> Array:
-        if self.centred:
+        if self.is_layer_norm:
             return ops.layer_norm(x, self.weight, self.bias, self.eps, self.heads)
         return ops.rms_norm(x, self.weight, self.eps, self.heads)
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """One matrix for query, key and value, whose result is cut into these widths."""
+class FusedQkv:
+    """One matrix for query, key and value; `widths` are the columns of each."""
 
     linear: Linear
     widths: tuple[int, int, int]
@@ -81,8 +80,8 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Three:
-    """A matrix each for query, key and value."""
+class SeparateQkv:
+    """One matrix each for query, key and value."""
 
     query: Linear
     key: Linear
@@ -93,40 +92,38 @@ class Three:
 
 
 @dataclass(frozen=True, slots=True)
-class Rotary:
-    """The model's rotary tables: `main`, and `local` for layers with a window in architectures that have a
-    second one.
-    """
+class RopeTables:
+    """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own."""
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None
 
     def table(self, name: str) -> RotaryTable | None:
-        """ "main", "local" or "none"."""
+        """The table called "main" or "local"; None for "none"."""
         return self.main if name == "main" else self.local if name == "local" else None
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Grouped-query attention over the cache, and the way back, for x (T, E) normed already.
+    """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
-    `turn` names the rotary table; `query_norm` and `key_norm` come before it.
+    `rope` is "main", "local" or "none". `query_norm` and `key_norm` are applied before it.
     """
 
     layer: int
     shape: AttentionShape
-    inputs: Split | Three
+    inputs: FusedQkv | SeparateQkv
     output: Linear
-    turn: str = "main"
+    rope: str = "main"
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     sinks: Floats | None = None
 
-    def __call__(self, ops: Ops, x: Array, rotary: Rotary, residual: Array | None = None) -> Array:
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
         q = self.query_norm(ops, q) if self.query_norm else q
         k = self.key_norm(ops, k) if self.key_norm else k
-        table = rotary.table(self.turn)
+        table = tables.table(self.rope)
         if table is not None:
             q, k = ops.rope(q, table, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
         return self.output(ops, ops.attention(self.layer, q, k, v, self.shape, self.sinks), residual)
@@ -134,9 +131,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
-    """down(activation(gate) * up).
+    """down(activation(gate) * up) (arXiv 2002.05202).
 
-    With `gate` None `up` gives both, gate first. Source: SwiGLU, arXiv 2002.05202.
+    Without `gate`, `up` computes both, the gate's `width` columns first.
     """
 
     gate: Linear | None
@@ -168,7 +165,7 @@ class PlainMlp:
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """One of a mixture's three matrices, for all X experts, with biases (X, N)."""
+    """One of the three matrices of a mixture, for all X experts, with biases (X, N)."""
 
     weights: tuple[Weight, ...]
     bias: Floats | None = None
@@ -176,7 +173,7 @@ class Expert:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A router and gated feed-forward experts of which each row takes a few (Mixtral, arXiv 2401.04088)."""
+    """A router and gated feed-forward experts, of which each row uses a few (arXiv 2401.04088)."""
 
     router: Linear
     routing: Routing
@@ -198,9 +195,9 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer. Norms that are None are not there; `scale` multiplies what each half adds.
+    """One layer. A norm may be None; `scale` multiplies what each half adds.
 
-    `parallel`: both halves see the same x, and `mlp_norm` None means that they share the attention's norm.
+    `parallel`: both halves have the same input, normed once by `attention_norm`.
     """
 
     attention: Attention
@@ -212,16 +209,15 @@ class Block:
     parallel: bool = False
     scale: float = 1.0
 
-    def __call__(self, ops: Ops, x: Array, rotary: Rotary) -> Array:
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         h = self.attention_norm(ops, x) if self.attention_norm else x
         plain = self.scale == 1.0
         if self.parallel:
-            seen = self.mlp_norm(ops, x) if self.mlp_norm else h
-            return self.mlp(ops, seen, residual=self.attention(ops, h, rotary, residual=x))
+            return self.mlp(ops, h, residual=self.attention(ops, h, tables, residual=x))
         if plain and self.attention_post is None:
-            x = self.attention(ops, h, rotary, residual=x)
+            x = self.attention(ops, h, tables, residual=x)
         else:
-            y = self.attention(ops, h, rotary)
+            y = self.attention(ops, h, tables)
             x = ops.add(x, self.attention_post(ops, y) if self.attention_post else y, self.scale)
         h = self.mlp_norm(ops, x) if self.mlp_norm else x
         if isinstance(self.mlp, Mixture) or (plain and self.mlp_post is None):
@@ -234,7 +230,7 @@ class Block:
 class Parts:
     """A whole decoder.
 
-    With a tied embedding `head.weight` is `embed` itself; `positions` are learned ones (P, E).
+    With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E).
     """
 
     embed: Weight
@@ -246,13 +242,13 @@ class Parts:
     logit_scale: float = 1.0
     logit_cap: float = 0.0
 
-    def __call__(self, ops: Ops, rotary: Rotary) -> Array:
-        """The logits (logit_rows, V)."""
+    def __call__(self, ops: Ops, tables: RopeTables) -> Array:
+        """The logits (logit_rows, V) of the step's last rows."""
         x = ops.embed(self.embed, self.embed_scale)
         if self.positions is not None:
             x = ops.add_positions(x, self.positions)
         for block in self.blocks:
-            x = block(ops, x, rotary)
+            x = block(ops, x, tables)
         logits = self.head(ops, self.norm(ops, ops.last_rows(x)))
         if self.logit_scale != 1.0 or self.logit_cap:
             logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)

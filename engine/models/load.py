@@ -10,24 +10,10 @@ from engine.backends.estimates import MemoryEstimator
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures.cohere import COHERE
-from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
-from engine.models.architectures.glm import GLM
-from engine.models.architectures.gpt2 import GPT2
-from engine.models.architectures.gpt_oss import GPT_OSS
-from engine.models.architectures.granite import GRANITE
-from engine.models.architectures.internlm2 import INTERNLM2
-from engine.models.architectures.llama import LLAMA
-from engine.models.architectures.minicpm import MINICPM
-from engine.models.architectures.mixtral import MIXTRAL
-from engine.models.architectures.olmo2 import OLMO2
-from engine.models.architectures.phi import PHI
-from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
-from engine.models.architectures.smollm3 import SMOLLM3
-from engine.models.architectures.stablelm import STABLELM
-from engine.models.architectures.starcoder2 import STARCODER2
+from engine.models.architectures import ARCHITECTURES
 from engine.models.base import Model, Weights
-from engine.models.config import ModelConfig, hf_architecture
+from engine.models.config import ModelConfig
+from engine.models.headers import hf_architecture
 from engine.models.keys import Keys
 from engine.models.layers import Parts
 from engine.models.lora import adapter_slots
@@ -38,20 +24,11 @@ from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
 
 Prepare = Callable[[RawTensor], RawTensor]
-"""Changes a matrix before it is loaded, as by quantising it."""
-
-ARCHITECTURES: tuple[Architecture, ...] = (
-    LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
-    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
-)  # fmt: skip
-"""Every known architecture; a new one is one file and one line here."""
+"""Changes a matrix before it is loaded, for example by quantising it."""
 
 
 def find_architecture(checkpoint: Checkpoint) -> Architecture:
-    """The architecture of a checkpoint.
-
-    Raises `UnsupportedModel` with the known names, or `BadCheckpoint`.
-    """
+    """The architecture of a checkpoint. Raises `UnsupportedModel` and `BadCheckpoint`."""
     if checkpoint.format == "gguf":
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}
@@ -78,7 +55,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def survey(checkpoint: Checkpoint, backend: MemoryEstimator, prepare: Prepare | None = None) -> Survey:
-    """What loading will take, from the headers alone. Raises `BadCheckpoint` and `UnsupportedModel`."""
+    """Check a model and count its bytes by its headers. Raises `BadCheckpoint` and `UnsupportedModel`."""
     architecture, config = find_architecture(checkpoint), read_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
     building = architecture.build(seen, config, architecture.names(checkpoint.format, checkpoint.tensors))
@@ -98,12 +75,11 @@ def read_model(
     prepare: Prepare | None = None,
     make_room: Callable[[Survey], None] | None = None,
 ) -> Generator[Loading, None, Model]:
-    """Load all weights (`model = yield from read_model(...)`) layer by layer; then the backend prepares what
-    they need.
+    """Load the weights layer by layer, then prepare the backend: `model = yield from read_model(...)`.
 
-    `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress;
-    `prepare` may change each matrix first. `make_room` is told what was seen when all headers were found
-    good, before any weight is read; without it free memory is checked. The checkpoint is not needed
+    `cache_dtype` is the type of the caches to come: the kernels that they need are compiled here, with
+    progress. `prepare` may change each matrix first. `make_room` is called with the survey once all headers
+    are checked, before any weight is read; without it free memory is checked. The checkpoint may be closed
     afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
     architecture, config = find_architecture(checkpoint), read_config(checkpoint)
@@ -121,7 +97,7 @@ def read_model(
             done = next(layers)
         except StopIteration as end:
             parts: Parts = end.value
-            break  # an error raised in here would hold the weights by what it came after
+            break  # an error raised inside this block would keep the weights alive by its context
         yield Loading("Loading the weights", done, config.layers)
     slots = adapter_slots(architecture, config, names, loader.linears)
     model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
@@ -135,9 +111,7 @@ def read_model(
 
 
 def check_memory(name: str, needed: int, free: int, where: str = "") -> None:
-    """Raise `NotEnoughMemory` when a model's weights need more than the `free` bytes, `where`
-    `Backend.where` says.
-    """
+    """Raise `NotEnoughMemory` when weights of `needed` bytes exceed `free`; `where` is `Backend.where`."""
     if needed > free:
         place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", "")
         raise NotEnoughMemory(

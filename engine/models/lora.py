@@ -1,5 +1,6 @@
-"""Putting LoRA adapters on a loaded model and taking them off: its weights stay as they are, the passes
-are recorded anew.
+"""Applies LoRA adapters to a loaded model and removes them.
+
+The weights stay unchanged: adapters are added to the pass, which must then be recorded again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LINEARS = (
 def adapter_slots(
     architecture: Architecture, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]
 ) -> dict[str, Slot]:
-    """{module's name in a Hugging Face folder: slot} of a model whose file has these `names`."""
+    """The slots by the names of Hugging Face's modules, of a model whose file has these `names`."""
     folder, slots = architecture.hf_names, {}
     for layer in range(config.layers):
         for field in _LINEARS:
@@ -46,7 +47,7 @@ def adapter_slots(
     head = linears.get(names.head)
     if head is not None:
         slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
-    # Adapters were trained on the whole model, on its text part, or on the model without its head.
+    # An adapter was trained on the whole model, on its text part, or on the model without its head.
     prefixes = {prefix for prefix in architecture.prefixes if prefix and not prefix.startswith("-")} | {
         "",
         "model.",
@@ -63,18 +64,17 @@ def _slot(
     field: str,
     linears: Mapping[str, Linear],
 ) -> Slot | None:
-    """The slot of one module of a layer whose names begin with `at`; None when the model has nothing of
-    it.
-    """
+    """The slot of one module in the layer named `at`; None if the model has no such module."""
     own = getattr(names, field)
     linear = linears.get(at + own) if own else None
-    turned = architecture.turned_rows and names is architecture.gguf_names
+    interleaved = architecture.interleaved_rows and names is architecture.gguf_names
     if linear is not None:
         rows = linear.weight.shape[0]
         if field == "query_key_value" and architecture.hf_names.grouped:
             return Slot(((linear, ungrouped_rows(config)),), rows)
         return Slot(
-            ((linear, _turned(config, rows) if turned and field in ("query", "key") else None),), rows
+            ((linear, _interleaved(config, rows) if interleaved and field in ("query", "key") else None),),
+            rows,
         )
     parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
     if field != "query_key_value" or None in parts:
@@ -90,23 +90,23 @@ def _slot(
         assert part is not None
         rows = part.weight.shape[0]
         mine = places[start : start + rows]
-        pairs.append((part, mine[_turned(config, rows)] if turned and name != "v" else mine))
+        pairs.append((part, mine[_interleaved(config, rows)] if interleaved and name != "v" else mine))
         start += rows
     return Slot(tuple(pairs), start)
 
 
-def _turned(config: ModelConfig, rows: int) -> Order:
-    """Each head's first and second half are interleaved, as in llama.cpp's conversion of Llama's files."""
+def _interleaved(config: ModelConfig, rows: int) -> Order:
+    """The row order in which llama.cpp's converter interleaves both halves of each head."""
     return np.ascontiguousarray(
         np.arange(rows).reshape(-1, 2, config.head_dim // 2).transpose(0, 2, 1)
     ).reshape(-1)
 
 
-def put_on(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
-    """Have exactly these adapters on the model, each times its strength; programs recorded before do not see
-    it.
+def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
+    """Replace the model's adapters by these, each scaled by its strength.
 
-    Raises `BadSetting`, with the model unchanged, for an adapter of another model.
+    Programs that are already recorded do not change. Raises `BadSetting` for an adapter of another model, and
+    leaves the model unchanged.
     """
     made: list[tuple[Linear, tuple[Weight, Weight]]] = []
     for adapter, strength in adapters:

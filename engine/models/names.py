@@ -1,6 +1,4 @@
-"""What tensors are called: the slots of a decoder, and the names that most GGUF files and most Hugging
-Face folders use.
-"""
+"""Names of tensors: those of each architecture, and the usual ones of GGUF files and Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -9,16 +7,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
-    """A file's names, without ".weight" and ".bias"; those of a layer come after `layer` with its number; ""
-    is never there.
+    """The names in a file, without ".weight" and ".bias"; "" if there is no such tensor.
 
-    A fused tensor (`query_key_value`, `gate_up`, `expert_gate_up`) is used when the file has it. `grouped`:
-    its rows go by key/value head: the queries of a group, its key, its value (InternLM 2). `transposed`:
-    matrices are (K, N), but for the embedding and the head. An expert's name holds "{}" for its number where
-    every expert has tensors of its own; otherwise the experts are stacked. Stacks end in `stack_ends`, of
-    weights and of biases, instead of ".weight" and ".bias"; `stacks_transposed`: they are (X, K, N);
-    `stacks_alternate`: rows of a fused stack are gate, up, gate, up; otherwise all of the gate come first.
-    `sinks` is a full name.
+    Names of a layer follow `layer`, which holds "{}" for its number. A fused tensor (`query_key_value`,
+    `gate_up`, `expert_gate_up`) is used if the file has it. `sinks` is a full name. An expert's name holds
+    "{}" for its number where every expert has its own tensors; otherwise the experts are stacked.
     """
 
     embed: str
@@ -48,16 +41,23 @@ class TensorNames:
     expert_down: str = ""
     expert_gate_up: str = ""
     stack_ends: tuple[str, str] = (".weight", ".bias")
+    """How the names of stacks of weights and of biases end."""
     stacks_transposed: bool = False
+    """Whether stacks are (X, K, N) instead of (X, N, K)."""
     stacks_alternate: bool = False
+    """Whether the rows of a fused stack are gate, up, gate, up, ... instead of the gate's first."""
     grouped: bool = False
+    """Whether the rows of `query_key_value` are grouped by key/value head: the queries of a group, its key,
+    its value (InternLM 2).
+    """
     transposed: bool = False
+    """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
 
     def under(self, prefix: str) -> TensorNames:
-        """The same names after `prefix`; with "-" before it, instead of their first part and not for the
-        head.
+        """The same names after `prefix`.
 
-        So "-" is what a model saved without its head has.
+        If the prefix begins with "-", the rest replaces the first part of each name, and the head keeps its
+        name: "-" alone is for a model saved without its head.
         """
         if not prefix:
             return self
@@ -83,7 +83,7 @@ GGUF = TensorNames(
     positions="position_embd", sinks="attn_sinks.weight", router="ffn_gate_inp", expert_gate="ffn_gate_exps",
     expert_up="ffn_up_exps", expert_down="ffn_down_exps",
 )  # fmt: skip
-"""Of nearly all GGUF files. Source: llama.cpp's table of tensor names."""
+"""The names in nearly all GGUF files. Source: llama.cpp's table of tensor names."""
 
 HF = TensorNames(
     embed="model.embed_tokens", norm="model.norm", head="lm_head", layer="model.layers.{}.",
@@ -92,4 +92,4 @@ HF = TensorNames(
     gate="mlp.gate_proj", up="mlp.up_proj", down="mlp.down_proj", query_norm="self_attn.q_norm",
     key_norm="self_attn.k_norm",
 )  # fmt: skip
-"""Of the folders of Llama and the many architectures that took its names."""
+"""The names in the folders of Llama and of the many architectures that adopted them."""

@@ -1,4 +1,4 @@
-"""The tokenizer and the chat template of a checkpoint, without its weights."""
+"""Opens the tokenizer and the chat template of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from engine.weights.checkpoint import Checkpoint
 
 
 def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Raises `ModelNotFound`, `UnsupportedModel`, `BadCheckpoint` for a tokenizer that is missing, of an
-    unknown kind or broken.
-    """
+    """Raises `ModelNotFound`, `UnsupportedModel` or `BadCheckpoint`: missing, of an unknown kind, broken."""
     with no_garbage_search():
         if checkpoint.format == "gguf":
             return Tokenizer.from_gguf(dict(checkpoint.metadata))
@@ -19,9 +17,9 @@ def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def open_text(checkpoint: Checkpoint, template: str = "") -> tuple[Tokenizer, ChatTemplate]:
-    """Both; a `template` (Jinja source) takes the place of the model's.
+    """Open both; a `template` (Jinja source) replaces the model's.
 
-    Raises what `open_tokenizer` raises, and `BadTemplate`.
+    Raises `BadTemplate` and what `open_tokenizer` raises.
     """
     tokenizer = open_tokenizer(checkpoint)
     made = _open_template(checkpoint, template, tokenizer)

@@ -1,6 +1,4 @@
-"""A model's cache as the generator uses it: key/value pages, their page table, and the recorded pass that
-fills them.
-"""
+"""The paged KV cache of a model: its pages, their page table, and the recorded pass that fills them."""
 
 from __future__ import annotations
 
@@ -30,10 +28,10 @@ __all__ = ["PagedCache", "chosen_context"]
 class PagedCache:
     """Keys and values of one model, for sequences of up to `context_length` tokens each. Used by one thread.
 
-    There are pages for one such sequence, and for others beside it as far as `settings.memory` goes:
-    conversations that were not touched for longest are forgotten first. `saved` is the file that some of them
-    still lie in (`engine.models.saved.restore_cache`). Raises `BadSetting` for a context the model cannot
-    address and `NotEnoughMemory` when the pages cannot be had.
+    There are pages for one such sequence, and for more within `settings.memory`; the least recently used
+    conversations are dropped first. `saved` is the file that holds some of them from an earlier run
+    (`engine.models.saved.restore_cache`). Raises `BadSetting` for a context that the model cannot address,
+    and `NotEnoughMemory`.
     """
 
     def __init__(self, model: Model, settings: CacheSettings = CacheSettings()) -> None:
@@ -47,17 +45,18 @@ class PagedCache:
         self.table = PageTable(self.store.page_count)
         self._positions = np.arange(self.context_length, dtype=np.int32)
         self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)
-        self._listed: list[int] = []  # what `_pages` begins with, and the part of it
+        self._listed: list[int] = []  # the pages at the start of `_pages`, and the slice that holds them
         self._listing = self._pages[:0]
         self.saved: PageFile | None = None
         self.readings = Readings()
         self.key = ""
-        """What keys and values depend on besides ids, as adapters; see `record_again`."""
+        """Identifies what keys and values depend on besides ids, such as adapters; see `record_again`."""
 
     def _memory(self) -> tuple[KVCache, Program]:
-        """Keys and values, and the pass over them. A device of its own has no memory that is only lent: pages
-        for further conversations are of what the pass leaves, and are done without where that turns out to be
-        less than was foretold.
+        """The cache and the pass over it.
+
+        A GPU cannot overcommit its memory: further conversations get what the pass leaves, and none if that
+        turns out to be less than estimated.
         """
         model, settings, dtype = self.model, self.settings, cache_dtype(self.settings)
         free, own = model.backend.free_memory(), model.backend.name in ("cuda", "torch")
@@ -75,11 +74,9 @@ class PagedCache:
             model.backend.trim()
 
     def record_again(self, key: str) -> None:
-        """The model computes otherwise from now on, as with adapters: record it anew.
+        """Record the pass again after the model has changed, for example by adapters.
 
-        What is cached counts again under the same `key`.
-
-        No lease may be open.
+        Cached pages count only for the `key` they were made under. No lease may be open.
         """
         before = self.program
         self.program = self.model.record(self.store, self.rows, self.context_length)
@@ -87,10 +84,9 @@ class PagedCache:
         before.close()
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
-        """A lease on the longest cached prefix of `ids`, always leaving at least the last id to run.
+        """A lease on the longest cached prefix of `ids`; at least the last id is left to run.
 
-        `key` names what else keys and values depend on, besides the adapters of `record_again`; another
-        sequence of the same model, such as the negative one of guidance, needs none.
+        `key` names what keys and values depend on besides ids and the key of `record_again`.
         """
         lease = self.table.open(ids, key=self.key + key, leave=1)
         if self.saved is not None and lease.unread:
@@ -98,22 +94,20 @@ class PagedCache:
         return lease
 
     def found(self, ids: Sequence[int]) -> int:
-        """How many of the first `ids` `open` would find; nothing changes."""
+        """How many of the first `ids` `open` would find in the cache; changes nothing."""
         return self.table.found(ids, key=self.key, leave=1)
 
     def settle(self, lease: Lease) -> None:
-        """Make the copies that a lease begins with, which `run` does by itself.
+        """Make the page copies that a lease begins with; `run` does so anyway.
 
-        Until then it keeps their sources from other leases.
+        Until then the lease holds the pages to copy from.
         """
         for source, target in lease.copies:
             self.store.copy_page(source, target)
         lease.copied()
 
     def growth(self, *lengths: int) -> int:
-        """By how many tokens sequences of these lengths, open at once and sharing nothing, can all grow;
-        below 0 they do not fit.
-        """
+        """By how many tokens open sequences of these lengths can all grow; below 0 they do not fit."""
         most = self.context_length - max(lengths)
         return (
             bisect_left(
@@ -125,11 +119,11 @@ class PagedCache:
         )
 
     def run(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Floats:
-        """Run at most `rows` further tokens of a lease: logits (logit_rows, V) float32 of the last rows,
-        valid until the next run.
+        """Run up to `rows` more tokens of a lease.
 
-        Raises `ContextTooLong`, with nothing changed, when the lease would be longer than `context_length`,
-        or when other open leases have the pages it needs.
+        Returns the logits of the last rows, (logit_rows, V) float32, valid until the next run. Raises
+        `ContextTooLong`, and changes nothing, if the lease would exceed `context_length` or other open leases
+        hold the pages that it needs.
         """
         start = len(lease.ids)
         end = start + len(ids)
@@ -145,11 +139,11 @@ class PagedCache:
         return logits
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """Steps that the device goes by itself; None where it cannot, or not by this plan."""
+        """Decoding on the device without the host; None if the device cannot follow this plan."""
         return self.program.decode_loop(plan) if isinstance(self.program, HasDecodeLoop) else None
 
     def pages_up_to(self, lease: Lease, length: int) -> Ints:
-        """The block table of a lease with room for `length` tokens, valid until the next call.
+        """The block table of a lease for `length` tokens, valid until the next call.
 
         Raises `ContextTooLong` as `run` does.
         """
@@ -159,7 +153,7 @@ class PagedCache:
         return self._block_table(lease.pages)
 
     def _block_table(self, pages: list[int]) -> npt.NDArray[np.int32]:
-        """The pages as an array, written anew only where they are others than at the last pass."""
+        """The pages as an array, rewritten only when they differ from those of the last pass."""
         if pages != self._listed:
             if len(pages) > len(self._pages):
                 self._pages = np.empty(2 * len(pages), np.int32)
@@ -168,14 +162,14 @@ class PagedCache:
         return self._listing
 
     def close(self) -> None:
-        """Release the program's threads and buffers, and the pages; the cache cannot be used again."""
+        """Release the program and the pages; the cache cannot be used again."""
         self.program.close()
         self.store.close()
         if self.saved is not None:
             self.saved.close()
 
     def _read(self, lease: Lease, saved: PageFile) -> None:
-        """Bring a lease's keys and values in from the disk; where some are lost, the lease is shorter."""
+        """Read a lease's keys and values from the disk; the lease is cut where some are lost."""
         for depth, page, number in sorted(lease.unread):
             content = saved.read(number)
             if content is None:

@@ -1,4 +1,4 @@
-"""Which matrices are quantised while a model is loaded, by its settings."""
+"""Chooses which matrices are quantised while a model is loaded."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from engine.weights.checkpoint import Checkpoint
 from engine.weights.transform.quantize import PLAIN, quantise
 
 _ROUTERS = ("gate", "router", "ffn_gate_inp")
-"""Last parts of the names of matrices that choose experts: small, and a wrong choice costs much."""
+"""Names of routers, which stay unquantised: they are small, and a wrong choice of expert costs much."""
 
 
 def head_tensor(checkpoint: Checkpoint) -> str:
-    """The name of the head's matrix: the embedding table's where the two are one."""
+    """The name of the head's matrix; with tied embeddings that is the embedding table."""
     names = find_architecture(checkpoint).names(checkpoint.format, checkpoint.tensors)
     head = names.head + ".weight"
     return head if head in checkpoint.tensors else names.embed + ".weight"
 
 
 class PlainCount:
-    """For `survey`, as its `prepare`: counts what `preparation` could quantise, changing nothing.
-
-    `found` as `core.ModelInfo.plain` has it.
-    """
+    """A `Prepare` that changes nothing but counts what `preparation` could quantise."""
 
     def __init__(self, checkpoint: Checkpoint, backend: MemoryEstimator) -> None:
         self._head, self._backend = head_tensor(checkpoint), backend
@@ -39,7 +36,7 @@ class PlainCount:
 
     @property
     def found(self) -> tuple[int, int, int, int]:
-        """See the class."""
+        """As in `core.ModelInfo.plain`."""
         body, body_bytes, head, head_bytes = self._found
         return body, body_bytes, head, head_bytes
 
@@ -49,10 +46,7 @@ def _routes(matrix: RawTensor) -> bool:
 
 
 def preparation(checkpoint: Checkpoint, settings: LoadSettings) -> Prepare | None:
-    """For `read_model`: quantises plain matrices as `settings` say, None when nothing is to be done.
-
-    The head is the embedding table where the two are one.
-    """
+    """The `prepare` of `read_model` that quantises plain matrices by `settings`; None if there is none."""
     body = settings.quantise
     head = body if settings.quantise_head == "same" else settings.quantise_head
     if (body, head) == ("none", "none"):

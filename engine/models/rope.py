@@ -1,11 +1,10 @@
-"""Rotary position embedding: the table of cosines and sines for every scaling in use.
+"""Rotary position embedding (rope, arXiv 2104.09864): tables of cosines and sines for every scaling in use.
 
-Without scaling frequency i is base^(-2i / dim). "linear" (arXiv 2306.15595), "llama3" (the Llama 3.1 model
-card's reference code) and "longrope" (arXiv 2402.13753) divide each frequency by a constant of its own;
-"yarn" (arXiv 2309.00071) too, and scales what the attention sees; "dynamic" NTK scaling raises the base with
-the context. Longrope and dynamic depend on how long the context is: here that is the context the cache was
-made for, one choice for a whole conversation, as keys that lie turned in the cache cannot change. Reading
-these settings from files: `rope_files.py`.
+Without scaling, frequency i is base^(-2i / dim). "linear" (arXiv 2306.15595), "llama3" (the reference code of
+the Llama 3.1 model card) and "longrope" (arXiv 2402.13753) divide each frequency by a constant; "yarn" (arXiv
+2309.00071) does, too, and also scales attention; "dynamic" NTK scaling raises the base with the context.
+Longrope and dynamic scaling depend on the length of the context. Here that is the length the cache was made
+for, since keys in the cache are already rotated. `rope_files.py` reads these settings from files.
 """
 
 from __future__ import annotations
@@ -20,29 +19,27 @@ from engine.backends.base import RotaryTable
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """`dim` leading dimensions of each head are turned; `divisors` has dim / 2 entries, all 1 without
-    scaling.
-
-    `interleaved` as in `RotaryTable`; `magnitude` multiplies cosines and sines. In a context longer than
-    `original_length` `long_divisors` and `long_magnitude` are taken instead, where there are any, and with
-    `dynamic` > 0 the base is raised as dynamic NTK scaling by that factor has it.
-    """
+    """The rope of a model, with its scaling."""
 
     base: float
     dim: int
+    """The leading dimensions of each head that are rotated."""
     interleaved: bool
+    """As in `RotaryTable`."""
     divisors: tuple[float, ...]
+    """Of the dim / 2 frequencies; all 1 without scaling."""
     magnitude: float = 1.0
+    """Multiplies cosines and sines."""
     original_length: int = 0
+    """The context in tokens beyond which the fields below apply; 0: never."""
     long_divisors: tuple[float, ...] = ()
     long_magnitude: float = 1.0
     dynamic: float = 0.0
+    """The factor of dynamic NTK scaling; 0: none."""
 
 
 def rotary_table(rope: RopeConfig, positions: int, context: int = 0) -> RotaryTable:
-    """Cosines and sines of positions 0 .. positions - 1 for a context of `context` tokens, computed in
-    double precision.
-    """
+    """The table for positions 0 to positions - 1 of a context of `context` tokens, computed in float64."""
     base, divisors, magnitude = rope.base, rope.divisors, rope.magnitude
     if rope.original_length and context > rope.original_length:
         if rope.long_divisors:
@@ -63,13 +60,15 @@ def rotary_table(rope: RopeConfig, positions: int, context: int = 0) -> RotaryTa
 def yarn_divisors(
     base: float, dim: int, factor: float, original: int, fast: float, slow: float, truncate: bool = True
 ) -> tuple[float, ...]:
-    """Divisors of "yarn": dimensions that turn more than `fast` times in the original context stay, those
-    below `slow` are divided by `factor`, with a straight ramp over the dimensions between; `truncate` rounds
-    the ramp's ends outward to whole dimensions.
+    """Divisors of "yarn" (arXiv 2309.00071, section 3.2).
+
+    Dimensions with more than `fast` rotations in the `original` context keep their frequency, those with
+    fewer than `slow` are divided by `factor`, and a linear ramp lies between. `truncate` rounds the ends of
+    the ramp outward to whole dimensions.
     """
 
-    def dimension(turns: float) -> float:
-        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+    def dimension(rotations: float) -> float:
+        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = dimension(fast), dimension(slow)
     if truncate:
@@ -82,21 +81,20 @@ def yarn_divisors(
 
 
 def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
-    """0.1 weight ln(factor) + 1, the scale of attention that goes with a stretch of positions (arXiv
-    2309.00071, equation 22).
-    """
+    """0.1 weight ln(factor) + 1, the scale of attention in yarn (arXiv 2309.00071, equation 22)."""
     return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def llama3_divisors(
     base: float, dim: int, factor: float, low: float, high: float, original: int
 ) -> tuple[float, ...]:
-    """Long waves are stretched by `factor`, short ones stay, and between the two bounds the frequency goes
-    over smoothly.
+    """Divisors of "llama3": `factor` for long waves, 1 for short ones, a smooth transition between.
+
+    `low` and `high` bound the transition, in rotations within the `original` context.
     """
     divisors = []
     for i in range(0, dim, 2):
-        turns = original * base ** (-i / dim) / (2 * math.pi)  # whole turns within the original context
-        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        rotations = original * base ** (-i / dim) / (2 * math.pi)
+        kept = min(max((rotations - low) / (high - low), 0.0), 1.0)
         divisors.append(1 / ((1 - kept) / factor + kept))
     return tuple(divisors)

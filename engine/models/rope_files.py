@@ -1,4 +1,4 @@
-"""Reading the settings of rotary positions from config.json and from GGUF keys."""
+"""Reads the settings of rope from config.json and from GGUF metadata."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def rope_from_hf(
     interleaved: bool = False,
     layer_type: str = "",
 ) -> RopeConfig:
-    """From config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before).
+    """Read config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (4).
 
-    `base` and `share` (of the head that is turned) are the architecture's defaults; `layer_type` picks an
-    entry of `rope_parameters` where a model has several tables. Raises `UnsupportedModel` for an unknown
-    scaling, and `BadCheckpoint`.
+    `base` and `share`, the part of each head that is rotated, are the architecture's defaults. `layer_type`
+    picks an entry of `rope_parameters` in models with several tables. Raises `UnsupportedModel` for an
+    unknown scaling, and `BadCheckpoint`.
     """
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None and layer_type and isinstance(scaling.raw(layer_type), Mapping):
@@ -76,9 +76,7 @@ def rope_from_hf(
 
 
 def extended_context(keys: Keys, context: int) -> int:
-    """The context of a config.json whose scaling goes beyond its `max_position_embeddings` (yarn and
-    dynamic), else `context`.
-    """
+    """The context length after scaling: yarn and dynamic go beyond `max_position_embeddings`."""
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is None:
         return context
@@ -93,12 +91,10 @@ def rope_from_gguf(
     keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0,
     share: float = 1.0, truncate: bool = True,
 ) -> RopeConfig:  # fmt: skip
-    """From GGUF keys (already under the architecture's prefix) and the tensors of factors, if there.
+    """Read GGUF metadata (keys under the architecture's prefix) and the tensors of factors, if any.
 
-    `truncate` as in `yarn_divisors`: the file does not say.
-
-    Raises `UnsupportedModel` for other scalings than none, linear, yarn, longrope and such factors, and
-    `BadCheckpoint`.
+    `base` and `share` are as in `rope_from_hf`. `truncate` is that of `yarn_divisors`, which the file does
+    not give. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
     """
     base = keys.number("rope.freq_base", 1.0, 1e12, base)
     dim = _rotary_dim(
@@ -149,7 +145,7 @@ def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:
 def _rotary_dim(dim: int, head_dim: int, what: str) -> int:
     if dim % 2 or not 2 <= dim <= head_dim:
         raise BadCheckpoint(
-            f"{what} turns {dim} dimensions of a head, but an even number up to {head_dim} was expected."
+            f"{what} rotates {dim} dimensions of a head, but an even number up to {head_dim} was expected."
         )
     return dim
 
@@ -165,7 +161,7 @@ def _llama3(scaling: Keys, keys: Keys, base: float, dim: int) -> tuple[float, ..
 
 
 def _original(scaling: Keys, keys: Keys) -> int:
-    """The context before scaling: of the scaling's own entry, else of config.json."""
+    """The context before scaling: from the entry of the scaling, else from config.json."""
     return scaling.integer(
         _CONTEXT, 1, _MOST, keys.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings"))
     )
@@ -208,7 +204,7 @@ def _longrope(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
             )
         sets.append(tuple(float(value) for value in values))
     short, long = sets
-    # Phi-3's own files may name a magnitude for each set.
+    # Phi-3's files may have a magnitude for each set.
     of_short = scaling.number("short_mscale", 1e-3, 1e3, magnitude)
     of_long = scaling.number("long_mscale", 1e-3, 1e3, magnitude)
     return RopeConfig(plain.base, plain.dim, plain.interleaved, short, of_short, original, long, of_long)

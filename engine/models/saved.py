@@ -1,6 +1,4 @@
-"""Conversations' caches that outlive the program: saved when a model is closed, taken up when it is opened
-again.
-"""
+"""Saves the KV cache of a model when it is closed, and restores it when the model is opened again."""
 
 from __future__ import annotations
 
@@ -27,19 +25,18 @@ if TYPE_CHECKING:
     from engine.models.paged import PagedCache
 
 FOLDER_BYTES = 4 << 30
-"""All saved caches together take no more; those not used for longest go first."""
+"""The limit of all saved caches together; the least recently used are deleted first."""
 SPARE_DISK_BYTES = 1 << 28
-"""Left free on the disk whatever happens."""
+"""Disk space that is always left free."""
 _HEAD_BYTES = 1 << 20
 _DAY = 86400.0
 
 
 def fingerprint(path: str | Path) -> str:
-    """What tells a model's files from any others, 32 hex digits: names, sizes, times of change and first
-    megabytes.
+    """Identifies a model's files by names, sizes, modification times and first megabytes: 32 hex digits.
 
-    `path` is a GGUF file, one part of a split one, or a folder. "" when they cannot be read: with it, nothing
-    is saved.
+    `path` is a GGUF file, one part of a split one, or a folder. "" if they cannot be read; then nothing is
+    saved.
     """
     path = Path(path).expanduser()
     digest = hashlib.blake2b(digest_size=16)
@@ -60,10 +57,10 @@ def fingerprint(path: str | Path) -> str:
 
 
 def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
-    """Save what the cache holds into `folder`, the latest first as far as `FOLDER_BYTES` go. Never fails.
+    """Save the content of a cache into `folder`, the latest first, up to `FOLDER_BYTES`.
 
-    Returns "", or a sentence that says why nothing was saved. The last thing done with a cache before it is
-    closed.
+    Must be the last call before the cache is closed. Returns "", or a sentence that says why nothing was
+    saved; raises nothing.
     """
     identity, page_bytes = _identity(cache, fingerprint), cache.store.page_bytes
     kept, path = worth_keeping(cache.table, FOLDER_BYTES // page_bytes), _path(folder, identity)
@@ -76,9 +73,9 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
             and path.exists()
             and [page.unread for page in kept] == list(range(len(saved.records)))
         ):
-            os.utime(path)  # not one page was needed, nor one added
+            os.utime(path)  # no page was read and none was added
             return ""
-        private_folder(folder)  # what was said can be told from it
+        private_folder(folder)  # the text of a conversation can be recovered from its cache
         free = shutil.disk_usage(folder).free
         if needed + SPARE_DISK_BYTES > free:
             return (
@@ -106,11 +103,10 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
 
 
 def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
-    """Take up what was saved of this model with this cache type; its keys and values are read when a
-    conversation needs them.
+    """Restore what was saved for this model and cache type; pages are read when they are needed.
 
-    Returns "", also when nothing was saved, or a sentence that says why it could not be used. Raises
-    ValueError when the cache has content already.
+    Returns "", also if nothing was saved, or a sentence that says why it could not be used. Raises
+    ValueError if the cache is not empty.
     """
     if cache.table.cached:
         raise ValueError("the cache has content already")
@@ -142,14 +138,12 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
 
 
 def prune(folder: Path, keep: Path) -> None:
-    """Delete saved caches, those not used for longest first, until all together take `FOLDER_BYTES`; never
-    `keep`.
-    """
+    """Delete the least recently used caches until all together take `FOLDER_BYTES`; never `keep`."""
     total = keep.stat().st_size if keep.exists() else 0
     for facts, file in sorted(_files(folder), key=lambda pair: pair[0].st_mtime_ns, reverse=True):
         if file == keep:
             continue
-        if file.suffix == PART_SUFFIX:  # another instance may be writing it; after a day it is a killed one's
+        if file.suffix == PART_SUFFIX:  # another process may be writing it, but not for a day
             stale = time.time() - facts.st_mtime > _DAY
         else:
             total += facts.st_size
@@ -167,7 +161,7 @@ def _files(folder: Path) -> Iterator[tuple[os.stat_result, Path]]:
 
 
 def _identity(cache: PagedCache, fingerprint: str) -> str:
-    """Everything the bytes of a page depend on. A backend's layout is the same on all its machines."""
+    """Everything that the bytes of a page depend on. A backend has the same layout on all machines."""
     config, store = cache.model.config, cache.store
     try:
         program = importlib.metadata.version("inglenook")

@@ -1,7 +1,6 @@
-"""Where a model's parts get their weights from: first a survey that only looks, then the loader.
+"""Where a model's parts get their weights: first from a survey of the headers, then from the loader.
 
-A architecture's parts list is run on both, so what is checked, counted and loaded is the same by
-construction.
+The same decoder is built from both, so what is checked, counted and loaded cannot differ.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from engine.weights.transform.transposed import transposed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Which part of a tensor a matrix is: `part` of a stack of `parts`, then transposed, then the rows
-    `order` of `stored_rows`.
-    """
+    """How a matrix lies in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`."""
 
     part: int = 0
     parts: int = 0
@@ -34,13 +31,13 @@ class View:
     stored_rows: int = 0
 
     def shape(self, rows: int, columns: int) -> tuple[int, ...]:
-        """The whole tensor's, when this view of it is (rows, columns)."""
+        """The shape of the tensor of which this view is (rows, columns)."""
         stored = self.stored_rows if self.order is not None else rows
         matrix = (columns, stored) if self.transposed else (stored, columns)
         return (self.parts, *matrix) if self.parts else matrix
 
     def of(self, tensor: RawTensor) -> RawTensor:
-        """The matrix."""
+        """The matrix in a tensor."""
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
         return matrix if self.order is None else matrix.take(self.order)
@@ -54,7 +51,7 @@ class WeightSource(Protocol):
     """Gives weights by their names in the file."""
 
     linears: dict[str, Linear]
-    """Every `linear` by its name: where adapters go."""
+    """Every `linear` by its name, for adapters."""
 
     def has(self, name: str) -> bool:
         """Whether the file holds this tensor."""
@@ -65,16 +62,14 @@ class WeightSource(Protocol):
         ...
 
     def vector(self, name: str, *shape: int) -> Floats:
-        """The numbers of a tensor of this shape, float32, in it; few enough to be kept as they are."""
+        """The values of a small tensor, as float32 of this shape."""
         ...
 
 
 def linear(
     source: WeightSource, name: str, rows: int, columns: int, bias: bool | None, view: View = WHOLE
 ) -> Linear:
-    """`name`.weight (rows, columns) and `name`.bias (rows,): True required, False none, None when the file
-    has it.
-    """
+    """`name`.weight (rows, columns) and `name`.bias (rows,); `bias` as in `ModelConfig`."""
     weight = source.matrix(name + ".weight", rows, columns, view)
     made = Linear(weight, vector_if(source, name + ".bias", bias, rows, view))
     source.linears[name] = made
@@ -82,10 +77,10 @@ def linear(
 
 
 def vector_if(
-    source: WeightSource, name: str, wanted: bool | None, rows: int, view: View = WHOLE
+    source: WeightSource, name: str, needed: bool | None, rows: int, view: View = WHOLE
 ) -> Floats | None:
-    """The vector (rows,), in the view's order: True required, False none, None when the file has it."""
-    if wanted is False or (wanted is None and not source.has(name)):
+    """The vector (rows,) in the view's order, or None; `needed` as the biases of `ModelConfig`."""
+    if needed is False or (needed is None and not source.has(name)):
         return None
     if view.order is None:
         return source.vector(name, rows)
@@ -98,32 +93,33 @@ def norm(
     size: int,
     eps: float,
     *,
-    centred: bool,
+    layer_norm: bool,
     bias: bool | None,
     offset: float = 0.0,
 ) -> Norm:
-    """`name`.weight (size,) plus `offset`, and `name`.bias (size,) where wanted."""
+    """`name`.weight (size,) plus `offset`, and `name`.bias (size,); `bias` as in `ModelConfig`."""
     return Norm(
         source.vector(name + ".weight", size) + np.float32(offset),
         eps,
         vector_if(source, name + ".bias", bias, size),
-        centred,
+        layer_norm,
     )
 
 
 @dataclass(slots=True)
 class _Missing:
-    """Stands for a matrix that is not there."""
+    """Stands in for a missing matrix."""
 
     shape: tuple[int, ...]
     nbytes: int = 0
 
 
 class Survey:
-    """Looks at the headers only: `missing` tensors, the `bytes` that `backend` will hold, `parameters`.
+    """Reads only the headers: counts the `parameters` and the `bytes` that `backend` will hold.
 
-    Of the bytes, `expert_bytes` are those of experts; `parts` are the stand-ins' decoder, once it was built;
-    `prepare` is as in `Loader`. Raises `BadCheckpoint` for a tensor of the wrong shape.
+    `missing` lists the missing tensors. `expert_bytes` are the bytes of experts. `parts` is the decoder built
+    of specs, once it is built. `prepare` is as in `Loader`. Raises `BadCheckpoint` for a tensor of the
+    wrong shape.
     """
 
     def __init__(
@@ -139,12 +135,11 @@ class Survey:
         self.parts: Parts | None = None
 
     def has(self, name: str) -> bool:
-        """See `WeightSource`."""
         return name in self._tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         """The spec of the matrix (rows, columns)."""
-        tensor = self._look(name, view.shape(rows, columns), rows * columns)
+        tensor = self._find(name, view.shape(rows, columns), rows * columns)
         if tensor is None:
             return _Missing((rows, columns))
         matrix = view.of(tensor)
@@ -156,7 +151,7 @@ class Survey:
     def vector(self, name: str, *shape: int) -> Floats:
         """Ones of this shape, read-only, that take the memory of one number."""
         size = int(np.prod(shape, dtype=np.int64))
-        self._look(name, shape, size)
+        self._find(name, shape, size)
         self.bytes += 4 * size
         return np.broadcast_to(np.float32(1), shape)
 
@@ -169,11 +164,11 @@ class Survey:
                 "The file is incomplete; download it again."
             )
 
-    def _look(self, name: str, shape: tuple[int, ...], parameters: int) -> RawTensor | None:
+    def _find(self, name: str, shape: tuple[int, ...], parameters: int) -> RawTensor | None:
         tensor = self._tensors.get(name)
         if tensor is None:
             self.missing.append(name)
-            if len(self.missing) > _MOST_MISSING:  # headers may call for millions
+            if len(self.missing) > _MOST_MISSING:  # headers may name millions
                 raise BadCheckpoint(
                     f"The headers call for over {_MOST_MISSING} tensors that are not there; the file is "
                     "damaged."
@@ -189,9 +184,9 @@ class Survey:
 
 
 class Loader:
-    """Brings weights into the backend; `bytes` counts what it holds so far.
+    """Loads weights into the backend; `bytes` counts what it holds so far.
 
-    `prepare` may change a matrix before that, as by quantising it.
+    `prepare` may change a matrix first, for example quantise it.
     """
 
     def __init__(
@@ -205,11 +200,9 @@ class Loader:
         self.bytes = self.expert_bytes = 0
 
     def has(self, name: str) -> bool:
-        """See `WeightSource`."""
         return name in self._tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
-        """See `WeightSource`."""
         matrix = view.of(self._tensors[name])
         weight = self._backend.load_weight(self._prepare(matrix) if self._prepare else matrix)
         self.bytes += weight.nbytes
@@ -217,14 +210,13 @@ class Loader:
         return weight
 
     def vector(self, name: str, *shape: int) -> Floats:
-        """See `WeightSource`."""
         values = self._tensors[name].dequantise()
         self.bytes += values.nbytes
         return values
 
 
 def is_expert(name: str) -> bool:
-    """Whether a tensor belongs to one expert of several, by its name in either kind of file."""
+    """Whether a tensor belongs to an expert, by its name in a folder or a GGUF file."""
     return (
         ".experts." in name or "_exps." in name or re.search(r"\.ffn_(gate|up|down)\.\d+\.", name) is not None
     )

@@ -31,7 +31,7 @@ from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
 from engine.backends.kv_formats import cache_type
 from engine.chat import finished, open_chat
 from engine.models import describe
-from engine.models.base import rotary
+from engine.models.base import rope_tables
 from engine.models.load import read_config, read_model, survey
 from engine.models.memory.fit import fit
 from engine.models.open_text import open_text
@@ -59,7 +59,7 @@ def compile_kernels(path: Path) -> None:
     parts, config = survey(checkpoint, backend).parts, read_config(checkpoint)
     assert parts is not None
     recorder: Recorder = Outline(CacheOutline(cache_type("auto", automatic="fp16")))
-    parts(recorder, rotary(config, 256, 256))
+    parts(recorder, rope_tables(config, 256, 256))
     for _ in KERNELS.compile([operation.kernel for operation in recorder.operations]):
         pass
     sampling.kernels()

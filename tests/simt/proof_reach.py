@@ -21,7 +21,7 @@ from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.reference import ReferenceBackend
-from engine.models.base import rotary
+from engine.models.base import rope_tables
 from engine.models.layers import Linear
 from engine.models.load import find_architecture, read_config
 from engine.models.proof import cases, first_use
@@ -78,7 +78,7 @@ class _Opened:
         opened = checkpoint({**REAL[large.name], **large.config}, large.type_of)
         weight_layout, config = find_architecture(opened), read_config(opened)
         names = weight_layout.names(opened.format, opened.tensors)
-        self.seen, turn = Survey(opened.tensors, self.backend), rotary(config, 256, 256)
+        self.seen, turn = Survey(opened.tensors, self.backend), rope_tables(config, 256, 256)
         building = weight_layout.build(self.seen, config, names)
         while self.seen.parts is None:
             try:

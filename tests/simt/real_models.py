@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Floats, Weight
+from engine.models import ARCHITECTURES
 from engine.models.keys import Keys
 from engine.models.layers import Linear
-from engine.models.load import ARCHITECTURES
-from engine.models.proof.random_tensors import BLOCKS, maker
+from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.models.source import WHOLE, View
 from engine.weights.checkpoint import Checkpoint
 
@@ -142,7 +142,7 @@ class Header:
 
     def pieces(self) -> list[Header]:
         """See `PermutedTensor`: as a random tensor of the type has them."""
-        make = maker(self.type)
+        make = builder(self.type)
         assert make is not None
         found = cast(Any, make(np.random.default_rng(0), 32, self.shape[1])).pieces()
         return [Header(self.name, piece.type, (self.shape[0], piece.shape[1])) for piece in found]

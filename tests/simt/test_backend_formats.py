@@ -17,7 +17,7 @@ from engine.backends.base import RawTensor
 from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import preparation
-from engine.models.lora import put_on
+from engine.models.lora import apply_adapters
 from engine.settings import LoadSettings
 from engine.weights import FORMATS, open_checkpoint
 from engine.weights.lora_adapter import open_adapter
@@ -159,9 +159,9 @@ def test_adapters(tmp_path: Path, devices: int) -> None:
         open_adapter(write_adapter(tmp_path / "a")),
         open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True)),
     )
-    put_on(model, [(first, 1.0), (second, -0.5)])
+    apply_adapters(model, [(first, 1.0), (second, -0.5)])
     assert_near(logits(model, IDS[:LENGTH], CUTS), logits(load(merged), IDS[:LENGTH]), "floats")
-    put_on(model, [])
+    apply_adapters(model, [])
     np.testing.assert_array_equal(logits(model, IDS[:LENGTH], CUTS), plain)
     assert [gpu.taken for gpu in gpus] == before
     model.close()

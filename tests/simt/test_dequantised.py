@@ -14,7 +14,7 @@ from engine.backends.cuda.layouts.plain import Fp8
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
 from engine.backends.cuda.weight import CudaWeight
-from engine.models.proof.random_tensors import BLOCKS, PACKED, Make
+from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder
 from tests.simt.fake import FakeDevice
 
 MAKERS = {**BLOCKS, **PACKED}
@@ -25,7 +25,7 @@ SEEN: set[str] = set()
 @pytest.mark.parametrize("capability", [75, 90])
 def test_as_the_file_says(name: str, capability: int) -> None:
     """Also a piece from the middle; what is kept as fp16 is off by its rounding."""
-    make: Make = MAKERS[name]
+    make: Builder = MAKERS[name]
     whole = make(np.random.default_rng(5), 96, 512)
     for tensor in whole.pieces() if is_composite(whole) else [whole]:
         weight = CudaWeight(FakeDevice(capability=capability), tensor)

@@ -94,7 +94,7 @@ class ExLlamaV2:
         from engine.backends import make_backend
         from engine.models import preparation, read_model
         from engine.models.describe import describe_checkpoint
-        from engine.models.memory.fit import finds_room
+        from engine.models.memory.fit import fits_by_headers
         from engine.weights.checkpoint import open_checkpoint
 
         if self._model is None:
@@ -102,7 +102,7 @@ class ExLlamaV2:
             checkpoint = open_checkpoint(Path(self.config.model_dir))
             try:
                 settings = self.config.load_settings
-                fits = finds_room(
+                fits = fits_by_headers(
                     describe_checkpoint(checkpoint),
                     CacheSettings(context_length=self.config.max_seq_len),
                     settings,

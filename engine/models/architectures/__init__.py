@@ -1,3 +1,35 @@
-"""One file for each architecture: how its headers are read, what its tensors are called, which parts it is
-made of.
+"""One file for each architecture, and the table of them all.
+
+To add one, write a file like `llama.py` and add a line to `ARCHITECTURES`. The file holds two functions that
+read config.json and the GGUF metadata into a `ModelConfig` (`engine.models.headers` reads what is common),
+the names of the tensors where they differ from `HF` and `GGUF` of `engine.models.names`, and an
+`Architecture`. The parts are built by `engine.models.decoder`, so a new file is enough unless the arithmetic
+is new. The test is one `Case` in `tests/engine/models`, which compares logits with those of transformers.
 """
+
+from __future__ import annotations
+
+from engine.models.architecture import Architecture
+from engine.models.architectures.cohere import COHERE
+from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
+from engine.models.architectures.glm import GLM
+from engine.models.architectures.gpt2 import GPT2
+from engine.models.architectures.gpt_oss import GPT_OSS
+from engine.models.architectures.granite import GRANITE
+from engine.models.architectures.internlm2 import INTERNLM2
+from engine.models.architectures.llama import LLAMA
+from engine.models.architectures.minicpm import MINICPM
+from engine.models.architectures.mixtral import MIXTRAL
+from engine.models.architectures.olmo2 import OLMO2
+from engine.models.architectures.phi import PHI
+from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
+from engine.models.architectures.smollm3 import SMOLLM3
+from engine.models.architectures.stablelm import STABLELM
+from engine.models.architectures.starcoder2 import STARCODER2
+
+__all__ = ["ARCHITECTURES"]
+
+ARCHITECTURES: tuple[Architecture, ...] = (
+    LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
+    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
+)  # fmt: skip

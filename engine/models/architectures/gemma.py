@@ -1,8 +1,9 @@
-"""Gemma 1, 2 and 3, the text part: norms of 1 + weight, embeddings times the root of their width, tied heads.
+"""Gemma 1, 2 and 3, text only: norms multiply by 1 + weight, embeddings are scaled by sqrt(width), heads are
+tied.
 
-Gemma 2 (arXiv 2408.00118): norms before and after each half, soft caps, a window in every second layer. Gemma
-3 (arXiv 2503.19786): norms of queries and keys instead of caps, a window in five layers of six, and a rotary
-table of their own for those.
+Gemma 2 (arXiv 2408.00118): norms before and after each half of a block, soft caps, a sliding window in every
+second layer. Gemma 3 (arXiv 2503.19786): qk norm instead of soft caps, and a sliding window in five of six
+layers, which have their own rope.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from typing import Any
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.config import (
+from engine.models.config import ModelConfig
+from engine.models.headers import (
     MAX_CONTEXT,
-    ModelConfig,
     gguf_shape,
     gguf_windows,
     hf_activation,
+    hf_decoder,
     hf_shape,
     layer_kinds,
 )
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.models.rope import RopeConfig
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
+from engine.models.rope_files import rope_from_gguf, rope_from_hf
 
 FOUR_NORMS = replace(
     HF,
@@ -39,7 +41,7 @@ _GEMMA = {
     "num_key_value_heads": 16, "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192,
     "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
 }  # fmt: skip
-"""What a config.json may leave out, as transformers' classes have it."""
+"""The defaults of transformers' classes, for keys that config.json leaves out."""
 _GEMMA_2 = _GEMMA | {
     "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
     "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "sliding_window": 4096,
@@ -50,27 +52,16 @@ _GEMMA_3 = _GEMMA_2 | {
     "rope_local_base_freq": 1e4, "final_logit_softcapping": None, "attn_logit_softcapping": None,
 }  # fmt: skip
 _LARGEST = {"gemma2": 46, "gemma3": 62}
-"""Layers of the 27B models, which alone scale attention by width / heads; their GGUF files do not say so."""
+"""Layers of the 27B models. Only they scale attention by width / heads, which GGUF metadata does not say."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`GemmaForCausalLM`."""
     keys = keys.over(_GEMMA)
-    shape = _hf_shape(keys)
-    bias = keys.flag("attention_bias", False)
-    # The first files say "gelu" and mean its approximation.
-    activation = hf_activation(keys, "hidden_act", "gelu")
-    activation = "gelu_tanh" if activation == "gelu" else activation
-    rope = rope_from_hf(keys, shape["head_dim"])
-    return ModelConfig(
-        **shape,
-        norm_offset=1.0,
-        activation=activation,
-        rope=rope,
-        attention_bias=bias,
-        output_bias=bias,
-        mlp_bias=False,
-    )
+    shape = hf_decoder(keys, bias=keys.flag("attention_bias", False), activation="gelu")
+    if shape["activation"] == "gelu":  # the first files mean its approximation
+        shape["activation"] = "gelu_tanh"
+    return ModelConfig(**shape, norm_offset=1.0, embed_scale=shape["width"] ** 0.5)
 
 
 def from_hf_2(keys: Keys) -> ModelConfig:
@@ -81,10 +72,13 @@ def from_hf_2(keys: Keys) -> ModelConfig:
 
 
 def from_hf_3(keys: Keys) -> ModelConfig:
-    """`Gemma3ForCausalLM`, and `Gemma3ForConditionalGeneration` without its eyes."""
+    """`Gemma3ForCausalLM`, and the text part of `Gemma3ForConditionalGeneration`."""
     keys = keys.inner("text_config").over(_GEMMA_3)
     if keys.flag("use_bidirectional_attention", False):
-        raise UnsupportedModel("The model looks both ways, so it cannot write text. Choose another model.")
+        raise UnsupportedModel(
+            "This is an encoder model with bidirectional attention; it cannot generate text. Choose another "
+            "model."
+        )
     shape = _hf_shape(keys)
     table = keys.table("rope_parameters")
     if table is not None and table.raw("sliding_attention") is not None:
@@ -92,19 +86,16 @@ def from_hf_3(keys: Keys) -> ModelConfig:
     else:
         local = _plain(keys.number("rope_local_base_freq", 1.0, 1e12), shape["head_dim"])
     rope = rope_from_hf(keys, shape["head_dim"], layer_type="full_attention")
-    return ModelConfig(
-        **shape, **_later(keys, shape["layers"]), query_key_norm="head", rope=rope, rope_local=local
-    )
+    return ModelConfig(**shape, **_later(keys, shape["layers"]), qk_norm="head", rope=rope, rope_local=local)
 
 
 def _hf_shape(keys: Keys) -> dict[str, Any]:
     shape = hf_shape(keys)
-    shape["context_length"] = extended_context(keys, shape["context_length"])
     return shape | {"embed_scale": shape["width"] ** 0.5}
 
 
 def _later(keys: Keys, layers: int) -> dict[str, Any]:
-    """What Gemma 2 and 3 have in common."""
+    """The fields that Gemma 2 and 3 share."""
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0)
     step = keys.integer("sliding_window_pattern", 1, 1 << 12)
     kinds = layer_kinds(keys, layers) or [
@@ -150,7 +141,7 @@ def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         keys, tensors, "gemma3", keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 6
     )
     local = _plain(keys.number("rope.freq_base_swa", 1.0, 1e12, 1e4), shape["head_dim"])
-    return ModelConfig(**shape, query_key_norm="head", rope_local=local, logit_cap=_final_cap(keys, 0.0))
+    return ModelConfig(**shape, qk_norm="head", rope_local=local, logit_cap=_final_cap(keys, 0.0))
 
 
 def _gguf_later(

@@ -1,5 +1,5 @@
-"""GLM-4: half of each head turned in neighbouring pairs, gate and up fused; the 0414 generation has norms
-after both halves too.
+"""GLM-4: interleaved rope on half of each head, gate and up fused; GLM-4-0414 has norms after both halves
+of a block, too.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
-from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
+from engine.models.config import ModelConfig
+from engine.models.headers import gguf_decoder, hf_decoder
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 HF_NAMES = replace(
     HF,
@@ -27,31 +27,19 @@ GGUF_NAMES = replace(GGUF, gate_up="ffn_up")
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`GlmForCausalLM` (GLM-4-9B) and `Glm4ForCausalLM` (GLM-4-0414)."""
-    shape = hf_shape(
-        keys, num_key_value_heads=2, head_dim=128, rms_norm_eps=1.5625e-7, max_position_embeddings=131072
-    )
-    shape["context_length"] = extended_context(keys, shape["context_length"])
+    shape = hf_decoder(
+        keys, bias=keys.flag("attention_bias", True), share=0.5, interleaved=True, num_key_value_heads=2,
+        head_dim=128, rms_norm_eps=1.5625e-7, max_position_embeddings=131072,
+    )  # fmt: skip
     newer = keys.source["architectures"][0] == "Glm4ForCausalLM"
-    return ModelConfig(
-        **shape,
-        activation=hf_activation(keys),
-        rope=rope_from_hf(keys, shape["head_dim"], share=0.5, interleaved=True),
-        attention_bias=keys.flag("attention_bias", True),
-        output_bias=False,
-        mlp_bias=False,
-        placement="both" if newer else "before",
-    )
+    return ModelConfig(**shape | {"output_bias": False}, placement="both" if newer else "before")
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`chatglm` and `glm4`."""
     architecture = keys.source["general.architecture"]
-    shape = gguf_shape(keys, tensors, architecture)
-    return ModelConfig(
-        **shape,
-        rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=True, share=0.5),
-        placement="both" if architecture == "glm4" else "before",
-    )
+    shape = gguf_decoder(keys, tensors, architecture, interleaved=True, share=0.5)
+    return ModelConfig(**shape, placement="both" if architecture == "glm4" else "before")
 
 
 GLM = Architecture(

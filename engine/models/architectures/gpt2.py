@@ -1,4 +1,4 @@
-"""GPT-2: learned positions, layer norms, biases, one matrix for query, key and value; its folders hold
+"""GPT-2: learned positions, layer norms, biases, one matrix for query, key and value; folders store the
 matrices transposed.
 """
 
@@ -10,11 +10,11 @@ from typing import Any
 from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.config import (
+from engine.models.config import ModelConfig
+from engine.models.headers import (
     MAX_CONTEXT,
     MAX_LAYERS,
     MAX_VOCAB,
-    ModelConfig,
     gguf_shape,
     hf_activation,
     hf_architecture,

@@ -1,6 +1,5 @@
-"""GPT-OSS: experts with biases in every layer, attention sinks, a window in every second layer.
-
-Source: its model card, arXiv 2508.10925.
+"""GPT-OSS (arXiv 2508.10925): experts with biases in every layer, attention sinks, a sliding window in every
+second layer.
 """
 
 from __future__ import annotations
@@ -11,11 +10,19 @@ from dataclasses import replace
 from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures.experts import gguf_experts, hf_experts
-from engine.models.config import MAX_CONTEXT, ModelConfig, gguf_shape, gguf_windows, hf_shape, layer_kinds
+from engine.models.config import ModelConfig
+from engine.models.headers import (
+    MAX_CONTEXT,
+    gguf_experts,
+    gguf_shape,
+    gguf_windows,
+    hf_experts,
+    hf_shape,
+    layer_kinds,
+)
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
+from engine.models.rope_files import rope_from_gguf, rope_from_hf
 
 HF_NAMES = replace(
     HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj",
@@ -50,7 +57,6 @@ def from_hf(keys: Keys) -> ModelConfig:
             "model."
         )
     shape = hf_shape(keys)
-    shape["context_length"] = extended_context(keys, shape["context_length"])
     layers, window = shape["layers"], keys.integer("sliding_window", 0, MAX_CONTEXT, 0)
     kinds = layer_kinds(keys, layers) or [
         "full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)
@@ -92,7 +98,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Stacks in MXFP4 are (X, N, K) already, those in BF16 (X, K, N)."""
+    """Stacks in MXFP4 are stored as (X, N, K), those in BF16 as (X, K, N)."""
     first = tensors.get(names.layer.format(0) + names.expert_down)
     return replace(names, stacks_transposed=False) if first is not None and first.type == "MXFP4" else names
 

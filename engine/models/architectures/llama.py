@@ -1,56 +1,45 @@
-"""Llama, SmolLM2, TinyLlama, Yi, Mistral and everything else of exactly this shape, Mixtral's experts in
-GGUF files included.
+"""Llama, SmolLM2, TinyLlama, Yi, Mistral and all others of this shape; also the GGUF files of Mixtral, which
+name the same architecture.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
-from engine.models.architectures.experts import gguf_experts
-from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape, sliding
+from engine.models.config import ModelConfig
+from engine.models.headers import gguf_decoder, gguf_experts, hf_decoder, hf_windows
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`LlamaForCausalLM` and `MistralForCausalLM`."""
     mistral = keys.source["architectures"][0] == "MistralForCausalLM"
-    shape = (
-        hf_shape(keys, num_key_value_heads=8)
-        if mistral and not keys.has("num_key_value_heads")
-        else hf_shape(keys)
-    )
-    shape["context_length"] = extended_context(keys, shape["context_length"])
-    bias = not mistral and keys.flag("attention_bias", False)
-    return ModelConfig(
-        **shape,
-        activation=hf_activation(keys),
-        rope=rope_from_hf(keys, shape["head_dim"]),
-        attention_bias=bias,
-        output_bias=bias,
-        mlp_bias=not mistral and keys.flag("mlp_bias", False),
-        # Mistral's own default is a window of 4096 where the key is absent; null means none.
-        windows=sliding(keys, shape["layers"], default=4096) if mistral else (),
-    )
+    if not mistral:
+        bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
+        return ModelConfig(**hf_decoder(keys, bias=bias, mlp_bias=mlp_bias))
+    defaults: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
+    shape = hf_decoder(keys, bias=False, **defaults)
+    # Mistral's default is a window of 4096 where the key is absent; null means none.
+    return ModelConfig(**shape, windows=hf_windows(keys, shape["layers"], default=4096))
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`llama`, which Mistral and Mixtral files say too."""
-    shape = gguf_shape(keys, tensors, "llama", handled=("expert_count",))
+    """`llama`, also in the files of Mistral and Mixtral."""
+    shape = gguf_decoder(keys, tensors, "llama", interleaved=True, handled=("expert_count",))
     return ModelConfig(
         **shape,
-        rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=True),
-        windows=sliding(keys, shape["layers"], "attention.sliding_window"),
+        windows=hf_windows(keys, shape["layers"], "attention.sliding_window"),
         experts=gguf_experts(keys, shape),
     )
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Mixtral's first GGUF files have tensors for each expert."""
+    """The first GGUF files of Mixtral have a tensor for each expert."""
     if "blk.0.ffn_gate.0.weight" not in tensors:
         return names
     return replace(names, expert_gate="ffn_gate.{}", expert_up="ffn_up.{}", expert_down="ffn_down.{}")
@@ -64,6 +53,6 @@ LLAMA = Architecture(
     HF,
     GGUF,
     prefixes=("", "-"),
-    turned_rows=True,
+    interleaved_rows=True,
     adapt=_adapt,
 )

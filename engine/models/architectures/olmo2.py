@@ -1,4 +1,4 @@
-"""OLMo 2: norms after each half of a block instead of before, and over all queries and all keys."""
+"""OLMo 2 (arXiv 2501.00656): norms after each half of a block instead of before; qk norm over whole rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
-from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
+from engine.models.config import ModelConfig
+from engine.models.headers import gguf_decoder, hf_decoder
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 HF_NAMES = replace(
     HF,
@@ -23,26 +23,13 @@ HF_NAMES = replace(
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`Olmo2ForCausalLM`."""
-    shape = hf_shape(keys, rms_norm_eps=1e-5)
-    shape["context_length"] = extended_context(keys, shape["context_length"])
-    bias = keys.flag("attention_bias", False)
-    return ModelConfig(
-        **shape,
-        activation=hf_activation(keys),
-        rope=rope_from_hf(keys, shape["head_dim"]),
-        attention_bias=bias,
-        output_bias=bias,
-        mlp_bias=False,
-        placement="after",
-        query_key_norm="row",
-    )
+    shape = hf_decoder(keys, bias=keys.flag("attention_bias", False), rms_norm_eps=1e-5)
+    return ModelConfig(**shape, placement="after", qk_norm="row")
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`olmo2`."""
-    shape = gguf_shape(keys, tensors, "olmo2")
-    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False)
-    return ModelConfig(**shape, rope=rope, placement="after", query_key_norm="row")
+    return ModelConfig(**gguf_decoder(keys, tensors, "olmo2"), placement="after", qk_norm="row")
 
 
 OLMO2 = Architecture(("olmo2",), ("Olmo2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)

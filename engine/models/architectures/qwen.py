@@ -1,6 +1,4 @@
-"""Qwen 2 and 2.5 (biases on queries, keys and values), Qwen 3 (norms of queries and keys), and Qwen 3's
-mixture of experts.
-"""
+"""Qwen 2 and 2.5 (biases of queries, keys and values), Qwen 3 (qk norm), and Qwen 3's mixture of experts."""
 
 from __future__ import annotations
 
@@ -10,20 +8,18 @@ from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
-from engine.models.architectures.experts import gguf_experts, hf_experts
-from engine.models.config import (
+from engine.models.config import Experts, ModelConfig
+from engine.models.headers import (
     MAX_CONTEXT,
     MAX_LAYERS,
-    Experts,
-    ModelConfig,
-    gguf_shape,
-    hf_activation,
-    hf_shape,
+    gguf_decoder,
+    gguf_experts,
+    hf_decoder,
+    hf_experts,
     layer_kinds,
 )
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
-from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 MIXTURE = replace(
     HF, router="mlp.gate", expert_gate="mlp.experts.{}.gate_proj", expert_up="mlp.experts.{}.up_proj",
@@ -33,38 +29,29 @@ MIXTURE = replace(
 
 def from_hf_2(keys: Keys) -> ModelConfig:
     """`Qwen2ForCausalLM`."""
-    shape = _hf_shape(keys, num_key_value_heads=32)
-    return ModelConfig(
-        **shape, attention_bias=True, output_bias=False, windows=_windows(keys, shape["layers"])
-    )
+    shape = _hf_decoder(keys, True, num_key_value_heads=32) | {"output_bias": False}
+    return ModelConfig(**shape, windows=_windows(keys, shape["layers"]))
 
 
 def from_hf_3(keys: Keys) -> ModelConfig:
     """`Qwen3ForCausalLM`."""
-    shape = _hf_shape(keys, num_key_value_heads=32, head_dim=128)
-    bias = keys.flag("attention_bias", False)
-    windows = _windows(keys, shape["layers"])
-    return ModelConfig(**shape, attention_bias=bias, output_bias=bias, query_key_norm="head", windows=windows)
+    shape = _hf_decoder(keys, keys.flag("attention_bias", False), num_key_value_heads=32, head_dim=128)
+    return ModelConfig(**shape, qk_norm="head", windows=_windows(keys, shape["layers"]))
 
 
 def from_hf_mixture(keys: Keys) -> ModelConfig:
-    """`Qwen3MoeForCausalLM`: experts in every `decoder_sparse_step`-th layer but `mlp_only_layers`."""
-    shape = _hf_shape(keys, num_key_value_heads=4)
-    bias, layers = keys.flag("attention_bias", False), shape["layers"]
+    """`Qwen3MoeForCausalLM`: experts in every `decoder_sparse_step`-th layer except `mlp_only_layers`."""
+    shape = _hf_decoder(keys, keys.flag("attention_bias", False), num_key_value_heads=4)
+    layers = shape["layers"]
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
     slides = keys.flag("use_sliding_window", False) and window
     return ModelConfig(
-        **shape,
-        attention_bias=bias,
-        output_bias=bias,
-        query_key_norm="head",
-        windows=(window,) * layers if slides else (),
-        experts=_experts(keys, layers),
+        **shape, qk_norm="head", windows=(window,) * layers if slides else (), experts=_experts(keys, layers)
     )
 
 
 def _experts(keys: Keys, layers: int) -> Experts | None:
-    # transformers 5 writes the number under the name that Mixtral has for it.
+    # transformers 5 writes the count under Mixtral's name.
     count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
     keys = keys.over({count: 128, "num_experts_per_tok": 8})
     step, plain = (
@@ -85,24 +72,15 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
     )
 
 
-def _hf_shape(keys: Keys, **defaults: Any) -> dict[str, Any]:
-    # A null means as many as queries, a missing key the class's own number.
+def _hf_decoder(keys: Keys, bias: bool, **defaults: Any) -> dict[str, Any]:
+    # For `num_key_value_heads` null means as many as query heads; an absent key, the class's default.
     absent = {} if keys.has("num_key_value_heads") else defaults
-    shape = hf_shape(
-        keys, **(absent | {"max_position_embeddings": 32768, "head_dim": defaults.get("head_dim")})
-    )
-    shape["context_length"] = extended_context(keys, shape["context_length"])
-    return shape | {
-        "activation": hf_activation(keys),
-        "rope": rope_from_hf(keys, shape["head_dim"]),
-        "mlp_bias": False,
-    }
+    others = {"max_position_embeddings": 32768, "head_dim": defaults.get("head_dim")}
+    return hf_decoder(keys, bias=bias, **absent | others)
 
 
 def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
-    """Only where `use_sliding_window` is set: the layers of that kind, or those from `max_window_layers`
-    on.
-    """
+    """If `use_sliding_window` is set: `layer_types`, or all layers from `max_window_layers` on."""
     window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
     if not keys.flag("use_sliding_window", False) or not window:
         return ()
@@ -117,24 +95,18 @@ def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
 
 def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen2`."""
-    return _gguf(keys, tensors, "qwen2")
+    return ModelConfig(**gguf_decoder(keys, tensors, "qwen2"))
 
 
 def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen3`."""
-    return replace(_gguf(keys, tensors, "qwen3"), query_key_norm="head")
+    return ModelConfig(**gguf_decoder(keys, tensors, "qwen3"), qk_norm="head")
 
 
 def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen3moe`."""
-    shape = gguf_shape(keys, tensors, "qwen3moe", handled=("expert_count",))
-    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False)
-    return ModelConfig(**shape, rope=rope, query_key_norm="head", experts=gguf_experts(keys, shape))
-
-
-def _gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str) -> ModelConfig:
-    shape = gguf_shape(keys, tensors, architecture)
-    return ModelConfig(**shape, rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False))
+    shape = gguf_decoder(keys, tensors, "qwen3moe", handled=("expert_count",))
+    return ModelConfig(**shape, qk_norm="head", experts=gguf_experts(keys, shape))
 
 
 QWEN_2 = Architecture(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))

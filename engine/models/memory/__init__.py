@@ -1,1 +1,1 @@
-"""How much memory a model takes, whether it fits, and the device that it goes to."""
+"""How much memory a model takes, whether it fits, and which device it is loaded on."""

@@ -1,4 +1,4 @@
-"""Whether a model fits into memory and how fast it will write, from its headers alone."""
+"""Estimates by a model's headers whether it fits into memory and how fast it generates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine.backends.choice import Fits, Target, Usable, choose
 from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
-from engine.models.base import rotary
+from engine.models.base import rope_tables
 from engine.models.memory.estimate import cache_bytes, free_words
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
@@ -21,54 +21,47 @@ if TYPE_CHECKING:
 
 MIN_ROWS, MAX_ROWS = 32, 512
 STEP_FLOPS = 3e11
-"""Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a
-large model.
-"""
+"""Work in one prefill step: about half a second on two cores, so that even a large model stops quickly."""
 GPU_ROWS = 1024
-"""Rows of one prefill step on a GPU: each step reads and unpacks all weights anew, which few rows would
-not repay.
+"""Rows of one prefill step on a GPU; each step reads and unpacks all weights, which needs many rows to pay.
 """
 TIGHT = 0.9
-"""From this part of the free memory on a model fits only just: other programs want some, too."""
+"""A model that takes more than this part of the free memory is a tight fit: other programs need some, too."""
 TOKEN_BYTES = 480
-"""What the tokenizer takes for each token: tables of texts, ids and merges.
-
-Measured with 49,152 and with 262,144 tokens.
-"""
+"""Memory of the tokenizer for each token, measured with 49,152 and with 262,144 tokens."""
 READ_SHARE = 0.75
-"""The part of the measured read bandwidth that multiplying with quantised weights keeps up."""
+"""The part of the measured read bandwidth that products with quantised weights reach."""
 LAYER_SECONDS = 80e-6
-"""What each layer takes beside reading its weights: attention, norms, and waiting for the slowest thread.
+"""Time of each layer besides reading its weights: attention, norms, and waiting for the slowest thread.
 
-Measured for both: SmolLM2-135M Q4_1 writes 161 tokens/s on 2 threads that read 39.9 GB/s; the formula says
-178.
+Measured, as is `READ_SHARE`: SmolLM2-135M Q4_1 generates 161 tokens/s on 2 threads that read 39.9 GB/s; the
+formula gives 178.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a model will take, bytes: `weights`, `cache` of one context, `work` space; `total` of them, beside
-    the `free` memory.
-
-    `verdict` is "fits", "tight" or "too large". `tokens_per_second` is an estimate for a short conversation,
-    0 when the bandwidth is not known. `sentence` says it for people.
-    """
+    """The memory that a model needs, in bytes, and the speed to expect."""
 
     weights: int
     cache: int
+    """The KV cache of one context."""
     work: int
+    """The work space of the passes."""
     total: int
     free: int
+    """The free memory of the device."""
     context_length: int
     verdict: str
+    """"fits", "tight" or "too large"."""
     tokens_per_second: float
+    """An estimate for a short conversation; 0 if the bandwidth is unknown."""
     sentence: str
+    """All this in words, for the user."""
 
 
 QUANTISED_BITS = {"q8": 8.5, "q6": 6.75, "q4": 5.0}
-"""What a weight takes that was quantised while loading: its code, and its share of a block's scale and
-zero.
-"""
+"""Bits of a weight quantised while loading: its code, and its share of the block's scale and zero point."""
 
 
 def fit(
@@ -81,11 +74,10 @@ def fit(
     backend: str = "cpu",
     where: str = "",
 ) -> Fit:
-    """Judge a model by its headers, loaded as `load` says: `free` bytes of memory, and `bandwidth` bytes read
-    a second.
+    """Judge a model, loaded as `load` says, on a device with `free` bytes that reads `bandwidth` bytes/s.
 
-    `backend` and `where` are those of the device, see `engine.backends.choice.Target`. A context length that
-    is more than the model sees counts as the model's own.
+    `backend` and `where` are those of the device (`engine.backends.choice.Target`). A context length beyond
+    the model's own counts as the model's own.
     """
     saved = _saved(info, load)
     weights = _resident(info, backend == "cuda") - saved
@@ -126,7 +118,7 @@ def fit(
 
 
 def work_bytes(info: ModelInfo, context: int, backend: str) -> int:
-    """Bytes of a model's passes over conversations of up to `context` tokens, on a backend of this name."""
+    """Bytes of work space for conversations of up to `context` tokens on this backend."""
     if backend != "cuda":
         return info.work.bytes(context)
     return (info.gpu_work if info.gpu_work.rows else dataclasses.replace(info.work, rows=GPU_ROWS)).bytes(
@@ -134,48 +126,46 @@ def work_bytes(info: ModelInfo, context: int, backend: str) -> int:
     )
 
 
-def finds_room(
+def fits_by_headers(
     info: ModelInfo, cache: CacheSettings, load: LoadSettings, leaving: ModelInfo | None = None
 ) -> Fits:
-    """Whether a model finds room on a device, by its headers alone; `leaving` is a loaded model that goes
-    for it.
-    """
+    """A function that tells whether the model fits on a device; it replaces the loaded model `leaving`."""
 
-    def answer(target: Target) -> bool:
+    def fits_on(target: Target) -> bool:
         free = target.free + freed_bytes(leaving, target.where)
         return (
             fit(info, cache, free, load=load, backend=target.backend, where=target.where).verdict
             != "too large"
         )
 
-    return answer
+    return fits_on
 
 
 def freed_bytes(leaving: ModelInfo | None, where: str) -> int:
-    """Bytes that become free on a device (`Backend.where`) when a loaded model goes."""
+    """Bytes that become free on a device (`Backend.where`) when a loaded model is closed."""
     if leaving is None or leaving.where != where:
         return 0
     return _resident(leaving, bool(where)) + leaving.cache_bytes
 
 
 def _resident(info: ModelInfo, on_gpu: bool) -> int:
-    """What the weights take in memory."""
+    """Bytes of the weights in memory."""
     return (info.gpu_bytes if on_gpu else 0) or info.resident_bytes or info.weights_bytes
 
 
 def likely_target(
     info: ModelInfo, cache: CacheSettings, load: LoadSettings, known: Usable, leaving: ModelInfo | None = None
 ) -> Target:
-    """Where a model would be loaded to; of a GPU that was chosen and is not there, nothing is free."""
+    """The device that a model would be loaded on; a chosen GPU that is missing has no free memory."""
     try:
-        return choose(load, finds_room(info, cache, load, leaving), known)
+        return choose(load, fits_by_headers(info, cache, load, leaving), known)
     except BadSetting:
         return Target("cuda", where="the chosen GPU")
 
 
 def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
-    """Rows of one prefill step: a power of two, fixed by the model's size and the backend so that results
-    repeat exactly.
+    """Rows of one prefill step, a power of two that depends only on the model's size and the backend, so that
+    results are reproducible.
     """
     if backend == "cuda":
         return GPU_ROWS
@@ -188,13 +178,13 @@ def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
 
 
 def work_space(config: ModelConfig, backend: MemoryEstimator, parts: Parts) -> WorkSpace:
-    """What the passes of a decoder take, by recording one; its weights may be specs.
+    """The work space of a decoder's passes, found by recording one; its weights may be specs.
 
-    In the machine's own memory the tokenizer counts, too.
+    On the CPU it includes the tokenizer.
     """
-    turn = rotary(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
-    row, position, fixed = backend.work_space(lambda ops: parts(ops, turn))
-    tables = [table for table in (turn.main, turn.local) if table is not None]
+    ropes = rope_tables(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
+    row, position, fixed = backend.work_space(lambda ops: parts(ops, ropes))
+    tables = [table for table in (ropes.main, ropes.local) if table is not None]
     fixed += 0 if backend.name == "cuda" else TOKEN_BYTES * config.vocab_size
     position += sum(8 * table.cos.shape[1] for table in tables)
     return WorkSpace(prefill_rows(config, backend.name), row, position, fixed)
@@ -213,9 +203,7 @@ def _saved(info: ModelInfo, load: LoadSettings) -> int:
 
 
 def _speed(info: ModelInfo, bandwidth: float, saved: int) -> float:
-    """Each token reads its weights once: tokens/s is what the bandwidth allows, less the time between the
-    reads.
-    """
+    """Tokens/s = 1 / (bytes read / (READ_SHARE * bandwidth) + layers * LAYER_SECONDS)."""
     if bandwidth <= 0:
         return 0.0
     return 1 / (

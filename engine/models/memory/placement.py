@@ -1,6 +1,4 @@
-"""Onto which device a model goes: the first one that has room for it, its cache and its passes, and says
-so by loading it.
-"""
+"""Loads a model on the first device that has memory for its weights, its cache and its work space."""
 
 from __future__ import annotations
 
@@ -29,11 +27,11 @@ from engine.weights.checkpoint import Checkpoint
 
 
 class Replaced(Protocol):
-    """A chat that goes when another one comes."""
+    """A chat that is closed when another model needs its memory."""
 
     @property
     def info(self) -> ModelInfo | None:
-        """Tells what its memory is worth."""
+        """Its model, None if there is none; tells how much memory closing it frees."""
         ...
 
     def close(self) -> None:
@@ -43,14 +41,14 @@ class Replaced(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A loaded model with its cache, and the device that it is on; a sentence where another one was passed
-    over for the processor, or where kernels were replaced, and a report of that.
-    """
+    """A loaded model with its cache, and its device."""
 
     paged: PagedCache
     target: Target
     notice: str
+    """Why the CPU is used instead of a GPU, or why kernels were replaced; "" if neither."""
     report: str = ""
+    """Details of replaced kernels."""
 
 
 def on_a_device(
@@ -60,10 +58,10 @@ def on_a_device(
     cache: CacheSettings,
     replaces: Replaced | None,
 ) -> Generator[Loading, None, Placed]:
-    """The model and its cache, on the first device that they fit on.
+    """Load a model with its cache on the first device that they fit on.
 
-    The headers tell beforehand, roughly; where a device then says that it has too little room after all, or
-    gives up, the next one is taken. Whatever ends this early, what was taken by then is given back.
+    The headers give an estimate. If a device then runs out of memory or fails, the next one is tried. If this
+    ends early, all memory is released.
     """
     name, against = Path(info.path).name, ""
     room = _Room(checkpoint, info, cache, replaces)
@@ -87,9 +85,9 @@ def on_a_device(
             notice, report = (backend.notice, backend.report) if isinstance(backend, Provable) else ("", "")
             return Placed(paged, target, notice or (against if target.backend == "cpu" else ""), report)
         except BaseException as error:
-            forget_frames(error)  # which hold what was loaded
+            forget_frames(error)  # they hold what was loaded
             backend.trim()
-            # What a driver reports besides, as while graphs are recorded, is a plain `EngineError`.
+            # Other errors of the driver, such as while graphs are recorded, are plain `EngineError`s.
             if target is last or not (
                 isinstance(error, NotEnoughMemory | DeviceLost) or type(error) is EngineError
             ):
@@ -99,7 +97,7 @@ def on_a_device(
 
 
 def _passed_over(target: Target, name: str, why: str) -> str:
-    """Log that a device is not used, and say it for the case that the processor is, in its place."""
+    """Log that a device is not used; returns the notice for the case that the CPU is used instead."""
     logging.getLogger(__name__).warning("%s is not used for %s: %s", target.where, name, why)
     return f"{name} runs on the processor (CPU), because {target.where} could not be used: {why}"
 
@@ -107,7 +105,7 @@ def _passed_over(target: Target, name: str, why: str) -> str:
 def _loaded(
     checkpoint: Checkpoint, backend: Backend, load: LoadSettings, cache: CacheSettings, room: _Room
 ) -> Generator[Loading, None, PagedCache]:
-    """The model and its cache on one device."""
+    """Load the model with its cache on one device."""
     from engine.sampling import kernels
 
     make_room = functools.partial(room.make, backend)
@@ -121,7 +119,7 @@ def _loaded(
 
 
 class _Room:
-    """Memory for a model to come, where another one may have to go first."""
+    """Makes memory available for a new model, for which an old one may have to be closed."""
 
     def __init__(
         self, checkpoint: Checkpoint, info: ModelInfo, cache: CacheSettings, replaces: Replaced | None
@@ -130,11 +128,11 @@ class _Room:
 
     @property
     def leaving(self) -> ModelInfo | None:
-        """The model that goes; None where there is none, or when it has gone."""
+        """The model to be closed; None if there is none or it is closed."""
         return self._replaces.info if self._replaces is not None else None
 
     def make(self, backend: Backend, seen: Survey) -> None:
-        """Let that model go when there is memory for what was `seen`, and a context, without it.
+        """Close the old model if the new one, surveyed as `seen`, and its context then fit.
 
         Raises `NotEnoughMemory` otherwise.
         """
@@ -144,7 +142,7 @@ class _Room:
             backend.free_memory() + freed_bytes(self.leaving, backend.where),
         )
         check_memory(name, seen.bytes, free, backend.where)
-        # A GPU has no memory that is only lent: what the passes take besides must be there, too.
+        # A GPU cannot overcommit its memory, so the work space must fit, too.
         length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
         work = (
             work_space(read_config(self._checkpoint), backend, seen.parts).bytes(length)
@@ -159,4 +157,4 @@ class _Room:
         if self._replaces is not None:
             self._replaces.close()
             self._replaces = None
-        give_memory_back()  # what reading the headers and making the tokenizer took
+        give_memory_back()  # used for the headers and the tokenizer

@@ -1,1 +1,1 @@
-"""Small passes that show whether a device computes right: for `selftest`, and at the first use of a GPU."""
+"""Small passes that check whether a device computes correctly: `selftest`, and the first use of a GPU."""

@@ -1,6 +1,4 @@
-"""Small passes over random numbers, run on a device and on the reference: the cases of `selftest`, and of
-a GPU's first use.
-"""
+"""The cases of `selftest` and of a GPU's first use: small passes over random numbers."""
 
 from __future__ import annotations
 
@@ -28,65 +26,58 @@ from engine.backends.base import (
 )
 from engine.backends.kv_formats import cache_type
 from engine.core import PAGE_TOKENS
-from engine.models.proof.random_tensors import BLOCKS, PACKED, Make, file_tensor
+from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]
 Tensors = Callable[[], list[RawTensor]]
 
 TOKENS, WIDTH, INNER, LONG, ROWS = 96, 512, 256, 2048, 224
-"""Rows of the tables that tokens embed to, their columns, those between two products, so many columns that
-devices take other kernels, and the rows of the matrices under test.
+"""Rows and columns of the embedding tables; the features between two products; a width at which devices
+choose other kernels; the rows of the matrices under test.
 """
 STEPS = (1, 2, 5, 8, 9, 64, 80)
-"""Rows of the steps of most cases: few ones have kernels of their own, more are products of panels."""
+"""The rows of the steps of most cases: small batches and large batches have different kernels."""
 PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
-"""The same of products: 20 rows go by the kernels of few, several times over."""
+"""The same for products: 20 rows run the small-batch kernel several times."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
-"""These follow each other in one sequence, which goes over a border of pages in the middle of a step."""
+"""Successive steps of one sequence, one of which crosses a page boundary."""
 POINTWISE, CACHES = 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
-"""The largest difference that counts as equal, over the largest magnitude of the reference's answer: of what
-is computed in float32, and of attention over caches of a type, where a number that lies between two codes may
-be rounded to either.
+"""Tolerated differences, relative to the largest magnitude of the reference: of float32 arithmetic, and of
+attention by cache type, where a value halfway between two codes may be rounded either way.
 """
 UNPACKED = 2.0**-11
-"""The same of embeddings: some types are kept in fp16, whose rounding moves a number by 2^-11 of itself at
-most.
-"""
+"""The same for embeddings: some types are kept in fp16, which rounds by at most 2^-11 of a value."""
 PRODUCTS = {"BF16": 2.0**-8}
-"""The same of products with weights that devices multiply in bf16 (GPUs do in steps of many rows): x is
-rounded by 2^-8 of itself at most. Errors of many inputs are of either sign, so the sum is off by less than
-half of that.
+"""The same for products that GPUs compute in bf16 in large batches: x is rounded by at most 2^-8. Errors of
+many inputs have either sign, so the sum is off by less than half of that.
 """
 PRODUCT = 2.0**-10
-"""Of products with all other weights: x in fp16 and, where they are unpacked, weights in fp16: 2^-11 each."""
-_LITTLE = AttentionShape(1, 1, 16, 1.0)
+"""The same for all other products: 2^-11 each for x in fp16 and for weights unpacked to fp16."""
+_TINY = AttentionShape(1, 1, 16, 1.0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One small pass: `forward` over the weights made of `tensors`; `steps` are rows, from position 0
-    where they `follow` each other.
-    """
+    """One small pass: `forward` over the weights in `tensors`."""
 
     name: str
     tolerance: float
     forward: Pass
     tensors: Tensors
     steps: tuple[int, ...] = STEPS
+    """The rows of each step; every step begins at position 0 unless they `follow` each other."""
     cache: str = "fp32"
-    shape: AttentionShape = _LITTLE
+    shape: AttentionShape = _TINY
     follow: bool = False
     layers: int = 1
 
 
 def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None = None) -> Floats:
-    """The case's answers on a backend, all steps' rows one after the other: (rows, width) float32;
-    `tensors` where they were made.
-    """
+    """The results of all steps on a backend: (rows, width) float32. `tensors` are reused if given."""
     weights = [backend.load_weight(tensor) for tensor in (case.tensors() if tensors is None else tensors)]
     pages = -(-sum(case.steps) // PAGE_TOKENS) if case.follow else 1
     cache = backend.new_cache(case.layers, case.shape, pages + 1, case.cache)
-    table = np.arange(pages, 0, -1, dtype=np.int32)  # backwards, so that a page's number is not its place
+    table = np.arange(pages, 0, -1, dtype=np.int32)  # reversed, so that page numbers differ from their order
     found: list[Floats] = []
     try:
         with closing(
@@ -104,18 +95,18 @@ def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None =
 
 
 def difference(actual: Floats, expected: Floats) -> float:
-    """The largest difference over the largest expected magnitude; infinite where one of the two is no
-    number and the other is.
+    """The largest difference relative to the largest expected magnitude; infinite if only one of two values
+    is finite.
     """
     if actual.shape != expected.shape or not np.array_equal(np.isfinite(actual), np.isfinite(expected)):
         return float("inf")
-    there = np.isfinite(expected)
-    gap = np.abs(actual[there] - expected[there]).max(initial=0.0)
-    return float(gap / max(np.abs(expected[there]).max(initial=0.0), 1e-30))
+    finite = np.isfinite(expected)
+    gap = np.abs(actual[finite] - expected[finite]).max(initial=0.0)
+    return float(gap / max(np.abs(expected[finite]).max(initial=0.0), 1e-30))
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All cases of `selftest`."""
     yield from _weight_cases()
     yield from _row_cases()
     yield from _attention_cases()
@@ -133,28 +124,32 @@ def _table(width: int, seed: int = 1) -> RawTensor:
 
 
 def _weight_cases() -> Iterator[Case]:
-    for name, make in {**BLOCKS, **PACKED}.items():
-        yield linear_case(name, make)
-    for name, make in BLOCKS.items():
-        yield embed_case(name, make)
+    for name, build in {**BLOCKS, **PACKED}.items():
+        yield linear_case(name, build)
+    for name, build in BLOCKS.items():
+        yield embed_case(name, build)
     for name in ("BF16", "Q4_K", "MXFP4"):
         yield expert_case(name, BLOCKS[name], INNER)
 
 
-def linear_case(name: str, make: Make) -> Case:
-    """Products with matrices of one kind."""
+def linear_case(name: str, build: Builder) -> Case:
+    """Products with matrices of one type."""
     return Case(
-        f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make), PRODUCT_STEPS
+        f"linear, {name}",
+        PRODUCTS.get(name, PRODUCT),
+        _linear,
+        partial(_linear_tensors, build),
+        PRODUCT_STEPS,
     )
 
 
-def embed_case(name: str, make: Make) -> Case:
-    """Rows of a table of one kind."""
+def embed_case(name: str, build: Builder) -> Case:
+    """Embeddings from a table of one type."""
     return Case(
         f"embed, {name}",
         UNPACKED,
         lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)),
-        partial(_embedding, make),
+        partial(_embedding, build),
         (1, 8, 40),
     )
 
@@ -164,34 +159,32 @@ _BASE_ROWS = 64
 
 
 def _linear(ops: Ops, w: Sequence[Weight]) -> Array:
-    """Rows of usual size, and rows so small that fp16 holds them only times a factor; many columns, and
-    few.
-    """
+    """Rows of usual size, and rows so small that fp16 needs a scale; many columns, and few."""
     x, small = (ops.last_rows(ops.embed(w[0], scale)) for scale in (1.0, _SMALL))
     y = ops.linear(small, w[1], _INNER_BIAS * np.float32(_SMALL), ops.linear(small, w[1]))
     y = ops.add(ops.linear(x, w[1]), y, 1 / _SMALL)
     return ops.linear(y, w[2], _BIAS, ops.linear(y, w[2]))
 
 
-def _linear_tensors(make: Make) -> list[RawTensor]:
+def _linear_tensors(build: Builder) -> list[RawTensor]:
     rng = np.random.default_rng(3)
-    return [_table(LONG), make(rng, INNER, LONG), make(rng, ROWS, INNER)]
+    return [_table(LONG), build(rng, INNER, LONG), build(rng, ROWS, INNER)]
 
 
-def _rows_of(make: Make, rng: np.random.Generator, rows: int, columns: int) -> RawTensor:
-    """Many rows, of few that are random."""
-    return make(rng, _BASE_ROWS, columns).take(rng.integers(0, _BASE_ROWS, rows))
+def _rows_of(build: Builder, rng: np.random.Generator, rows: int, columns: int) -> RawTensor:
+    """A matrix whose rows repeat a few random ones."""
+    return build(rng, _BASE_ROWS, columns).take(rng.integers(0, _BASE_ROWS, rows))
 
 
-def _embedding(make: Make) -> list[RawTensor]:
-    return [make(np.random.default_rng(4), TOKENS, WIDTH)]
+def _embedding(build: Builder) -> list[RawTensor]:
+    return [build(np.random.default_rng(4), TOKENS, WIDTH)]
 
 
 _ROUTING = Routing(6, 2)
 
 
-def expert_case(name: str, make: Make, inner: int) -> Case:
-    """Products with experts of one kind, with so many numbers between the two."""
+def expert_case(name: str, build: Builder, inner: int) -> Case:
+    """Products with experts of one type, with `inner` features between the two."""
     bias = _random(13, 6, inner)
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
@@ -204,22 +197,22 @@ def expert_case(name: str, make: Make, inner: int) -> Case:
         f"experts, {name}",
         PRODUCTS.get(name, PRODUCT),
         forward,
-        partial(_expert_tensors, make, inner),
+        partial(_expert_tensors, build, inner),
         PRODUCT_STEPS,
     )
 
 
-def _expert_tensors(make: Make, inner: int) -> list[RawTensor]:
+def _expert_tensors(build: Builder, inner: int) -> list[RawTensor]:
     rng = np.random.default_rng(5)
     router = file_tensor("selftest.router", _random(6, 6, WIDTH))
     up, down = (
-        [_rows_of(make, rng, rows, columns) for _ in range(6)]
+        [_rows_of(build, rng, rows, columns) for _ in range(6)]
         for rows, columns in ((inner, WIDTH), (WIDTH, inner))
     )
     return [_table(WIDTH), router, *up, *down]
 
 
-# -- what works on rows
+# -- operations on rows
 
 
 def _row_cases() -> Iterator[Case]:
@@ -241,8 +234,8 @@ def _row_cases() -> Iterator[Case]:
     for interleaved in (False, True):
         for rotary in (32, 24):
             table = _rotary(rotary, interleaved)
-            how = "pairs of neighbours" if interleaved else "halves"
-            forward = partial(_turned, table)
+            how = "interleaved" if interleaved else "halves"
+            forward = partial(_rotated, table)
             yield Case(
                 f"rope, {how}, {rotary} of 32",
                 POINTWISE,
@@ -278,7 +271,7 @@ def _rotary(rotary: int, interleaved: bool) -> RotaryTable:
     return RotaryTable(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), interleaved)
 
 
-def _turned(table: RotaryTable, ops: Ops, w: Sequence[Weight]) -> Array:
+def _rotated(table: RotaryTable, ops: Ops, w: Sequence[Weight]) -> Array:
     return ops.last_rows(ops.rope(ops.embed(w[0]), table, 3))
 
 
@@ -321,26 +314,26 @@ def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats |
 
 
 def _cache_share(cache: str, head_dim: int) -> float:
-    """The largest difference that counts as equal, over caches of a type, which may be another one for
-    values. Of a short vector a number that is rounded to the other of two codes is a larger part.
+    """The tolerance for a cache type, whose keys and values may differ in type. In a short vector, one value
+    that is rounded to the other code weighs more.
     """
     kind, known = cache_type(cache), {str(cache_type(name)): share for name, share in CACHES.items()}
     return known.get(str(kind), max(known[kind.keys], known[kind.values])) * max(1.0, 64 / head_dim)
 
 
 Outcome = dict[str, Any]
-"""One line of a table of checks: "name", "difference" (None: no number), "tolerance", "passed", perhaps
-"error" and "kernels".
+"""One row of the table of checks: "name", "difference" (None: not finite), "tolerance", "passed", and
+perhaps "error" and "kernels".
 """
 
 
 def checked(case: Case, backend: Backend, reference: Backend) -> Outcome:
-    """One line of the table: the case's difference from the reference, and whether it is small enough."""
+    """Run a case on both backends and compare."""
     return outcome(case.name, difference(run_case(case, backend), run_case(case, reference)), case.tolerance)
 
 
 def outcome(name: str, difference: float, tolerance: float) -> Outcome:
-    """One line of the table; a difference that is no number is shown as None, and has not passed."""
+    """One row of the table; a difference that is not finite becomes None and has not passed."""
     known = math.isfinite(difference)
     return {
         "name": name,

@@ -1,6 +1,7 @@
-"""The first use of a GPU: the kernels that a model needs prove themselves against the reference, in a few
-seconds, once for each device, driver and version of the program. Where one is wrong or does not run, torch's
-own operations take their place.
+"""Checks the kernels that a model needs against the reference, on the first use of a GPU.
+
+This takes a few seconds, once for each device, driver and version of the program. If a kernel is wrong or
+does not run, torch's operations replace the kernels.
 """
 
 from __future__ import annotations
@@ -28,36 +29,34 @@ from engine.models.proof.cases import (
     outcome,
     run_case,
 )
-from engine.models.proof.random_tensors import BLOCKS, maker
+from engine.models.proof.random_tensors import BLOCKS, builder
 
 STAGE = "Checking the GPU kernels"
 SECONDS = 5.0
-"""A proof takes no longer; what is left then is tried at the next loading."""
+"""The time limit of a check; what is left is checked when a model is next loaded."""
 NARROWED = (0, 1, 1 << 12)
-"""Multiprocessors that cases are run for, 0: as many as there are.
-
-Small and large matrices have other forms of kernels.
+"""Numbers of multiprocessors that kernels are chosen for (0: the device's own), so that the variants for
+small and for large matrices both run.
 """
 PLAIN = ("F16", "F32")
-"""What types without a layout of their own become, and what adapters are."""
+"""The types that others without a weight layout are converted to, and those of adapters."""
 
 _FAILURES = (EngineError, AssertionError, RuntimeError, ValueError, LookupError)
-"""How a kernel fails that does not run, or that leaves what nothing can go on with."""
+"""The errors of a kernel that does not run or leaves unusable results."""
 
 log = logging.getLogger(__name__)
 
 
 @runtime_checkable
 class Provable(Protocol):
-    """A backend whose kernels prove themselves; `notice` is not empty where torch's operations have taken
-    their place.
-    """
+    """A backend whose kernels can be checked."""
 
     notice: str
+    """Why torch's operations have replaced the kernels; "" while they have not."""
     report: str
 
     def to_prove(self, forward: Forward, cache_dtype: str) -> Sequence[Any]:
-        """What is left to prove: a `cuda.trial.Trial` for each device."""
+        """The kernels left to check: a `cuda.proof.trial.Trial` for each device."""
         ...
 
     def replace(self, why: str, report: str) -> None:
@@ -65,32 +64,32 @@ class Provable(Protocol):
         ...
 
     def forget_proofs(self) -> None:
-        """All is to be proved again."""
+        """Check all kernels again."""
         ...
 
 
 def cases_for(
     kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], model: Model, cache_dtype: str
 ) -> tuple[Case, ...]:
-    """The cases of one model: products and tables of its matrices' `kinds_of`, its attention, and `small`
-    ones, which have all else but for the forms of experts with many numbers between two products.
+    """The cases of one model: products and embeddings of each type in `kinds` (`kinds_of`), its attention,
+    the `small` models, and experts with many features, which the small models lack.
     """
     kind = str(cache_type(cache_dtype, automatic="fp16"))
     known, experts = (
-        [(name, make) for name in names if (make := maker(name))]
+        [(name, build) for name in names if (build := builder(name))]
         for names in (dict.fromkeys((*kinds[0], *PLAIN)), kinds[1])
     )
     return (
-        *(linear_case(name, make) for name, make in known),
-        *(embed_case(name, make) for name, make in known if name in BLOCKS),
+        *(linear_case(name, build) for name, build in known),
+        *(embed_case(name, build) for name, build in known if name in BLOCKS),
         _attention(model, kind),
         *small,
-        *(expert_case(name, make, LONG) for name, make in experts),
+        *(expert_case(name, build, LONG) for name, build in experts),
     )
 
 
 def _attention(model: Model, kind: str) -> Case:
-    """Of a few heads of the model's shape."""
+    """Attention with a few heads of the model's shape."""
     shape = model.attention_shape
     groups = min(shape.kv_heads, 2)
     few = replace(shape, heads=shape.heads // shape.kv_heads * groups, kv_heads=groups)
@@ -98,9 +97,9 @@ def _attention(model: Model, kind: str) -> Case:
 
 
 def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: Forward) -> Iterator[Loading]:
-    """Run the cases that run kernels which nobody proved yet.
+    """Run the cases of all kernels that are not checked yet; yields progress.
 
-    Raises `DeviceLost`; a kernel that stopped the device is remembered.
+    Raises `DeviceLost`; a kernel that crashed the device is remembered.
     """
     for trial in backend.to_prove(forward, cache_dtype):
         found: list[Outcome] = []
@@ -124,24 +123,26 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
             return
         if trial.left:
             log.info(
-                "kernels that were not proved on %s: %s", trial.device.name, ", ".join(sorted(trial.left))
+                "kernels that were not checked on %s: %s", trial.device.name, ", ".join(sorted(trial.left))
             )
-            if time.monotonic() < deadline and not trial.short:  # else they are tried at the next loading
+            if (
+                time.monotonic() < deadline and not trial.short
+            ):  # otherwise they are checked at the next loading
                 trial.untried()
 
 
 def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
-    """A case's outcomes, one for each form; none for what is proved, and after the deadline."""
+    """The outcomes of a case, one for each variant that is not yet checked, until the deadline."""
     from engine.backends.cuda.backend import CudaBackend
     from engine.backends.reference import ReferenceBackend
 
     if not trial.left:
         return
     tensors, expected, tried = case.tensors(), None, frozenset[str]()
-    for processors in NARROWED:
-        device = trial.narrowed(processors)
+    for sm_count in NARROWED:
+        device = trial.narrowed(sm_count)
         backend = CudaBackend([device])
-        names = trial.kernels(_over(case, backend, tensors), case.cache, processors)
+        names = trial.kernels(_over(case, backend, tensors), case.cache, sm_count)
         if not names & trial.left - tried:
             continue
         if time.monotonic() > deadline:
@@ -154,7 +155,7 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
                 case.name, difference(run_case(case, backend, tensors), expected), case.tolerance
             )
         except NotEnoughMemory:
-            log.info("no memory was left to prove %s", case.name)
+            log.info("not enough memory to check %s", case.name)
             trial.short = True
             return
         except DeviceLost:
@@ -171,8 +172,8 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
 
 
 def prove_again(model: Model) -> Iterator[Loading]:
-    """Prove what a model that is loaded needs and has not proved. Raises `DeviceLost` where some of it is
-    wrong: programs that run it were recorded.
+    """Check the remaining kernels of a loaded model. Raises `DeviceLost` if one is wrong, since programs that
+    run it are already recorded.
     """
     backend = model.backend
     if model.proof is None or not isinstance(backend, Provable) or backend.notice:

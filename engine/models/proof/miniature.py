@@ -1,6 +1,4 @@
-"""A small model of the same make as a large one, with random weights: its passes run the kernels that the
-large one's run.
-"""
+"""A small model of the same architecture as a large one, whose passes run the same kernels."""
 
 from __future__ import annotations
 
@@ -16,25 +14,25 @@ from engine.backends.blocked import in_blocks
 from engine.backends.composite import PERMUTED, is_composite
 from engine.backends.kv_formats import cache_type
 from engine.models.architecture import Architecture
-from engine.models.base import rotary
+from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
 from engine.models.layers import Linear, Parts
 from engine.models.names import TensorNames
 from engine.models.proof.cases import CACHES, Case
-from engine.models.proof.random_tensors import BLOCKS, maker
+from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.models.source import WHOLE, View, is_expert
 
 NAME = "a small model of the same make"
 SHARE, BF16_SHARE = 0.01, 0.04
-"""The largest difference of logits, over the largest of the reference's: products in fp16 (in bf16) over a
-few layers stay below a third of it, and a wrong kernel anywhere comes far above.
+"""The tolerated difference of logits, relative to the largest reference logit, with fp16 and with bf16
+products. Rounding over a few layers stays below a third of it; a wrong kernel is far above it.
 """
 STEPS = (1, 3, 8, 20, 72, 1)
-"""Rows of its steps, which follow each other: few, more, and more than a window has."""
+"""The rows of successive steps: few, more, and more than the window."""
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
 ADAPTERS = "F32"
-"""The type of adapters' matrices (`engine.models.lora`)."""
+"""The type of the matrices of adapters (`engine.models.lora`)."""
 
 Key = tuple[str, int, int, str, int]
 
@@ -43,20 +41,20 @@ def miniatures(
     architecture: Architecture, config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor],
     prepare: Callable[[RawTensor], RawTensor] | None, cache_dtype: str,
 ) -> tuple[Case, Case]:  # fmt: skip
-    """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens;
-    without adapters, and with.
+    """A model with one layer of each kind that the large one has, as wide but with few heads, features and
+    tokens: without adapters, and with.
     """
     layers = _kinds(config, names, tensors)
     small = _small(config, layers)
     kind = cache_type(cache_dtype, automatic="fp16")
-    turn = rotary(small, _POSITIONS, min(_POSITIONS, config.context_length))
+    tables = rope_tables(small, _POSITIONS, min(_POSITIONS, config.context_length))
 
     def case(name: str, adapted: bool) -> Case:
         plan = _Plan(tensors, names, layers, prepare, small, adapted)
         _built(architecture, plan, small, names)
 
         def forward(ops: Ops, weights: Sequence[Weight]) -> Array:
-            return _built(architecture, replace(plan, weights=weights), small, names)(ops, turn)
+            return _built(architecture, replace(plan, weights=weights), small, names)(ops, tables)
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
@@ -70,7 +68,7 @@ def miniatures(
 def kinds_of(
     tensors: Mapping[str, RawTensor], prepare: Callable[[RawTensor], RawTensor] | None
 ) -> tuple[list[str], list[str]]:
-    """The types of a model's matrices as they are packed: of all, and of experts' matrices."""
+    """The packed types of all matrices, and those of the matrices of experts."""
     kinds: dict[bool, set[str]] = {False: set(), True: set()}
     for name, tensor in tensors.items():
         if len(tensor.shape) in (2, 3):
@@ -79,9 +77,7 @@ def kinds_of(
 
 
 def _kind(matrix: RawTensor, prepare: Callable[[RawTensor], RawTensor] | None) -> str:
-    """The type that a matrix is packed in; F16 for one whose columns are in another order, but that is
-    kept whole.
-    """
+    """The packed type of a matrix; F16 for one with permuted columns that is not composite."""
     matrix = in_blocks(prepare(matrix) if prepare else matrix)
     return "F16" if matrix.type.startswith(PERMUTED) and not is_composite(matrix) else matrix.type
 
@@ -98,8 +94,8 @@ def _built(architecture: Architecture, source: _Plan, config: ModelConfig, names
 
 
 def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor]) -> tuple[int, ...]:
-    """Layers that have between them every type of each tensor, and every kind of attention and of
-    feed-forward part.
+    """Layers that together cover every type of each tensor and every kind of attention and feed-forward
+    part.
     """
     has: dict[int, set[object]] = {}
     for layer in range(config.layers):
@@ -109,7 +105,7 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         has[layer] = {
             (name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)
         }
-        has[layer].add((window, layer in config.unturned, experts))
+        has[layer].add((window, layer in config.nope_layers, experts))
     chosen: list[int] = []
     left = set().union(*has.values())
     while left and len(chosen) < _LAYERS:
@@ -135,7 +131,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         ffn_width=min(config.ffn_width, _FFN),
         vocab_size=min(config.vocab_size, _VOCABULARY),
         windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
-        unturned=frozenset(i for i, layer in enumerate(layers) if layer in config.unturned),
+        nope_layers=frozenset(i for i, layer in enumerate(layers) if layer in config.nope_layers),
         learned_positions=min(config.learned_positions, _POSITIONS),
         experts=experts,
     )
@@ -143,7 +139,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
 
 @dataclass
 class _Plan:
-    """A `WeightSource`: without `weights` it notes what is asked for, with them it hands them out."""
+    """A `WeightSource` that notes the requested matrices or, with `weights`, supplies them."""
 
     tensors: Mapping[str, RawTensor]
     names: TensorNames
@@ -156,7 +152,7 @@ class _Plan:
     linears: dict[str, Linear] = field(default_factory=dict)
 
     def _real(self, name: str) -> str:
-        """The name that the large model's tensor has."""
+        """The name of the corresponding tensor of the large model."""
         for number, layer in reversed(list(enumerate(self.layers))):
             at = self.names.layer.format(number)
             if name.startswith(at):
@@ -164,11 +160,10 @@ class _Plan:
         return name
 
     def has(self, name: str) -> bool:
-        """See `WeightSource`."""
         return self._real(name) in self.tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
-        """See `WeightSource`; of experts four are random, the others are these again."""
+        """As in `WeightSource`; only `_EXPERTS` experts are distinct, the others repeat them."""
         real = self._real(name)
         kind = _kind(view.of(self.tensors[real]), self.prepare)
         numbers = re.findall(r"\d+", name)
@@ -182,7 +177,7 @@ class _Plan:
         return self.weights[place] if self.weights else _Shape(key[1:3])
 
     def adapt(self) -> None:
-        """Put an adapter on each matrix that can have one, if they are `adapted`."""
+        """If `adapted`, add an adapter to each matrix that can have one."""
         for linear in self.linears.values() if self.adapted else ():
             rows, columns = linear.weight.shape
             linear.adapters.append(
@@ -193,7 +188,7 @@ class _Plan:
             )
 
     def vector(self, name: str, *shape: int) -> Floats:
-        """See `WeightSource`: norms that leave numbers of a usual size, and small biases."""
+        """As in `WeightSource`: norms that give values of a usual size, and small biases."""
         rng = np.random.default_rng(sum(name.encode()))
         if not name.endswith(".weight") or name == self.names.positions + ".weight":
             return (0.1 * rng.standard_normal(shape)).astype(np.float32)
@@ -203,7 +198,7 @@ class _Plan:
         return (size * rng.uniform(0.5, 1.5, shape) - self.config.norm_offset).astype(np.float32)
 
     def random(self) -> list[RawTensor]:
-        """The weights, as a file would hold them, in the order of `keys`."""
+        """Random weights in the order of `keys`."""
         return [
             _random(kind, rows, columns, number) for number, (kind, rows, columns, *_) in enumerate(self.keys)
         ]
@@ -211,21 +206,20 @@ class _Plan:
 
 @dataclass
 class _Shape:
-    """Stands for a matrix."""
+    """Stands in for a matrix."""
 
     shape: tuple[int, ...]
     nbytes: int = 0
 
 
 def _random(kind: str, rows: int, columns: int, seed: int) -> RawTensor:
-    """Rows of few that are random, in random order.
-
-    Of a type that has no such columns, or no layout of its own: fp16.
+    """A matrix whose rows repeat a few random ones in random order; F16 if the type has no builder or does
+    not allow these columns.
     """
     rng = np.random.default_rng(seed)
     chosen = rng.integers(0, _BASE_ROWS, rows)
-    make = maker(kind)
-    if make is not None:
+    build = builder(kind)
+    if build is not None:
         with suppress(ValueError):
-            return make(rng, _BASE_ROWS, columns).take(chosen)
+            return build(rng, _BASE_ROWS, columns).take(chosen)
     return BLOCKS["F16"](rng, _BASE_ROWS, columns).take(chosen)

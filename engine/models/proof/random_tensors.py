@@ -1,6 +1,4 @@
-"""Random matrices in every form that weights come in, for `selftest`: made of file bytes, as a checkpoint
-would hold them.
-"""
+"""Random matrices of every weight format, made of file bytes as in a checkpoint, for `selftest`."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ from engine.weights.tensor import FileTensor
 from engine.weights.transform.quantize import quantise
 
 Random = np.random.Generator
-Make = Callable[[Random, int, int], RawTensor]
-"""A matrix of so many rows (a multiple of 32) and columns (one of 256)."""
+Builder = Callable[[Random, int, int], RawTensor]
+"""Builds a matrix of these rows (a multiple of 32) and columns (a multiple of 256)."""
 _NAME = "selftest.weight"
 _TYPES = {
     "float32": "F32",
@@ -38,19 +36,17 @@ _TYPES = {
     "int64": "I64",
 }
 _LOW, _HIGH = 1e-3, 0.5
-"""Magnitudes that a block's largest value may have, so that no block drowns the others."""
+"""Bounds of the largest magnitude in a block, so that no block dominates the others."""
 
 
 def file_tensor(name: str, array: npt.NDArray[Any], type_name: str = "") -> FileTensor:
-    """An array as a tensor of a file; `type_name` where the array's own type does not tell it."""
+    """An array as a tensor of a file; `type_name` is needed where the dtype does not determine it."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return FileTensor(name, type_name or _TYPES[array.dtype.name], array.shape, data)
 
 
 def _in_blocks(format: Format, rng: Random, rows: int, columns: int) -> RawTensor:
-    """Blocks of random bytes, of which only those stay whose values are of a usual size: that needs no
-    knowledge of their layout.
-    """
+    """Blocks of random bytes; only blocks with values of a usual size are kept, whatever their layout."""
     if format.name in ("F32", "F16", "BF16", "F64"):
         values = rng.standard_normal((rows, columns)) * 0.05
         raw = (
@@ -58,16 +54,16 @@ def _in_blocks(format: Format, rng: Random, rows: int, columns: int) -> RawTenso
             if format.name == "BF16" else values.astype(format.dtype)
         )  # fmt: skip
         return FileTensor(_NAME, format.name, (rows, columns), raw.reshape(-1).view(np.uint8))
-    wanted = rows * columns // format.block_size
+    count = rows * columns // format.block_size
     found: list[Bytes] = []
     have = 0
-    while have < wanted:
-        blocks = rng.integers(0, 256, (4 * wanted, format.block_bytes), dtype=np.uint8)
+    while have < count:
+        blocks = rng.integers(0, 256, (4 * count, format.block_bytes), dtype=np.uint8)
         largest = np.abs(format.dequantise(blocks, (len(blocks), format.block_size))).max(axis=1)
         good = blocks[np.isfinite(largest) & (largest > _LOW) & (largest < _HIGH)]
         found.append(good)
         have += len(good)
-    return FileTensor(_NAME, format.name, (rows, columns), np.concatenate(found)[:wanted].reshape(-1))
+    return FileTensor(_NAME, format.name, (rows, columns), np.concatenate(found)[:count].reshape(-1))
 
 
 def _words(rng: Random, *shape: int) -> npt.NDArray[np.int32]:
@@ -119,7 +115,7 @@ def _awq(version: str, rng: Random, rows: int, columns: int) -> RawTensor:
 
 
 def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawTensor:
-    """Groups of 32 inputs, of these widths in turn (wider ones first, as the files have them)."""
+    """Groups of 32 inputs with these bit widths in rotation, sorted from wide to narrow as in the files."""
     count = columns // 32
     bits = sorted((widths[i % len(widths)] for i in range(count)), reverse=True)
     starts = np.cumsum([0, *bits])
@@ -147,7 +143,7 @@ def _compressed(bits: int, rng: Random, rows: int, columns: int) -> RawTensor:
 
 
 class _Codes:
-    """A `grouped.Source` of random codes, of `bits` bits from each of some columns on."""
+    """A source of random codes for `GroupedTensor`, with the bits of each run of columns."""
 
     def __init__(self, rng: Random, rows: int, runs: Sequence[Run]) -> None:
         bits = np.repeat([run.bits for run in runs], [run.size for run in runs])
@@ -157,22 +153,20 @@ class _Codes:
         self._zeros = rng.integers(0, each, (rows, len(runs)), dtype=np.int16)
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
-        """See `grouped.Source`."""
         return self._codes[outputs, start:stop]
 
     def scales(self, outputs: Indices) -> Floats:
-        """See `grouped.Source`."""
         scales: Floats = self._scales[outputs].astype(np.float32)
         return scales
 
     def zeros(self, outputs: Indices) -> Zeros:
-        """See `grouped.Source`."""
         return self._zeros[outputs]
 
 
 def _grouped(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
-    """Of a type that `grouped` names, however a file packs it. Raises `ValueError` where its units do not
-    make up the columns; parts without a unit, which no layout of their own is worth, are left out.
+    """A matrix of a type that `weights.packed.grouped` names, however a file packs it.
+
+    Raises `ValueError` if its units do not add up to `columns`; parts without a unit are left out.
     """
     parts = [(int(bits), int(unit)) for bits, unit in re.findall(r"GROUPED(\d)_(\d+)", kind)]
     least = sum(unit for _, unit in parts[1:])
@@ -191,7 +185,7 @@ def _grouped(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
 
 
 def _fp8(kind: str, unit: int, rng: Random, rows: int, columns: int) -> RawTensor:
-    """A scale for 128 rows and `unit` columns, or, if that is 0, one alone."""
+    """One scale for each block of 128 rows and `unit` columns; a single scale if `unit` is 0."""
     low = {"F8_E4M3": 0x20, "F8_E5M2": 0x30}[kind]
     codes = (rng.integers(low, low + 24, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(
         np.uint8
@@ -212,10 +206,10 @@ def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor
     )
 
 
-BLOCKS: dict[str, Make] = {format.name: partial(_in_blocks, format) for format in GGUF_FORMATS}
-"""By the name of the type: what GGUF files hold, embedding tables included."""
+BLOCKS: dict[str, Builder] = {format.name: partial(_in_blocks, format) for format in GGUF_FORMATS}
+"""Builders by type: the types of GGUF files, which embedding tables may have, too."""
 
-PACKED: dict[str, Make] = {
+PACKED: dict[str, Builder] = {
     **{f"GPTQ {bits} bits": partial(_gptq, bits, 128, False) for bits in (2, 3, 4, 8)},
     "GPTQ 4 bits, groups of 32": partial(_gptq, 4, 32, False),
     "GPTQ 4 bits, by activation order": partial(_gptq, 4, 128, True),
@@ -230,12 +224,12 @@ PACKED: dict[str, Make] = {
     "FP8 E5M2": partial(_fp8, "F8_E5M2", 0),
     **{f"{kind} while loading": partial(_while_loading, kind) for kind in ("q8", "q6", "q4")},
 }
-"""By what people call them: what folders hold, and what quantising while loading makes."""
+"""Builders by common name: the formats of folders, and those of quantising while loading."""
 
 
-def maker(kind: str) -> Make | None:
-    """What makes random matrices of a type as backends pack them (`engine.backends.blocked.in_blocks`); None
-    for those that become F16 or F32 first.
+def builder(kind: str) -> Builder | None:
+    """The builder for a type that backends pack (`engine.backends.blocked.in_blocks`); None for types that
+    are converted to F16 or F32 first.
     """
     if kind.startswith("FP8_"):
         return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))

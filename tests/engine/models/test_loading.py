@@ -121,7 +121,7 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
         // program.max_rows
     )
     assert said.fixed == pytest.approx(kept + logits + vocabulary, rel=0.02)
-    tables = [table.cos for table in (model._rotary[2].main, model._rotary[2].local) if table is not None]
+    tables = [table.cos for table in (model.rope_tables.main, model.rope_tables.local) if table is not None]
     assert all(len(table) <= max(cache.context_length, PAGE_TOKENS) for table in tables)
     assert said.position * (len(tables[0]) if tables else 1) == sum(2 * table.nbytes for table in tables)
     cache.close()

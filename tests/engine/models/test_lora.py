@@ -18,7 +18,7 @@ from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text
 from engine.errors import BadCheckpoint, BadSetting, EngineError, ModelNotFound, UnsupportedModel
 from engine.generator.adapter_slot import parse_adapters
-from engine.models.lora import put_on
+from engine.models.lora import apply_adapters
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.oracle import load, logits
@@ -90,11 +90,11 @@ def test_as_if_merged(tmp_path: Path, form: str) -> None:
         open_adapter(write_adapter(tmp_path / "a")),
         open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True)),
     )
-    put_on(model, [(first, 1.0), (second, -0.5)])
+    apply_adapters(model, [(first, 1.0), (second, -0.5)])
     found = logits(model, IDS[:20])
     np.testing.assert_allclose(found, expected(tmp_path, (5, 2.0), (6, -2.0)), atol=2e-4)
     assert np.abs(found - plain).max() > 0.1
-    put_on(model, [])
+    apply_adapters(model, [])
     np.testing.assert_array_equal(logits(model, IDS[:20]), plain)
 
 
@@ -159,11 +159,11 @@ def test_an_adapter_of_another_model(tmp_path: Path) -> None:
     model = load(write_folder(tmp_path / "m", TINY.but(layers=1)))
     before = logits(model, IDS[:8])
     with pytest.raises(BadSetting, match=r"changes model\.layers\.1\."):
-        put_on(model, [(open_adapter(write_adapter(tmp_path / "a")), 1.0)])
+        apply_adapters(model, [(open_adapter(write_adapter(tmp_path / "a")), 1.0)])
     np.testing.assert_array_equal(logits(model, IDS[:8]), before)
     other = load(write_folder(tmp_path / "n", TINY.but(ffn_width=128)))
     with pytest.raises(BadSetting, match="160, but it has 96 x 128"):
-        put_on(other, [(open_adapter(tmp_path / "a"), 1.0)])
+        apply_adapters(other, [(open_adapter(tmp_path / "a"), 1.0)])
 
 
 def test_lines(tmp_path: Path) -> None:

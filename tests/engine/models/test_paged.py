@@ -127,7 +127,7 @@ def test_positions_end_at_the_context_too(tmp_path):
     model = load(write_folder(tmp_path / "m", TINY.but(context_length=6000)))
     cache = PagedCache(model, CacheSettings(context_length=5000, memory=32))
     assert cache.store.page_count > 60
-    assert len(model._rotary[2].main.cos) == 5000
+    assert len(model.rope_tables.main.cos) == 5000
     cache.close()
     model.close()
 

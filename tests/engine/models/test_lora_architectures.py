@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine.models.lora import put_on
+from engine.models.lora import apply_adapters
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
@@ -77,7 +77,7 @@ def test_as_if_merged(name: str, tmp_path: Path) -> None:
     paths = [folder] if case.gguf is None else [folder, write_case_gguf(case, folder, tmp_path / "m.gguf")]
     for path in paths:
         model = load(path)
-        put_on(model, [(open_adapter(adapter), 1.0)])
+        apply_adapters(model, [(open_adapter(adapter), 1.0)])
         np.testing.assert_allclose(
             logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max()
         )

@@ -198,7 +198,7 @@ def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path) -> None:
-    """An architecture nobody knows, an activation of another kind, a model that looks both ways."""
+    """An unknown architecture, an unknown activation, an encoder."""
     folder = write_checkpoint(BY_NAME["GPT-OSS"], tmp_path)
     config = json.loads((folder / "config.json").read_text())
     write_config(folder, config | {"swiglu_limit": 5.0})
@@ -210,5 +210,5 @@ def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path) -> None:
     write_config(
         folder, config | {"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True}
     )
-    with pytest.raises(UnsupportedModel, match="both ways"):
+    with pytest.raises(UnsupportedModel, match="bidirectional"):
         load(folder)

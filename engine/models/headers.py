@@ -1,0 +1,257 @@
+"""Reads the headers of a model, config.json or GGUF metadata, into the fields of `ModelConfig`.
+
+What nearly all architectures name alike is read here; `engine.models.architectures` reads the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.config import Experts
+from engine.models.keys import Keys
+from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
+
+MAX_CONTEXT = 1 << 24
+MAX_VOCAB = 1 << 24
+MAX_LAYERS = 1 << 12
+_MAX_EXPERTS = 1 << 12
+HF_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2",
+}  # fmt: skip
+"""Names in config.json -> `engine.backends.base.ACTIVATIONS`."""
+
+
+def hf_decoder(
+    keys: Keys, *, bias: bool, mlp_bias: bool = False, activation: str = "silu", base: float = 10000.0,
+    share: float = 1.0, interleaved: bool = False, norm_eps: str = "rms_norm_eps", **defaults: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The fields that most folders have: `hf_shape`, activation, rope and biases.
+
+    `bias` is that of queries, keys, values and the output projection. `activation`, `base` and `share` are
+    the architecture's defaults, see `rope_from_hf`. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    shape = hf_shape(keys, norm_eps, **defaults)
+    rope = rope_from_hf(keys, shape["head_dim"], base=base, share=share, interleaved=interleaved)
+    return shape | {
+        "activation": hf_activation(keys, default=activation), "rope": rope,
+        "attention_bias": bias, "output_bias": bias, "mlp_bias": mlp_bias,
+    }  # fmt: skip
+
+
+def gguf_decoder(
+    keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, interleaved: bool = False,
+    share: float = 1.0, layer_norm: bool = False, handled: tuple[str, ...] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The fields that most GGUF files have: `gguf_shape` and rope.
+
+    Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    shape = gguf_shape(keys, tensors, architecture, layer_norm=layer_norm, handled=handled)
+    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=interleaved, share=share)
+    return shape | {"rope": rope}
+
+
+def hf_shape(keys: Keys, norm_eps: str = "rms_norm_eps", **defaults: Any) -> dict[str, Any]:
+    """The sizes that nearly every config.json names alike; `context_length` includes the scaling of rope.
+
+    `defaults` are the architecture's values for absent keys, under config.json's names (`head_dim`,
+    `num_key_value_heads`, `max_position_embeddings`, `tie_word_embeddings`, ...); `norm_eps` is the key of
+    the norms' epsilon. Raises `BadCheckpoint`.
+    """
+    width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, 1 << 14)
+    context = keys.integer(
+        "max_position_embeddings", 1, MAX_CONTEXT, defaults.get("max_position_embeddings", 2048)
+    )
+    return {
+        "architecture": hf_architecture(keys.source),
+        "name": hf_name(keys),
+        "layers": keys.integer("num_hidden_layers", 1, MAX_LAYERS),
+        "width": width,
+        "heads": heads,
+        "kv_heads": keys.integer(
+            "num_key_value_heads", 1, 1 << 14, defaults.get("num_key_value_heads", heads)
+        ),
+        "head_dim": head_dimension(keys, "head_dim", width, heads, defaults.get("head_dim")),
+        "ffn_width": keys.integer("intermediate_size", 1, 1 << 22),
+        "vocab_size": keys.integer("vocab_size", 1, MAX_VOCAB),
+        "context_length": extended_context(keys, context),
+        "norm_eps": keys.number(norm_eps, 0.0, 1.0, defaults.get(norm_eps, 1e-6)),
+        "tied": keys.flag("tie_word_embeddings", defaults.get("tie_word_embeddings", False)),
+    }
+
+
+def hf_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -> str:
+    """The activation that config.json names. Raises `UnsupportedModel` for an unknown one."""
+    found = keys.text(name, default)
+    if found not in HF_ACTIVATIONS:
+        known = ", ".join(HF_ACTIVATIONS)
+        raise UnsupportedModel(
+            f"The model's activation is {found!r}; only {known} are supported. Choose another model."
+        )
+    return HF_ACTIVATIONS[found]
+
+
+_GGUF_ALTERING = (
+    "expert_count", "expert_shared_count", "attention.scale", "attention.clamp_kqv",
+    "attention.max_alibi_bias", "attention.temperature_scale", "attn_logit_softcapping",
+    "final_logit_softcapping", "logit_scale", "embedding_scale", "residual_scale",
+)  # fmt: skip
+"""Keys that change a decoder's arithmetic: absent or 0, unless the architecture handles them."""
+
+
+def gguf_shape(
+    keys: Keys,
+    tensors: Mapping[str, RawTensor],
+    architecture: str,
+    *,
+    layer_norm: bool = False,
+    handled: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The sizes that nearly all GGUF metadata names alike.
+
+    `keys` are those under the architecture's prefix; `handled` are the special keys that the architecture
+    reads itself; `layer_norm` picks the key of the norms' epsilon. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
+    """
+    for key in _GGUF_ALTERING:
+        if key not in handled and keys.raw(key):
+            raise UnsupportedModel(
+                f"The model sets {architecture}.{key}, which is not supported yet. Choose another model."
+            )
+    width, heads = (
+        keys.integer("embedding_length", 1, 1 << 20),
+        keys.integer("attention.head_count", 1, 1 << 14),
+    )
+    head_dim = head_dimension(keys, "attention.key_length", width, heads)
+    if keys.integer("attention.value_length", 1, 1 << 16, head_dim) != head_dim:
+        raise UnsupportedModel(
+            "The model's keys and values differ in length, which is not supported. Choose another model."
+        )
+    return {
+        "architecture": architecture,
+        "name": "",
+        "layers": keys.integer("block_count", 1, MAX_LAYERS),
+        "width": width,
+        "heads": heads,
+        "kv_heads": keys.integer("attention.head_count_kv", 1, 1 << 14, heads),
+        "head_dim": head_dim,
+        "ffn_width": keys.integer("feed_forward_length", 1, 1 << 22),
+        "vocab_size": gguf_vocab(tensors),
+        "context_length": keys.integer("context_length", 1, MAX_CONTEXT),
+        "norm_eps": keys.number(
+            "attention.layer_norm_epsilon" if layer_norm else "attention.layer_norm_rms_epsilon", 0.0, 1.0
+        ),
+        "tied": "output.weight" not in tensors,
+    }
+
+
+def hf_architecture(config: Mapping[str, Any]) -> str:
+    """The class name in config.json. Raises `BadCheckpoint`."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise BadCheckpoint(
+            f"config.json: architectures is {names!r}, but a list with the model's class name was expected."
+        )
+    return names[0]
+
+
+def hf_windows(keys: Keys, layers: int, name: str = "sliding_window", default: int = 0) -> tuple[int, ...]:
+    """One sliding window for every layer, read from the key `name` (null: none); () when there is none."""
+    window = keys.integer(name, 0, MAX_CONTEXT, 0 if keys.has(name) else default)
+    return (window,) * layers if window else ()
+
+
+def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, ...]:
+    """`window` in all layers except every `step`-th one.
+
+    `attention.sliding_window_pattern` overrides `step`: by another step, or by a flag for each layer.
+    """
+    if not window:
+        return ()
+    pattern = keys.raw("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        if len(pattern) < layers or any(type(slides) not in (bool, int) for slides in pattern):
+            raise BadCheckpoint(
+                f"attention.sliding_window_pattern is no list of {layers} flags; the file is damaged."
+            )
+        return tuple(window if slides else 0 for slides in pattern[:layers])
+    step = keys.integer("attention.sliding_window_pattern", 0, MAX_LAYERS, step)
+    return tuple(window if not step or (layer + 1) % step else 0 for layer in range(layers))
+
+
+def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
+    """`layer_types` of config.json: "full_attention" or "sliding_attention" for each layer.
+
+    Raises `BadCheckpoint`, `UnsupportedModel`.
+    """
+    kinds = keys.raw("layer_types")
+    if kinds is None:
+        return None
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise BadCheckpoint(
+            f"config.json: layer_types is no list of {layers} kinds of attention; the file is damaged."
+        )
+    other = [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]
+    if other:
+        raise UnsupportedModel(
+            f"The model has layers of the kind {other[0]!r}, which are not supported. Choose another model."
+        )
+    return tuple(kinds)
+
+
+def head_dimension(keys: Keys, name: str, width: int, heads: int, default: int | None = None) -> int:
+    """The head dimension under `name`, else `default`, else width / heads. Raises `BadCheckpoint`."""
+    if keys.raw(name) is None and default is None and width % heads:
+        raise BadCheckpoint(
+            f"The model's width {width} is not a multiple of its {heads} heads; the file is damaged."
+        )
+    return keys.integer(name, 2, 1 << 12, default or width // heads)
+
+
+def gguf_vocab(tensors: Mapping[str, RawTensor]) -> int:
+    """The size of the vocabulary, from the embedding table. Raises `BadCheckpoint`."""
+    table = tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2 or table.shape[0] > MAX_VOCAB:
+        found = "no tensor" if table is None else f"the shape {table.shape} for"
+        raise BadCheckpoint(
+            f"The file has {found} token_embd.weight; a matrix with a row for each token was expected."
+        )
+    return table.shape[0]
+
+
+def hf_name(keys: Keys) -> str:
+    """The name of the repository that config.json was saved from, or ""."""
+    # A path on the machine that saved the files means nothing to users.
+    name = keys.text("_name_or_path", "").rstrip("/")
+    return name.rsplit("/", 1)[-1] if name.count("/") == 1 and name[0] not in "./~" else ""
+
+
+def gguf_experts(keys: Keys, shape: dict[str, Any], *, normalise: bool = True) -> Experts | None:
+    """The experts of a GGUF file, in all layers; None when it has none.
+
+    `shape` is the result of `gguf_shape`. Raises `BadCheckpoint`.
+    """
+    count = keys.integer("expert_count", 0, _MAX_EXPERTS, 0)
+    if not count:
+        return None
+    width = keys.integer("expert_feed_forward_length", 1, 1 << 22, shape["ffn_width"])
+    return Experts(
+        count,
+        keys.integer("expert_used_count", 1, _MAX_EXPERTS),
+        width,
+        normalise,
+        frozenset(range(shape["layers"])),
+    )
+
+
+def hf_experts(
+    keys: Keys, layers: frozenset[int], *, count: str, used: str, width: int, normalise: bool
+) -> Experts:
+    """The experts of a folder. `count` and `used` name keys of config.json. Raises `BadCheckpoint`."""
+    return Experts(
+        keys.integer(count, 1, _MAX_EXPERTS), keys.integer(used, 1, _MAX_EXPERTS), width, normalise, layers
+    )
