@@ -233,7 +233,7 @@ class Desktop(QObject):
         self._bring_model(
             model, starter, keep_last=not last_run and not any(is_model(path) for path in files)
         )
-        self.window.files.take(files)
+        self.window.files.open(files)
         if last_run is not None:
             self.window.application_controller.tell_last_run(last_run)
 
@@ -252,7 +252,7 @@ class Desktop(QObject):
     def asked(self, request: Request) -> None:
         """A later start: come to the front, and open what it was given."""
         bring_forward(self.window, request.token)
-        self.window.files.take(request.paths)
+        self.window.files.open(request.paths)
         if request.starter and not self.services.download.running:
             self.window.model_controller.get_starter()
 
@@ -263,7 +263,7 @@ class Desktop(QObject):
 
     @Slot()
     def _end(self) -> None:
-        self.window.leaving.sure = True  # the system does not wait for an answer
+        self.window.close_guard.sure = True  # the system does not wait for an answer
         self.window.close()
 
     def close(self) -> None:

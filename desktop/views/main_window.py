@@ -1,138 +1,267 @@
-"""The window: places the views and connects them; what they do is theirs."""
+"""The window: places the panes, makes their controllers and connects them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
+from PySide6.QtWidgets import QMainWindow
 
+from desktop.items.commands.slash import SlashWord
 from desktop.services.services import Services
-from desktop.settings import Appearance, Behaviour
-from desktop.views.commands.actions import add_menus
+from desktop.settings import PANES, Appearance, Behaviour
+from desktop.views.application.backup_controller import BackupController
+from desktop.views.application.controller import ApplicationController
+from desktop.views.application.data_folder_controller import DataFolderController
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.chat.context_controller import ContextController
+from desktop.views.chat.reply_details_controller import ReplyDetailsController
+from desktop.views.chat.temporary_chat import TemporaryChatController
 from desktop.views.commands.controller import CommandController
-from desktop.views.layout.drop_overlay import dropped_paths
-from desktop.views.layout.panes import LEFT, RIGHT
+from desktop.views.commands.palette_controller import PaletteController, PaletteTargets
+from desktop.views.composer.autosave import DraftAutosave
+from desktop.views.composer.controller import ComposerController
+from desktop.views.composer.saved_prompt_controller import SavedPromptController
+from desktop.views.layout.close_guard import CloseGuard
+from desktop.views.layout.drop_overlay import DropOverlay, dropped_paths, is_model, model_path
+from desktop.views.layout.file_opener import FileHandler, FileOpener
+from desktop.views.layout.navigation import NavigationController
+from desktop.views.layout.pane_cycle import PaneCycle
+from desktop.views.layout.panes import LEFT, RIGHT, Panes
+from desktop.views.layout.top_bar import TopBar
+from desktop.views.models.controller import ModelController
+from desktop.views.models.library_controller import LibraryController
 from desktop.views.models.model_picker import STARTER_WORDS
+from desktop.views.notebook.controller import NotebookController
+from desktop.views.personas.controller import PersonaController
+from desktop.views.personas.participants_controller import ParticipantsController
+from desktop.views.settings.controller import SettingsController
+from desktop.views.settings.model.device_controller import DeviceController
+from desktop.views.settings.model.drafting_controller import DraftingController
+from desktop.views.settings.settings_pane import Inspector
+from desktop.views.sidebar.controller import SidebarController
+from desktop.views.sidebar.folder_controller import FolderController
+from desktop.views.sidebar.sidebar import Sidebar
+from desktop.views.transfer.controller import TransferController, is_chats
+from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.theme import Theme
-from desktop.views.window_parts import WindowParts
-from engine.settings import Settings, setting_info
-
-if TYPE_CHECKING:
-    pass
+from engine.settings import Settings
 
 __all__ = ["MainWindow"]
 
 
-class MainWindow(WindowParts):
+class MainWindow(QMainWindow):
     """One window over one session.
 
-    `geometry` keeps its place and panes; `close_services` ends everything behind it.
+    `geometry` keeps its place and panes; `close_services` ends the services when the window closes.
     """
 
     def __init__(
         self, services: Services, theme: Theme, geometry: QSettings, close_services: Callable[[], None]
     ) -> None:
-        super().__init__(services, geometry)
-        self.theme = theme
-        self._close_services = close_services
-        self.commands = CommandController(self)
-        self.actions_by_name = self.notebooks.actions = add_menus(
-            self, self._handlers() | self.commands.handlers()
-        )
-        self.commands.attach(self.actions_by_name)
+        super().__init__()
+        self.services, self.session, self.theme = services, services.session, theme
+        self._geometry, self._close_services = geometry, close_services
+        self.setWindowTitle("Inglenook")
+        self.setWindowIcon(application_icon())
+        self.setAcceptDrops(True)
+        self.top_bar = TopBar()
+        self.picker = self.top_bar.picker
+        self.chat = ChatPane(self.session, self.top_bar)
+        self.sidebar = Sidebar(services.chat_list.rows)
+        self.inspector = Inspector(PANES)
+        self.panes = Panes(self.sidebar, self.chat, self.inspector)
+        self.setCentralWidget(self.panes)
+        self.drop_hint = DropOverlay(self)
+        self.commands = CommandController(self, self.session, self.chat.transcript)
+        self.actions_by_name = self.commands.by_name
+        self._make_model_controllers()
+        self._make_chat_controllers()
+        self._make_program_controllers()
+        self._bind_commands()
         self._connect()
+        self._add_tips()
+        self._show_model()
         for cls in (Appearance, Behaviour):
             self._show_settings(cls)
         self._restore_geometry()
 
-    def _handlers(self) -> dict[str, Callable[[], Any]]:
-        session, chat, models = self.session, self.chat, self.model_controller
-        return self.notebooks.handlers({
-            "new_chat": self.new_chat,
-            "new_temporary": self.new_temporary,
-            "keep": self.temporary.keep,
-            "persona": self.personas.picker.open_menu,
-            "personas": self.personas.manage,
-            "roles": self.roles.open,
-            "library": lambda: self.library.open(self),
-            "open_file": models.ask_for_file,
-            "open_folder": models.ask_for_folder,
-            "starter": models.get_starter,
-            "unload": models.unload,
-            "reload": models.reload,
-            "import_chats": self.exchange.ask_for_files,
-            "export_chat": self.exchange.export_open,
-            "export_all": self.exchange.export_all,
-            "restore_backup": self.safety.open,
-            "copy_chat": self.exchange.copy_chat,
-            "quit": self.close,
-            "copy_reply": chat.copy_last,
-            "find": chat.transcript.finding.open,
-            "search": self.search,
-            "stop": session.stop,
-            **self.writing.handlers(),
-            "regenerate": chat.regenerate_last,
-            "continue": chat.continue_last,
-            "previous_variant": lambda: chat.step_variant(-1),
-            "next_variant": lambda: chat.step_variant(1),
-            "origin": lambda: self.origins.open_last(self),
-            "rename": self.rename,
-            "delete_chat": lambda: self.sidebar_controller.delete([session.conversation]),
-            "new_folder": self._new_folder,
-            "pin": self.sidebar_controller.toggle_pin,
-            "trash": self._show_trash,
-            "write": self.write,
-            "sidebar": lambda: self.panes.toggle(LEFT),
-            "inspector": lambda: self.panes.toggle(RIGHT),
-            "tokens": chat.tokens.toggle,
-            "figures": self.clarity.open_figures,
-            "context": self.clarity.show_context,
-            "larger": lambda: self.scale_text(10),
-            "smaller": lambda: self.scale_text(-10),
-            "normal": lambda: self.scale_text(0),
-            "log": self.application_controller.show_log,
-            "menu_entry": self.application_controller.show_menu_entry,
-            "about": self._show_about,
-        })  # fmt: skip
+    # -- the controllers: each gets the panes and services of its job
 
-    def _show_about(self) -> None:
-        from desktop.views.application.about_dialog import AboutDialog  # when it is first wanted
+    def _make_model_controllers(self) -> None:
+        services, session, chat, inspector = self.services, self.session, self.chat, self.inspector
+        self.model_controller = ModelController(
+            session,
+            services.local_models,
+            services.download,
+            services.models,
+            self.picker,
+            chat.welcome,
+            self,
+        )
+        self.library = LibraryController(
+            session, self.model_controller, services.local_models, services.library, services.hub, self
+        )
+        self.settings_controller = SettingsController(
+            session,
+            inspector,
+            self.panes,
+            services.validation,
+            services.devices,
+            services.memory_forecast,
+            self,
+        )
+        self.device_controller = DeviceController(session, services.devices, inspector, self.picker, self)
+        self.drafting = DraftingController(session, self.model_controller, inspector, self)
 
-        AboutDialog(self).open()
+    def _make_chat_controllers(self) -> None:
+        services, session, chat, inspector = self.services, self.session, self.chat, self.inspector
+        self.personas = PersonaController(session, chat, self.model_controller, services.local_models, self)
+        self.top_bar.add_picker(self.personas.picker)
+        self.reply_details = ReplyDetailsController(session, services.provenance, self)
+        self.notebooks = NotebookController(
+            session, chat, inspector, self.reply_details, self.personas.picker, self
+        )
+        self.folders = FolderController(session, services.validation, self)
+        self.transfer = TransferController(session, services.transfer, chat, self)
+        self.sidebar_controller = SidebarController(
+            services.chat_list, self.sidebar, self.panes, chat, self.notebooks.open_hit, self._geometry, self
+        )
+        self.autosave = DraftAutosave(session, chat.composer, services.composer.draft_files, self)
+        self.temporary = TemporaryChatController(session, chat, services.composer.move, self)
+        self.composer_controller = ComposerController(services.composer, session, chat, self)
+        self.context = ContextController(
+            session,
+            services.context_meter,
+            chat,
+            lambda: self.composer_controller.message(chat.composer.text()),
+            self,
+        )
+        self.participants = ParticipantsController(
+            session, chat, self.personas, self.composer_controller, services.context_meter
+        )
+        self.prompts = SavedPromptController(
+            services.composer.prompts, session, chat, self.actions_by_name, self._slash_words(), self
+        )
+        self.navigation = NavigationController(
+            session, self.panes, chat, inspector, self.autosave, self.notebooks
+        )
+
+    def _make_program_controllers(self) -> None:
+        services, session, chat = self.services, self.session, self.chat
+        self.application_controller = ApplicationController(
+            services, chat.banner, self.navigation.open_chat, self
+        )
+        self.backups = BackupController(session, services.backups, services.transfer, chat, self)
+        self.data_folder = DataFolderController(services.data_folder, session, chat, self)
+        self.close_guard = CloseGuard(session, self, self.data_folder)
+        self.files = FileOpener(self._file_handlers(), self)
+        self.pane_cycle = PaneCycle(
+            (
+                (self.sidebar, self.sidebar.focus_target),
+                (self.top_bar, lambda: self.picker),
+                (chat.transcript, lambda: chat.transcript),
+                (chat.composer, lambda: chat.composer.box),
+                (self.inspector, lambda: self.inspector.query),
+            ),
+            self,
+        )
+        self.palette_controller = PaletteController(
+            self,
+            session,
+            services.local_models,
+            self.settings_controller.presets,
+            self.commands,
+            PaletteTargets(
+                self.navigation.open_chat,
+                self.navigation.open_message,
+                self.settings_controller.show_setting,
+                lambda path: self.model_controller.open(Path(path)),
+                self.model_controller.look_for_models,
+                lambda: [(persona.id, persona.name) for persona in self.personas.service.personas()],
+                self.personas.choose,
+            ),
+        )
+
+    def _slash_words(self) -> dict[str, SlashWord]:
+        choose_model = SlashWord(lambda _text: self.picker.showMenu())
+        return {"model": choose_model, **self.participants.slash_words()}
+
+    def _file_handlers(self) -> tuple[FileHandler, ...]:
+        """Who gets a dropped file: the first that accepts it."""
+        attach = self.composer_controller.files
+        return (
+            FileHandler(
+                is_model,
+                lambda paths: self.model_controller.open(model_path(paths[0])),
+                "Drop the model here to open it",
+            ),
+            FileHandler(is_chats, self.transfer.import_files, "Drop the chats here to import them"),
+            FileHandler(attach.accepts, attach.take, "Drop the files here to attach them to your message"),
+        )
+
+    def _bind_commands(self) -> None:
+        controllers = (
+            self.commands, self.palette_controller, self.navigation, self.pane_cycle, self.sidebar_controller,
+            self.settings_controller, self.model_controller, self.library, self.chat,
+            self.composer_controller, self.prompts, self.notebooks, self.personas, self.participants,
+            self.temporary, self.context, self.reply_details, self.transfer, self.backups,
+            self.application_controller,
+        )  # fmt: skip
+        offers = [controller.commands() for controller in controllers]
+        self.commands.bind({"quit": self.close}, *offers, instead=self.notebooks.run)
+
+    def _add_tips(self) -> None:
+        tip = self.commands.keymap.tip
+        tip(self.top_bar.left, "Chats", "sidebar")
+        tip(self.top_bar.right, "Settings", "inspector")
+        tip(self.sidebar.new, "New chat", "new_chat")
+        tip(self.sidebar.new_folder, "New folder", "new_folder")
+        tip(self.sidebar.query, "Search titles and messages", "search")
+        tip(self.inspector.query, "Search all settings", "search_settings")
 
     def _connect(self) -> None:
-        session, sidebar, inspector = self.session, self.sidebar, self.inspector
+        session, services, chat, sidebar = self.session, self.services, self.chat, self.sidebar
         session.model_changed.connect(lambda _model: self._show_model())
         session.state_changed.connect(lambda _state: self._show_model())
-        session.conversation_changed.connect(self._show_conversation)
+        session.conversation_changed.connect(sidebar.set_open)
         session.title_changed.connect(self._show_title)
         session.settings_changed.connect(self._show_settings)
-        session.undo_available.connect(self._show_undo)
-        sidebar.new_requested.connect(self.new_chat)
-        sidebar.opened.connect(self.open_chat)
-        self.sidebar_controller.hit_chosen.connect(self._leave_sidebar)
-        sidebar.escaped.connect(self.write)
-        self.settings_controller.notice.connect(self._show_notice)
-        self.temporary.button.clicked.connect(self.new_temporary)
-        self.unsent.begin()
-        self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
-        self.right_button.clicked.connect(lambda: self.panes.toggle(RIGHT))
-        inspector.escaped.connect(self.write)
+        session.library_changed.connect(services.chat_list.load)
+        services.chat_list.folders_changed.connect(session.follow_place)
+        services.context_meter.changed.connect(
+            lambda found: self.inspector.prompt_field.show_size(found.system, found.about)
+        )
+        services.composer.attachments.changed.connect(lambda _conversation: self.context.draft_changed())
+        sidebar.new_requested.connect(self.navigation.new_chat)
+        sidebar.opened.connect(self.navigation.open_chat)
+        sidebar.escaped.connect(self.navigation.write)
+        self.sidebar_controller.hit_chosen.connect(self.navigation.leave_side)
+        self.sidebar_controller.export_requested.connect(self.transfer.export)
+        self.sidebar_controller.folder_settings_requested.connect(self.folders.open)
+        self.folders.changed.connect(services.chat_list.load)
+        self.autosave.changed.connect(sidebar.set_drafts)
+        self.autosave.begin()
+        self.settings_controller.notice.connect(
+            lambda text, level, undoable: chat.banner.show_notice(text, level, undo=undoable)
+        )
+        self.settings_controller.reload_requested.connect(self.model_controller.reload)
+        chat.reload_requested.connect(self.model_controller.reload)
+        chat.origin_wanted.connect(self.reply_details.open)
+        self.reply_details.notice.connect(chat.show_notice)
+        self.top_bar.temporary.clicked.connect(self.navigation.new_temporary)
+        self.top_bar.left.clicked.connect(lambda: self.panes.toggle(LEFT))
+        self.top_bar.right.clicked.connect(lambda: self.panes.toggle(RIGHT))
+        self.inspector.escaped.connect(self.navigation.write)
         self.panes.alone_changed.connect(self._show_alone)
-        self.chat.busy_changed.connect(self._show_busy)
-        self.model_controller.connect_views(self.picker, self.chat.welcome)
-        for view in (self.picker, self.chat.welcome):
-            view.library_requested.connect(lambda: self.library.open(self))
-        self.model_controller.notice.connect(self.chat.show_notice)
+        for view in (self.picker, chat.welcome):
+            view.library_requested.connect(self.library.open)
+        self.model_controller.notice.connect(chat.show_notice)
         self.model_controller.fetching.connect(self._show_fetching)
         self.model_controller.fetch_ended.connect(self._end_fetching)
-        self.writing.begin(self)
-        self._show_model()
-        self._show_undo(False, "")
-        self._show_busy(session.state not in ("no_model", "idle"))
+        self.files.refused.connect(lambda sentence: chat.show_notice(sentence, "warning"))
 
     # -- what the session says
 
@@ -142,10 +271,6 @@ class MainWindow(WindowParts):
             self.picker.show_loading(opening)
         else:
             self.picker.show_model(model.path if model else "", model.name if model else "")
-
-    def _show_conversation(self, conversation: int) -> None:
-        self.sidebar.set_open(conversation)
-        self.actions_by_name["keep"].setEnabled(self.session.temporary)
 
     def _show_title(self, title: str) -> None:
         self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
@@ -159,14 +284,6 @@ class MainWindow(WindowParts):
             self.chat.transcript.unfold_thoughts(look.unfold_thoughts)
         if cls is Behaviour:
             self.chat.composer.set_send_with(self.session.settings(Behaviour).send_with)
-
-    def _show_undo(self, available: bool, what: str) -> None:
-        self.actions_by_name["undo"].setEnabled(available)
-        self.actions_by_name["undo"].setText(f"Undo {what}" if what else "Undo delete")
-
-    def _show_busy(self, busy: bool) -> None:
-        # While nothing runs Esc belongs to whatever has the focus: it clears a selection or ends an edit.
-        self.actions_by_name["stop"].setEnabled(busy)
 
     def _show_fetching(self, sentence: str, done: int, total: int) -> None:
         self.chat.status.show_progress(sentence, done, total)
@@ -182,76 +299,13 @@ class MainWindow(WindowParts):
         self.sidebar.back.setVisible(side == LEFT)
         self.inspector.back.setVisible(side == RIGHT)
 
-    # -- what the user does
-
-    def new_chat(self) -> None:
-        """Open an empty conversation, ready to write."""
-        self.inspector.finish()
-        self.unsent.save()
-        self.session.new_conversation()
-        self.write()
-
-    def new_temporary(self) -> None:
-        """Open an empty conversation of which nothing is saved, ready to write."""
-        self.inspector.finish()
-        self.session.new_temporary()
-        self.write()
-
-    def open_message(self, message: int) -> None:
-        """Show a message that was found, in its conversation."""
-        self._leave_sidebar()
-        self.chat.open_message(message)
-
-    def _leave_sidebar(self) -> None:
-        self.inspector.finish()
-        self.panes.leave_side()
-
-    def _show_sidebar(self) -> None:
-        if self.sidebar.isHidden():
-            self.panes.toggle(LEFT)
-
-    def _new_folder(self) -> None:
-        self._show_sidebar()
-        self.sidebar_controller.new_folder()
-
-    def _show_trash(self) -> None:
-        self._show_sidebar()
-        self.sidebar_controller.show_trash()
-
-    def rename(self) -> None:
-        """Write another title for the open chat."""
-        self._show_sidebar()
-        self.sidebar.begin_rename(self.session.conversation)
-
-    def search(self) -> None:
-        """Put the cursor into the search box."""
-        self._show_sidebar()
-        self.sidebar.query.setFocus()
-        self.sidebar.query.selectAll()
-
-    def write(self) -> None:
-        """Put the cursor into the message box."""
-        self.panes.leave_side()
-        page = self.notebooks.open_page
-        (page.editor if page is not None else self.chat.composer).setFocus()
-
-    def scale_text(self, step: int) -> None:
-        """Text larger or smaller by `step` percent; 0 is the normal size."""
-        field = next(field for field in dataclasses.fields(Appearance) if field.name == "text_scale")
-        info, now = setting_info(field), self.session.settings(Appearance)
-        scale = max(int(info.low or 0), min(int(info.high or 0), now.text_scale + step)) if step else 100
-        self.session.set_settings(dataclasses.replace(now, text_scale=scale))
-
-    def _show_notice(self, text: str, level: str, undoable: bool) -> None:
-        self.chat.banner.show_notice(text, level, undo=undoable)
-
     # -- files dropped onto the window
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        words = self.files.words(dropped_paths(event.mimeData()))
-        if words:
+        hint = self.files.hint(dropped_paths(event.mimeData()))
+        if hint:
             event.acceptProposedAction()
-            self.drop_hint.cover(words)
+            self.drop_hint.cover(hint)
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
         self.drop_hint.hide()
@@ -261,7 +315,7 @@ class MainWindow(WindowParts):
         paths = dropped_paths(event.mimeData())
         if paths:
             event.acceptProposedAction()
-            self.files.take(paths)
+            self.files.open(paths)
 
     # -- the window itself
 
@@ -291,15 +345,15 @@ class MainWindow(WindowParts):
         first.
         """
         self.inspector.finish()
-        self.unsent.save()
-        if not self.leaving.may_close():
+        self.autosave.save()
+        if not self.close_guard.may_close():
             event.ignore()
             return
         self.notebooks.close()
         self.folders.close()
         self.personas.close()
         self.library.close_window()
-        self.exchange.close_window()
+        self.transfer.close_window()
         self.application_controller.close()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())

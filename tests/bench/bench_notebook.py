@@ -82,12 +82,10 @@ def main(colours: str = "probability") -> int:
         )
         session.stores.kept.finish(made.message_id, trace.text, "complete", {}, packed)
         session.set_settings(dataclasses.replace(session.settings(Appearance), token_colours=colours))
-        window.new_chat()
+        window.navigation.new_chat()
         notebook = session.stores.kept.message(made.message_id).conversation_id
-        print(
-            f"opening: {1000 * timed(lambda: window.open_chat(notebook)):.0f} ms for {trace.length:,} "
-            "characters"
-        )
+        opening = timed(lambda: window.navigation.open_chat(notebook))
+        print(f"opening: {1000 * opening:.0f} ms for {trace.length:,} characters")
         worst = _judge(window)
         desktop.window.close()
     return int(worst > LIMIT_MS)

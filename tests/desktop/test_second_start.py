@@ -19,14 +19,14 @@ import sys
 from PySide6.QtCore import QTimer
 from desktop import app
 from desktop.__main__ import main
+from desktop.views.layout.file_opener import FileHandler
 
 start = app.Desktop.start
 
 def started(desktop, *arguments):
     start(desktop, *arguments)
-    desktop.window.files._takers.clear()
     took = lambda paths: print("took", *paths, sep="|", flush=True)
-    desktop.window.files.add(lambda path: True, took, "take")
+    desktop.window.files._handlers = (FileHandler(lambda path: True, took, "take"),)
     QTimer.singleShot(0, lambda: print("open", flush=True))
 
 app.Desktop.start = started

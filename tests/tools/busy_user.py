@@ -242,7 +242,7 @@ class BusyUser(QObject):
     def _switch(self) -> None:
         chats = self._chats()
         if chats:
-            self.desktop.window.open_chat(self._draw.choice(chats))
+            self.desktop.window.navigation.open_chat(self._draw.choice(chats))
 
     def _search(self) -> None:
         self.session.search(self._draw.choice(("question", "word7", "words imported", "nothing like it")))
@@ -304,7 +304,7 @@ class BusyUser(QObject):
             self.session.stop()
 
     def _new(self) -> None:
-        self.desktop.window.new_chat()
+        self.desktop.window.navigation.new_chat()
 
     def _delete(self) -> None:
         chats = self._chats()

@@ -4,10 +4,10 @@ fits what is typed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ACTIONS", "Entry", "completed", "matching", "unescaped"]
+__all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "matching", "unescaped"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,17 @@ class Entry:
     kind: str = "action"
     value: str = ""
     takes: str = ""
+
+
+@dataclass(frozen=True)
+class SlashWord:
+    """What a word does that is no command of the window.
+
+    `act` gets the argument; where there are `choices`, it is one of these.
+    """
+
+    act: Callable[[str], object]
+    choices: Callable[[], Sequence[str]] | None = None
 
 
 ACTIONS: tuple[Entry, ...] = (
@@ -48,7 +59,7 @@ _WITH_CHOICES = ("preset", "as", "next")
 
 
 def matching(
-    text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: dict[str, Sequence[str]]
+    text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: Mapping[str, Sequence[str]]
 ) -> tuple[Entry, ...]:
     """The commands that fit a text which begins with one slash; none for other texts.
 

@@ -1,10 +1,8 @@
-"""Other words for settings and commands: what people call them elsewhere, so that a search finds them
-here.
-"""
+"""What other programs call the settings, so that a search finds them."""
 
 from __future__ import annotations
 
-__all__ = ["COMMAND_WORDS", "SETTING_WORDS", "setting_words"]
+__all__ = ["SETTING_WORDS", "setting_words"]
 
 SETTING_WORDS = {
     "SamplerSettings.temperature": "creativity randomness temp heat deterministic greedy",
@@ -79,54 +77,6 @@ SETTING_WORDS = {
     "Behaviour.show_advanced": "expert developer power user all options",
 }
 """By "Class.field"; what a label or help says already is not said again."""
-
-COMMAND_WORDS = {
-    "new_chat": "conversation start create",
-    "library": "models download manage browse hub",
-    "open_file": "gguf load",
-    "open_folder": "safetensors load",
-    "unload": "eject free memory close model",
-    "reload": "restart apply",
-    "quit": "exit close",
-    "regenerate": "retry again another answer redo",
-    "continue": "go on write more",
-    "previous_variant": "variant swipe back",
-    "next_variant": "variant swipe forward",
-    "rename": "title",
-    "new_folder": "group directory organise",
-    "pin": "favourite star keep at the top",
-    "fork": "branch split copy",
-    "origin": "prompt rendered tokens seed reproduce replay provenance details",
-    "import_chats": "chatgpt claude lm studio gpt4all open webui json",
-    "export_chat": "save markdown html pdf json share",
-    "export_all": "save markdown html json backup share",
-    "restore_backup": "recover snapshot",
-    "attach": "file pdf document csv upload",
-    "opening": "prefill begin",
-    "prompts": "library templates snippets",
-    "persona": "character assistant role",
-    "personas": "character assistant role edit",
-    "figures": "statistics speed tokens per second plot chart",
-    "context": "window meter tokens used",
-    "log": "debug trouble errors",
-    "menu_entry": "desktop entry icon install",
-    "trash": "deleted chats bin restore recycle",
-    "delete_chat": "remove trash",
-    "search": "find history messages",
-    "palette": "command everything",
-    "find": "search in page",
-    "write": "focus composer message box input",
-    "sidebar": "toggle history panel conversations",
-    "inspector": "toggle panel preferences options parameters",
-    "tokens": "probabilities logits",
-    "larger": "zoom in font bigger",
-    "smaller": "zoom out font",
-    "normal": "zoom reset font",
-    "shortcuts": "keys hotkeys bindings keyboard",
-    "copy_reply": "clipboard answer",
-    "about": "version licence license",
-}
-"""By the command's name."""
 
 
 def setting_words(cls: type, name: str) -> str:

@@ -4,6 +4,7 @@ a damaged file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,8 @@ class BackupController(QObject):
         window: QWidget,
     ) -> None:
         super().__init__(window)
-        self._session, self._backups, self._exchange, self._chat, self._window = (
-            session,
-            backups,
-            exchange,
-            chat,
-            window,
-        )
+        self._session, self._backups, self._exchange = session, backups, exchange
+        self._chat, self._window = chat, window
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
         self.dialog: BackupDialog | None = None
         self._when = ""
@@ -50,6 +46,10 @@ class BackupController(QObject):
         backups.refused.connect(self._on_refused)
         backups.restored.connect(self._on_restored)
         session.notice.connect(self._offer_file)  # behind the pane, which shows it without the button
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that opens the list of backups."""
+        return {"restore_backup": self.open}
 
     def open(self) -> None:
         """Show the backups."""

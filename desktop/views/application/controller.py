@@ -67,6 +67,16 @@ class ApplicationController(QObject):
         self.watch.wanted.connect(self._show_reply)
         self.watch.unheard.connect(lambda: QApplication.alert(window))
 
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands of the Help menu."""
+        return {"log": self.show_log, "menu_entry": self.show_menu_entry, "about": self.show_about}
+
+    def show_about(self) -> None:
+        """Show what this program is."""
+        from desktop.views.application.about_dialog import AboutDialog  # only when needed
+
+        AboutDialog(self._window).open()
+
     def close(self) -> None:
         """Close what belongs to it, with the window."""
         self.watch.close()

@@ -1,26 +1,22 @@
-"""The data folder was removed, moved or unmounted: the user is told at once, and asked where everything is
-to be saved.
-"""
+"""The data folder was removed, moved or unmounted: asks the user at once where to save everything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QDir, QObject, Slot
-from PySide6.QtWidgets import QAbstractButton, QFileDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.data_folder import DataFolder
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.widgets.flows import answer, chosen_path, flow
 
 __all__ = ["DataFolderController"]
 
 
 class DataFolderController(QObject):
-    """Asks with a window of its own, which does not hold up what runs; `box` is None while nothing is
-    asked.
-    """
+    """Asks in a dialog that leaves the window running; `box` is None while nothing is asked."""
 
     def __init__(self, place: DataFolder, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
@@ -33,8 +29,8 @@ class DataFolderController(QObject):
         session.notice.connect(self._on_notice)
 
     def may_close(self) -> bool:
-        """Whether the file is in its place, or the user gave it up; else that is asked, and the answer
-        closes the window.
+        """Whether the file is in its place, or the user gave it up; if not, the user is asked, and may close
+        the window that way.
         """
         self._place.look()
         if not self._place.gone or self._place.given_up:
@@ -43,73 +39,73 @@ class DataFolderController(QObject):
         self._ask("The file with your conversations is still missing. If you quit now, they may be lost.")
         return False
 
-    @Slot(str)
-    def _ask(self, sentence: str) -> None:
-        self._end_box()
-        self.box = box = QMessageBox(self._window)
+    @flow
+    async def _ask(self, sentence: str) -> None:
+        """Ask where to save everything until it is saved, or the user puts it off or quits."""
+        while sentence:
+            self._end_box()
+            self.box = box = self._question(sentence)
+            role = QMessageBox.ButtonRole.ActionRole
+            elsewhere = box.addButton("Save in another folder…", QMessageBox.ButtonRole.AcceptRole)
+            here = box.addButton("Save here again", role) if self._place.is_free else None
+            leave = (
+                box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)
+                if self._leaving
+                else None
+            )
+            later = box.addButton("Stay" if self._leaving else "Later", QMessageBox.ButtonRole.RejectRole)
+            box.setDefaultButton(elsewhere)
+            box.setEscapeButton(later)
+            button = await answer(box)
+            if self.box is not box:
+                return  # it was taken back, or another question took its place
+            self.box = None
+            if button is not None and button is leave:
+                self._place.given_up = True
+                self._window.close()
+                return
+            folder = self._place.folder if button is not None and button is here else None
+            if button is elsewhere:
+                folder = await self._chosen_folder()
+            if folder is None:
+                self._put_off()
+                return
+            sentence = self._place.save_in(folder)
+
+    def _question(self, sentence: str) -> QMessageBox:
+        box = QMessageBox(self._window)
         box.setObjectName("dataGone")
         box.setIcon(QMessageBox.Icon.Warning)
         box.setWindowTitle("Your chats cannot be saved")
         box.setText(sentence)
         box.setInformativeText("Everything is still in memory, and can be saved somewhere else.")
-        role = QMessageBox.ButtonRole.ActionRole
-        answers: dict[QAbstractButton, Callable[[], object]] = {}
-        elsewhere = box.addButton("Save in another folder\u2026", QMessageBox.ButtonRole.AcceptRole)
-        answers[elsewhere] = self._ask_where
-        if self._place.is_free:
-            answers[box.addButton("Save here again", role)] = lambda: self._save(self._place.folder)
-        if self._leaving:
-            answers[box.addButton("Quit anyway", QMessageBox.ButtonRole.DestructiveRole)] = self._give_up
-        later = box.addButton("Stay" if self._leaving else "Later", QMessageBox.ButtonRole.RejectRole)
-        answers[later] = self._put_off
-        box.setDefaultButton(elsewhere)
-        box.setEscapeButton(later)
-        box.finished.connect(lambda: self._answered(answers.get(box.clickedButton())))
-        box.open()
+        return box
 
-    def _answered(self, act: Callable[[], object] | None) -> None:
-        self._end_box()
-        if act is not None:
-            act()
-
-    def _end_box(self) -> None:
-        if self.box is not None:
-            self.box.finished.disconnect()
-            self.box.close()
-            self.box.deleteLater()
-            self.box = None
-
-    def _put_off(self) -> None:
-        """The notice stays, with the question behind its button."""
-        self._leaving = False
-        if not self._place.gone:
-            return
-        words = f"Nothing is saved: the file with your conversations is no longer in {self._place.folder}."
-        self._chat.banner.show_notice(words, "error", offer=("Save\u2026", lambda: self._ask(words)))
-
-    @Slot()
-    def _on_notice(self) -> None:
-        """Whatever else is told, the way out stays on the screen."""
-        if self._place.gone and self.box is None:
-            self._put_off()
-
-    def _give_up(self) -> None:
-        self._place.given_up = True
-        self._window.close()
-
-    def _ask_where(self) -> None:
+    async def _chosen_folder(self) -> Path | None:
         dialog = QFileDialog(self._window, "Save the conversations in", QDir.homePath())
         dialog.setObjectName("dataTo")
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setOption(QFileDialog.Option.ShowDirsOnly)
-        dialog.fileSelected.connect(lambda chosen: self._save(Path(chosen)))
-        dialog.rejected.connect(self._put_off)
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+        return await chosen_path(dialog)
 
-    def _save(self, folder: Path) -> None:
-        if sentence := self._place.save_in(folder):
-            self._ask(sentence)
+    def _end_box(self) -> None:
+        box, self.box = self.box, None
+        if box is not None:
+            box.close()
+
+    def _put_off(self) -> None:
+        """The notice stays on screen, and its button asks again."""
+        self._leaving = False
+        if not self._place.gone:
+            return
+        words = f"Nothing is saved: the file with your conversations is no longer in {self._place.folder}."
+        self._chat.banner.show_notice(words, "error", offer=("Save…", lambda: self._ask(words)))
+
+    @Slot()
+    def _on_notice(self) -> None:
+        """Whatever else is reported, this notice stays on screen."""
+        if self._place.gone and self.box is None:
+            self._put_off()
 
     @Slot()
     def _on_back(self) -> None:

@@ -4,6 +4,8 @@ session.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
@@ -232,6 +234,20 @@ class ChatPane(QWidget):
             self.banner.hide_undo()
 
     # -- what the user does
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands about the open chat's messages."""
+        return {
+            "stop": self._session.stop,
+            "find": self.transcript.finding.open,
+            "tokens": self.tokens.toggle,
+            "copy_reply": self.copy_last,
+            "regenerate": self.regenerate_last,
+            "continue": self.continue_last,
+            "previous_variant": lambda: self.step_variant(-1),
+            "next_variant": lambda: self.step_variant(1),
+            "fork": self.fork_last,
+        }
 
     def _take_example(self, text: str) -> None:
         self.composer.set_text(text)

@@ -27,9 +27,19 @@ _SOON_MS = 100
 
 
 class ContextController(QObject):
-    """Puts the context bar and the button of the plot into the status line of `chat`."""
+    """Puts the context bar and the button of the plot into the status line of `chat`.
 
-    def __init__(self, session: ChatSession, meter: ContextMeter, chat: ChatPane, parent: QWidget) -> None:
+    `draft()` is all that is typed and attached there.
+    """
+
+    def __init__(
+        self,
+        session: ChatSession,
+        meter: ContextMeter,
+        chat: ChatPane,
+        draft: Callable[[], str],
+        parent: QWidget,
+    ) -> None:
         super().__init__(parent)
         self._session, self._meter, self._chat, self._parent = session, meter, chat, parent
         self.bar = ContextBar()
@@ -41,15 +51,18 @@ class ContextController(QObject):
         chat.status.add_tool(self.button)
         chat.transcript.edit_words = self.edit_words
         meter.changed.connect(self._on_measured)
-        self.draft: Callable[[], str] = chat.composer.text
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
         self._soon.setInterval(_SOON_MS)
-        self._soon.timeout.connect(lambda: meter.set_draft(self.draft()))
+        self._soon.timeout.connect(lambda: meter.set_draft(draft()))
         chat.composer.box.textChanged.connect(self.draft_changed)
         session.prompt_changed.connect(meter.prompt_changed)
         session.stats_changed.connect(self._show_figures)
         session.conversation_changed.connect(self._show_figures)
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands about figures and context."""
+        return {"figures": self.open_figures, "context": self.show_context}
 
     def edit_words(self, message: int) -> str:
         """What editing a message costs; "" while that is not known."""
@@ -80,9 +93,7 @@ class ContextController(QObject):
 
     @Slot()
     def draft_changed(self) -> None:
-        """What `draft` tells, all that is typed and attached, is another text; with large files putting it
-        together takes a while.
-        """
+        """The draft changed; with large files it takes a while to put together, so it is measured soon."""
         if not self._soon.isActive():
             self._soon.start()
 

@@ -1,7 +1,8 @@
-"""Opens "What produced this reply" and stands between it, the origins, the hashes and the replay."""
+"""Opens "What produced this reply" and stands between it, the provenance, the hashes and the replay."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -22,15 +23,13 @@ __all__ = ["ReplyDetailsController"]
 
 
 class ReplyDetailsController(QObject):
-    """`open(message, parent)` shows the dialog; `notice(sentence, level)` says what could not be done."""
+    """`open(message)` shows the dialog; `notice(sentence, level)` says what could not be done."""
 
     notice = Signal(str, str)
 
-    def __init__(
-        self, session: ChatSession, provenance: ProvenanceService, parent: QObject | None = None
-    ) -> None:
-        super().__init__(parent)
-        self._session, self._provenance = session, provenance
+    def __init__(self, session: ChatSession, provenance: ProvenanceService, window: QWidget) -> None:
+        super().__init__(window)
+        self._session, self._provenance, self._window = session, provenance, window
         self.dialog: ReplyDetailsDialog | None = None
         self._replay: Replay | None = None
         provenance.hashes.found.connect(self._on_hash)
@@ -38,15 +37,19 @@ class ReplyDetailsController(QObject):
         session.state_changed.connect(self._look_again)
         session.model_changed.connect(self._look_again)
 
-    def open_last(self, parent: QWidget) -> None:
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that opens the details of the last reply."""
+        return {"origin": self.open_last}
+
+    def open_last(self) -> None:
         """What produced the last reply of the open chat."""
         replies = [item.id for item in self._session.messages.items() if item.role == "assistant"]
         if replies:
-            self.open(replies[-1], parent)
+            self.open(replies[-1])
         else:
             self.notice.emit("There is no reply in this chat yet.", "info")
 
-    def open(self, message: int, parent: QWidget) -> None:
+    def open(self, message: int) -> None:
         """What produced a reply."""
         try:
             told = self._provenance.of(message)
@@ -57,7 +60,7 @@ class ReplyDetailsController(QObject):
             self.dialog.close()
         from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog  # when it is first wanted
 
-        self.dialog = dialog = ReplyDetailsDialog(told, parent)
+        self.dialog = dialog = ReplyDetailsDialog(told, self._window)
         dialog.replay_wanted.connect(self._begin)
         dialog.stop_wanted.connect(self._stop)
         dialog.copy_wanted.connect(self._copy)

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.composer.composer import Composer
 from desktop.views.widgets.banner import announce
-from desktop.views.widgets.icons import IconButton, pixmap
+from desktop.views.widgets.icons import pixmap
 
 __all__ = ["TemporaryChatController", "TemporaryStrip"]
 
@@ -64,35 +63,37 @@ class TemporaryStrip(QFrame):
 
 
 class TemporaryChatController(QObject):
-    """`button` begins a temporary chat, `strip` is shown while one is open."""
+    """Shows `strip` while a temporary chat is open.
 
-    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+    `move_unsent(before, now)` moves what is not sent yet from a temporary chat to the kept one.
+    """
+
+    def __init__(
+        self,
+        session: ChatSession,
+        chat: ChatPane,
+        move_unsent: Callable[[int, int], object],
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
-        self._session = session
-        self._composer: Composer | None = None
-        self.moved: Callable[[int, int], object] = lambda before, now: None
-        """Takes what waits for a temporary chat along into the kept one: both ids."""
-        self.button = IconButton("temporary", "New temporary chat")
-        self.button.setToolTip("New temporary chat: nothing of it is saved (Ctrl+Shift+N)")
-        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._session, self._composer, self._move_unsent = session, chat.composer, move_unsent
         self.strip = TemporaryStrip()
+        chat.add_strip(self.strip)
         self.strip.keep.clicked.connect(self.keep)
         session.conversation_changed.connect(self._show)
 
-    def connect_view(self, chat: ChatPane) -> None:
-        """Show the strip below the header of `chat`; what is unsent there goes with a chat that is kept."""
-        chat.add_strip(self.strip)
-        self._composer = chat.composer
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that keeps a temporary chat."""
+        return {"keep": self.keep}
 
     def keep(self) -> None:
         """Save the open temporary chat among the others."""
         composer, before = self._composer, self._session.conversation
-        text, opening = (composer.text(), composer.opening()) if composer is not None else ("", "")
+        text, opening = composer.text(), composer.opening()
         if self._session.keep_temporary():
-            if composer is not None:
-                composer.set_text(text)
-                composer.set_opening(opening)
-            self.moved(before, self._session.conversation)
+            composer.set_text(text)
+            composer.set_opening(opening)
+            self._move_unsent(before, self._session.conversation)
             self._session.notice.emit("The chat is kept now.", "info")
 
     def _show(self, _conversation: int) -> None:

@@ -1,52 +1,139 @@
-"""Every command of the window, once: its menu, its words, its keys.
+"""The table of commands: one row holds all that menus, keys, palette and slash commands know of a command.
 
-Menus, shortcuts and their list are made from this table.
+To add one, write its row here and its function in a controller, which offers it by name in `commands()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QMainWindow, QMenu
-
+from desktop.items.chats.messages import MESSAGE_ROLE, MessageItem
 from desktop.items.models.local_models import STARTER_SIZE
-from desktop.views.layout.bidi import isolated
+from desktop.services.session.chat_session import ChatSession
 
-__all__ = ["COMMANDS", "ELSEWHERE", "Command", "add_menus", "with_mnemonics"]
+__all__ = ["COMMANDS", "ELSEWHERE", "Command", "always"]
+
+WhyNot = Callable[[ChatSession], str]
+
+
+def always(session: ChatSession) -> str:
+    """For a command that is never disabled."""
+    return ""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. An empty `text` begins a new section of its menu; `keys[0]` is shown in the menu."""
+    """One command. Its handler is what a controller offers under `name` in its `commands()`.
+
+    Attributes:
+        text: its menu entry; "" begins a new section of the menu.
+        keys: as Qt writes them; the first is shown in the menu.
+        why_not: why the command is disabled, "" while it is not.
+        slash: the word that runs it from the message box.
+        words: what other programs call it, so that the palette finds it.
+    """
 
     name: str
     menu: str
     text: str = ""
     keys: tuple[str, ...] = ()
+    why_not: WhyNot = always
+    slash: str = ""
+    words: str = ""
+
+
+# -- why a command is disabled
+
+
+def _chats_only(why_not: WhyNot = always) -> WhyNot:
+    return lambda session: "A notebook has no use for this." if session.notebook else why_not(session)
+
+
+def _no_model(session: ChatSession) -> str:
+    return "" if session.model is not None else "No model is loaded."
+
+
+def _no_chat(session: ChatSession) -> str:
+    return "" if session.conversation else "No chat is open."
+
+
+def _saved(session: ChatSession) -> str:
+    return "" if session.temporary else "This chat is saved already."
+
+
+def _nothing_runs(session: ChatSession) -> str:
+    # While nothing runs, Esc belongs to the focused widget: it clears a selection or ends an edit.
+    return "" if session.state not in ("no_model", "idle") else "Nothing runs now."
+
+
+def _no_message(session: ChatSession) -> str:
+    return "" if session.messages.rowCount() or session.notebook else "This chat has no messages yet."
+
+
+def _message(session: ChatSession, row: int) -> MessageItem:
+    item: MessageItem = session.messages.index(row, 0).data(MESSAGE_ROLE)
+    return item
+
+
+def _no_reply(session: ChatSession) -> str:
+    rows = reversed(range(session.messages.rowCount()))
+    found = session.notebook or any(_message(session, row).role == "assistant" for row in rows)
+    return "" if found else "This chat has no reply yet."
+
+
+def _last_reply(session: ChatSession) -> MessageItem | None:
+    rows = session.messages.rowCount()
+    last = _message(session, rows - 1) if rows else None
+    return last if last is not None and last.role == "assistant" else None
+
+
+def _no_last_reply(session: ChatSession) -> str:
+    found = session.notebook or _last_reply(session) is not None
+    return "" if found else "This chat does not end with a reply."
+
+
+def _no_version_before(session: ChatSession) -> str:
+    reply = _last_reply(session)
+    return _one_version(reply) or ("" if reply and reply.variant_index else "This is the first version.")
+
+
+def _no_version_after(session: ChatSession) -> str:
+    reply = _last_reply(session)
+    more = reply is not None and reply.variant_index + 1 < reply.variant_count
+    return _one_version(reply) or ("" if more else "This is the last version.")
+
+
+def _one_version(reply: MessageItem | None) -> str:
+    if reply is None:
+        return "This chat does not end with a reply."
+    return "" if reply.variant_count > 1 else "The last reply has one version only."
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O")),
-    Command("new_temporary", "File", "New temporary chat", ("Ctrl+Shift+N",)),
+    Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O"),
+            slash="new", words="conversation start create"),
+    Command("new_temporary", "File", "New temporary chat", ("Ctrl+Shift+N",), slash="temp"),
     Command("new_notebook", "File", "New notebook", ("Ctrl+Shift+K",)),
     Command("new_temporary_notebook", "File", "New temporary notebook"),
-    Command("new_folder", "File", "New folder", ("Ctrl+Shift+D",)),
+    Command("new_folder", "File", "New folder", ("Ctrl+Shift+D",), words="group directory organise"),
     Command("", "File"),
-    Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
-    Command("open_file", "File", "Open model file…", ("Ctrl+O",)),
-    Command("open_folder", "File", "Open model folder…"),
+    Command("library", "File", "Model library…", ("Ctrl+Shift+M",),
+            words="models download manage browse hub"),
+    Command("open_file", "File", "Open model file…", ("Ctrl+O",), words="gguf load"),
+    Command("open_folder", "File", "Open model folder…", words="safetensors load"),
     Command("starter", "File", f"Download starter model ({STARTER_SIZE})"),
-    Command("unload", "File", "Unload the model"),
-    Command("reload", "File", "Load the model again"),
+    Command("unload", "File", "Unload the model", why_not=_no_model, words="eject free memory close model"),
+    Command("reload", "File", "Load the model again", why_not=_no_model, words="restart apply"),
     Command("", "File"),
-    Command("import_chats", "File", "Import chats…"),
-    Command("export_chat", "File", "Export chat…", ("Ctrl+Shift+E",)),
-    Command("export_all", "File", "Export all chats…"),
-    Command("restore_backup", "File", "Restore from a backup…"),
+    Command("import_chats", "File", "Import chats…",
+            words="chatgpt claude lm studio gpt4all open webui json"),
+    Command("export_chat", "File", "Export chat…", ("Ctrl+Shift+E",),
+            why_not=_no_message, slash="export", words="save markdown html pdf json share"),
+    Command("export_all", "File", "Export all chats…", words="save markdown html json backup share"),
+    Command("restore_backup", "File", "Restore from a backup…", words="recover snapshot"),
     Command("", "File"),
-    Command("quit", "File", "Quit", ("Ctrl+Q",)),
+    Command("quit", "File", "Quit", ("Ctrl+Q",), words="exit close"),
     Command("undo", "Edit", "Undo delete", ("Ctrl+Z",)),
     Command("", "Edit"),
     Command("cut", "Edit", "Cut", ("Ctrl+X",)),
@@ -54,55 +141,71 @@ COMMANDS: tuple[Command, ...] = (
     Command("paste", "Edit", "Paste", ("Ctrl+V",)),
     Command("select_all", "Edit", "Select all", ("Ctrl+A",)),
     Command("", "Edit"),
-    Command("copy_reply", "Edit", "Copy the last reply", ("Ctrl+Shift+C",)),
-    Command("copy_chat", "Edit", "Copy chat as Markdown"),
+    Command("copy_reply", "Edit", "Copy the last reply", ("Ctrl+Shift+C",),
+            why_not=_no_reply, words="clipboard answer"),
+    Command("copy_chat", "Edit", "Copy chat as Markdown", why_not=_no_message),
     Command("", "Edit"),
-    Command("find", "Edit", "Find in this chat", ("Ctrl+F",)),
-    Command("search", "Edit", "Search chats", ("Ctrl+Shift+F",)),
+    Command("find", "Edit", "Find in this chat", ("Ctrl+F",),
+            why_not=_no_message, slash="find", words="search in page"),
+    Command("search", "Edit", "Search chats", ("Ctrl+Shift+F",), words="find history messages"),
     Command("search_settings", "Edit", "Search settings"),
-    Command("stop", "Chat", "Stop", ("Esc",)),
-    Command("regenerate", "Chat", "Regenerate the last reply", ("Ctrl+R",)),
-    Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter")),
-    Command("previous_variant", "Chat", "Previous version of the last reply", ("Alt+Left",)),
-    Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",)),
-    Command("origin", "Chat", "What produced the last reply…", ("Ctrl+I",)),
+    Command("stop", "Chat", "Stop", ("Esc",), why_not=_nothing_runs),
+    Command("regenerate", "Chat", "Regenerate the last reply", ("Ctrl+R",),
+            why_not=_no_message, slash="regenerate", words="retry again another answer redo"),
+    Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter"),
+            why_not=_no_last_reply, slash="continue", words="go on write more"),
+    Command("previous_variant", "Chat", "Previous version of the last reply", ("Alt+Left",),
+            why_not=_chats_only(_no_version_before), words="variant swipe back"),
+    Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",),
+            why_not=_chats_only(_no_version_after), words="variant swipe forward"),
+    Command("origin", "Chat", "What produced the last reply…", ("Ctrl+I",),
+            why_not=_no_reply, words="prompt rendered tokens seed reproduce replay provenance details"),
     Command("", "Chat"),
-    Command("attach", "Chat", "Attach files…", ("Ctrl+U",)),
-    Command("opening", "Chat", "Start the reply with…", ("Ctrl+Shift+B",)),
-    Command("prompts", "Chat", "Saved prompts…", ("Ctrl+Shift+L",)),
-    Command("fork", "Chat", "Fork from the last message"),
+    Command("attach", "Chat", "Attach files…", ("Ctrl+U",),
+            why_not=_chats_only(), slash="attach", words="file pdf document csv upload"),
+    Command("opening", "Chat", "Start the reply with…", ("Ctrl+Shift+B",),
+            why_not=_chats_only(), words="prefill begin"),
+    Command("prompts", "Chat", "Saved prompts…", ("Ctrl+Shift+L",),
+            why_not=_chats_only(), slash="prompts", words="library templates snippets"),
+    Command("fork", "Chat", "Fork from the last message",
+            why_not=_chats_only(_no_message), slash="fork", words="branch split copy"),
     Command("", "Chat"),
-    Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+A",)),
-    Command("personas", "Chat", "Manage personas…"),
-    Command("roles", "Chat", "Roles in this chat…", ("Ctrl+Shift+R",)),
-    Command("keep", "Chat", "Keep the temporary chat"),
+    Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+A",),
+            why_not=_chats_only(), slash="persona", words="character assistant role"),
+    Command("personas", "Chat", "Manage personas…", words="character assistant role edit"),
+    Command("roles", "Chat", "Roles in this chat…", ("Ctrl+Shift+R",), slash="roles"),
+    Command("keep", "Chat", "Keep the temporary chat", why_not=_saved),
     Command("", "Chat"),
-    Command("rename", "Chat", "Rename chat", ("F2",)),
-    Command("pin", "Chat", "Pin or unpin chat"),
-    Command("delete_chat", "Chat", "Delete chat"),
-    Command("palette", "View", "Command palette…", ("Ctrl+K", "Ctrl+Shift+P")),
+    Command("rename", "Chat", "Rename chat", ("F2",), why_not=_no_chat, words="title"),
+    Command("pin", "Chat", "Pin or unpin chat", words="favourite star keep at the top"),
+    Command("delete_chat", "Chat", "Delete chat", why_not=_no_chat, words="remove trash"),
+    Command("palette", "View", "Command palette…", ("Ctrl+K", "Ctrl+Shift+P"), words="command everything"),
     Command("", "View"),
-    Command("write", "View", "Write a message", ("Ctrl+L",)),
+    Command("write", "View", "Write a message", ("Ctrl+L",), words="focus composer message box input"),
     Command("next_pane", "View", "Go to the next pane", ("F6",)),
     Command("previous_pane", "View", "Go to the previous pane", ("Shift+F6",)),
     Command("", "View"),
-    Command("sidebar", "View", "Chats", ("Ctrl+B",)),
-    Command("trash", "View", "Trash"),
-    Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,")),
-    Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",)),
-    Command("figures", "View", "Figures of this chat…", ("Ctrl+Shift+G",)),
-    Command("context", "View", "What fills the context"),
+    Command("sidebar", "View", "Chats", ("Ctrl+B",), words="toggle history panel conversations"),
+    Command("trash", "View", "Trash", words="deleted chats bin restore recycle"),
+    Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,"),
+            words="toggle panel preferences options parameters"),
+    Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",), words="probabilities logits"),
+    Command("figures", "View", "Figures of this chat…", ("Ctrl+Shift+G",),
+            words="statistics speed tokens per second plot chart"),
+    Command("context", "View", "What fills the context",
+            why_not=_chats_only(), words="window meter tokens used"),
     Command("", "View"),
-    Command("larger", "View", "Larger text", ("Ctrl++", "Ctrl+=")),
-    Command("smaller", "View", "Smaller text", ("Ctrl+-",)),
-    Command("normal", "View", "Normal text size", ("Ctrl+0",)),
-    Command("shortcuts", "Help", "Keyboard shortcuts…", ("Ctrl+/",)),
+    Command("larger", "View", "Larger text", ("Ctrl++", "Ctrl+="), words="zoom in font bigger"),
+    Command("smaller", "View", "Smaller text", ("Ctrl+-",), words="zoom out font"),
+    Command("normal", "View", "Normal text size", ("Ctrl+0",), words="zoom reset font"),
+    Command("shortcuts", "Help", "Keyboard shortcuts…", ("Ctrl+/",),
+            slash="help", words="keys hotkeys bindings keyboard"),
     Command("", "Help"),
-    Command("log", "Help", "Show log"),
-    Command("menu_entry", "Help", "Applications menu…"),
+    Command("log", "Help", "Show log", words="debug trouble errors"),
+    Command("menu_entry", "Help", "Applications menu…", words="desktop entry icon install"),
     Command("", "Help"),
-    Command("about", "Help", "About Inglenook"),
-)
+    Command("about", "Help", "About Inglenook", words="version licence license"),
+)  # fmt: skip
 
 ELSEWHERE = (
     ("Send the message", "Enter"),
@@ -128,57 +231,4 @@ ELSEWHERE = (
     ("Choose several, or all, in the list of chats", "Shift+Arrows, Ctrl+A"),
     ("Delete what is chosen, in the list of chats", "Delete"),
 )
-"""Keys that belong to a place in the window and not to a menu."""
-
-
-def add_menus(window: QMainWindow, handlers: Mapping[str, Callable[[], object]]) -> dict[str, QAction]:
-    """Make the menu bar, without keys; returns the actions by name.
-
-    Raises KeyError for a command without a handler.
-    """
-    titles = list(dict.fromkeys(command.menu for command in COMMANDS))
-    menus = {
-        title: window.menuBar().addMenu(shown)
-        for title, shown in zip(titles, with_mnemonics(titles), strict=True)
-    }
-    for menu in menus.values():
-        menu.setToolTipsVisible(True)
-        menu.aboutToShow.connect(lambda menu=menu: _mark_letters(menu))
-    actions: dict[str, QAction] = {}
-    for command in COMMANDS:
-        if not command.text:
-            menus[command.menu].addSeparator()
-            continue
-        handler = handlers[command.name]
-        action = menus[command.menu].addAction(command.text)
-        action.triggered.connect(lambda _checked=False, handler=handler: handler())
-        actions[command.name] = action
-    return actions
-
-
-def _mark_letters(menu: QMenu) -> None:
-    """Every entry gets a letter of its own, whatever its words are at the moment."""
-    shown = [action for action in menu.actions() if not action.isSeparator()]
-    for action, text in zip(shown, with_mnemonics(action.text() for action in shown), strict=True):
-        action.setText(isolated(text))
-
-
-def with_mnemonics(texts: Iterable[str]) -> list[str]:
-    """The texts with an "&" before a letter that no other has: the first of a word where there is one
-    left.
-    """
-    marked, taken = [], set()
-    for text in texts:
-        plain = text.replace("&", "")
-        starts = [
-            place
-            for place, letter in enumerate(plain)
-            if letter.isalnum() and (place == 0 or plain[place - 1] == " ")
-        ]
-        others = [place for place, letter in enumerate(plain) if letter.isalnum() and place not in starts]
-        place = next((place for place in (*starts, *others) if plain[place].casefold() not in taken), -1)
-        if place >= 0:
-            taken.add(plain[place].casefold())
-            plain = f"{plain[:place]}&{plain[place:]}"
-        marked.append(plain)
-    return marked
+"""Keys that belong to one place in the window, not to a menu: what they do, and the keys."""

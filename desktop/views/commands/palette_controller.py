@@ -1,51 +1,43 @@
-"""Between the command palette and everything that it finds: what there is, in which order it is shown, and
-what choosing does.
-"""
+"""The command palette: what it finds, in which order it shows that, and what choosing does."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer
-from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.chats.conversations import UNTITLED, date_group
 from desktop.items.commands.palette import KINDS, Entry, EntrySource, Match, PaletteRow, narrowed
-from desktop.items.commands.synonyms import COMMAND_WORDS, setting_words
+from desktop.items.commands.synonyms import setting_words
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.settings.presets import PresetService
 from desktop.settings import PANES
 from desktop.store.database.database import StoreError
-from desktop.views.commands.action_states import CommandStates
-from desktop.views.commands.keymap import Keymap
+from desktop.views.commands.actions import COMMANDS
+from desktop.views.commands.controller import CommandController
 from engine.settings import Settings, setting_info
 
 if TYPE_CHECKING:
     from desktop.views.commands.palette import Palette
 
-__all__ = ["PaletteController", "PaletteDeeds"]
+__all__ = ["PaletteController", "PaletteTargets"]
 
 MESSAGE_MS = 90
-"""Messages are looked for when no key came for so long."""
+"""Messages are searched once typing has paused for this long."""
 _EACH, _ALL, _RECENT = 6, 100, 6
 _LOOK_MS = 250
-"""Models are looked for anew when the palette stands; reading folders in another thread would slow its
-opening.
-"""
+"""The palette opens before the model folders are read again: a thread that reads them would slow it down."""
 _LEAST = 2
-"""Letters from which on messages are looked for without being asked for."""
+"""From this many letters on, messages are searched unasked."""
 
 
-class PaletteDeeds(NamedTuple):
-    """What choosing does: each takes an id, a message id, a settings class with a field's name, or a path.
-
-    `personas` lists ids with names.
-    """
+class PaletteTargets(NamedTuple):
+    """What choosing opens: by chat id, message id, settings class and field name, path, or persona id."""
 
     open_chat: Callable[[int], object]
     open_message: Callable[[int], object]
@@ -57,7 +49,7 @@ class PaletteDeeds(NamedTuple):
 
 
 class PaletteController(QObject):
-    """Makes the palette when it is first wanted. `actions` are those of the menus, by the command's name."""
+    """Makes the palette when it is first opened."""
 
     def __init__(
         self,
@@ -65,19 +57,12 @@ class PaletteController(QObject):
         session: ChatSession,
         catalogue: LocalModelsService,
         presets: PresetService,
-        deeds: PaletteDeeds,
+        commands: CommandController,
+        targets: PaletteTargets,
     ) -> None:
         super().__init__(window)
-        self._window, self._session, self._catalogue, self._presets, self._deeds = (
-            window,
-            session,
-            catalogue,
-            presets,
-            deeds,
-        )
-        self._actions: Mapping[str, QAction] = {}
-        self._states: CommandStates | None = None
-        self._keymap: Keymap | None = None
+        self._window, self._session, self._catalogue, self._presets = window, session, catalogue, presets
+        self._commands, self._targets = commands, targets
         self._palette: Palette | None = None
         self._sources: dict[str, EntrySource] = {}
         self._asked = ""
@@ -96,15 +81,15 @@ class PaletteController(QObject):
             signal.connect(lambda *_where: self._forget_chats())
         catalogue.changed.connect(lambda _entries: self._show_models())
 
-    def connect_commands(self, actions: Mapping[str, QAction], states: CommandStates, keymap: Keymap) -> None:
-        """Offer these commands."""
-        self._actions, self._states, self._keymap = actions, states, keymap
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that opens the palette."""
+        return {"palette": self.toggle}
 
     @property
     def palette(self) -> Palette:
-        """The palette, made at the first look."""
+        """The palette, made when it is first used."""
         if self._palette is None:
-            from desktop.views.commands.palette import Palette  # not at the start of the program
+            from desktop.views.commands.palette import Palette  # only when it is needed
 
             self._palette = Palette(self._window)
             self._palette.asked.connect(self._ask)
@@ -123,7 +108,7 @@ class PaletteController(QObject):
         palette.open()
         # after it is painted, before the first key comes
         QTimer.singleShot(0, self, self._source("chat").prepare)
-        QTimer.singleShot(_LOOK_MS, self, self._deeds.look_for_models)
+        QTimer.singleShot(_LOOK_MS, self, self._targets.look_for_models)
 
     # -- what there is
 
@@ -131,7 +116,7 @@ class PaletteController(QObject):
         if kind not in self._sources:
             make = {
                 "chat": self._chats,
-                "action": self._commands,
+                "action": self._offered,
                 "setting": self._settings,
                 "model": self._models,
             }[kind]
@@ -142,7 +127,7 @@ class PaletteController(QObject):
         session = self._session
         try:
             temporary = session.stores.temporary.list()
-        except StoreError:  # told already by whoever shows the list of chats
+        except StoreError:  # the list of chats reports it
             temporary = ()
         known = {row.id: row for row in (*temporary, *session.conversations.summaries()) if row.title}
         rows = list(known.values())
@@ -154,23 +139,19 @@ class PaletteController(QObject):
 
         return EntrySource([row.title for row in rows], entry)
 
-    def _commands(self) -> EntrySource:
-        keymap, states = self._keymap, self._states
-        if keymap is None or states is None:
-            return EntrySource.of(())
-        entries = []
-        for name, action in self._actions.items():
-            if name != "palette":
-                text = action.text().replace("&", "")
+    def _offered(self) -> EntrySource:
+        commands, entries = self._commands, []
+        for command in COMMANDS:
+            if command.text and command.name != "palette":
                 entries.append(
                     Entry(
                         "action",
-                        f"action:{name}",
-                        text,
+                        f"action:{command.name}",
+                        commands.by_name[command.name].text().replace("&", ""),
                         "",
-                        COMMAND_WORDS.get(name, ""),
-                        keymap.shown(name),
-                        states.trouble(name),
+                        command.words,
+                        commands.keymap.shown(command.name),
+                        commands.states.why_not(command.name),
                     )
                 )
         for preset in self._presets.presets():
@@ -183,7 +164,7 @@ class PaletteController(QObject):
                     "sampler style character",
                 )
             )
-        for number, name in self._deeds.personas():
+        for number, name in self._targets.personas():
             entries.append(
                 Entry(
                     "action",
@@ -237,7 +218,7 @@ class PaletteController(QObject):
         self._sources.pop("chat", None)
 
     def _show_models(self) -> None:
-        """More became known while it is open; what is looked at does not jump unless it is models."""
+        """The models changed while the palette is open: only a list of models is shown again."""
         self._sources.pop("model", None)
         if self._palette is not None and self._palette.isVisible() and self._palette.kind == "model":
             self._ask(self._palette.box.text())
@@ -245,7 +226,7 @@ class PaletteController(QObject):
     # -- what is shown
 
     def _ask(self, text: str) -> None:
-        """Show what fits the text; messages follow."""
+        """Show what matches the text; messages follow later."""
         self._asked = text
         kind, query = narrowed(text)
         if not query and not kind:
@@ -283,7 +264,7 @@ class PaletteController(QObject):
         return [row for *_, rows in sorted(sections, key=lambda each: each[:2]) for row in rows]
 
     def _at_first(self) -> list[PaletteRow]:
-        """Before anything is written: what was used last, then the latest chats and the actions."""
+        """Before anything is typed: what was used last, then the latest chats and the actions."""
         known = {
             match.entry.key: match
             for kind in ("action", "setting", "model")
@@ -311,7 +292,7 @@ class PaletteController(QObject):
         return [*_section("Recently used", recent), *_section("Chats", latest), *_section("Actions", actions)]
 
     def _find_messages(self) -> None:
-        """The full-text search, after the rest: its hits come below."""
+        """Search the messages, after the rest; the hits are shown below."""
         kind, query = narrowed(self._asked)
         hits = self._session.search(query, 50 if kind == "message" else 8)
         found = []
@@ -331,21 +312,22 @@ class PaletteController(QObject):
         if sort != "message":
             self._session.preferences.remember_choice(entry.key)
         if sort == "chat":
-            self._deeds.open_chat(int(what))
+            self._targets.open_chat(int(what))
         elif sort == "message":
-            self._deeds.open_message(int(what))
+            self._targets.open_message(int(what))
         elif sort == "action":
-            QTimer.singleShot(0, self._actions[what], self._actions[what].trigger)
+            action = self._commands.by_name[what]
+            QTimer.singleShot(0, action, action.trigger)
         elif sort == "preset":
             self._presets.choose(what)
         elif sort == "persona":
-            self._deeds.choose_persona(int(what))
+            self._targets.choose_persona(int(what))
         elif sort == "model":
-            self._deeds.load_model(what)
+            self._targets.load_model(what)
         else:
             cls_name, _, name = what.partition(".")
             cls = next((cls for _, cls in PANES if cls.__name__ == cls_name), Settings)
-            self._deeds.show_setting(cls, name)
+            self._targets.show_setting(cls, name)
 
 
 def _section(heading: str, matches: Iterable[Match]) -> list[PaletteRow]:

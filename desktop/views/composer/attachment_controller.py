@@ -65,6 +65,10 @@ class AttachmentController(QObject):
         """The files of the open chat's next message."""
         return self._service.held(self._session.conversation)
 
+    def accepts(self, path: Path) -> bool:
+        """Whether a file can be attached now: a notebook is sent as it is, without files."""
+        return path.is_file() and not self._session.notebook
+
     def take(self, paths: Sequence[Path]) -> None:
         """Attach files."""
         self._service.read(paths, self._session.conversation)

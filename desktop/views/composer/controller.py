@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
@@ -20,13 +19,9 @@ from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.chat_pane import BUSY, ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
 from desktop.views.composer.queue_list import QueueList
-from desktop.views.composer.saved_prompt_controller import SavedPromptController
 from desktop.views.widgets.suggestion_bar import OfferBar
 from engine.core import PromptSize
 from engine.settings import StopSettings
-
-if TYPE_CHECKING:
-    from desktop.views.main_window import MainWindow
 
 __all__ = ["ComposerController"]
 
@@ -38,9 +33,7 @@ _SURELY_SHORT = 1000
 
 
 class ComposerController(QObject):
-    """Stands between the composer and the session; `files` and `prompts` are the controllers of
-    attachments and of saved prompts.
-    """
+    """Stands between the composer and the session; `files` is the controller of attachments."""
 
     def __init__(
         self, writing: ComposerServices, session: ChatSession, chat: ChatPane, window: QWidget
@@ -54,7 +47,6 @@ class ComposerController(QObject):
         composer.add_above(self.rows)
         composer.add_above(self.offers)
         self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
-        self.prompts = SavedPromptController(writing.prompts, session, chat, window)
         composer.submitted.connect(self.send)
         composer.box.textChanged.connect(self._text_changed)
         writing.attachments.sized.connect(self._on_sized)
@@ -69,26 +61,9 @@ class ComposerController(QObject):
         self.rows.sent.connect(writing.queue.send)
         self._show_queue()
 
-    def begin(self, window: MainWindow) -> None:
-        """The window's commands and other takers of files are known now."""
-        self.prompts.begin(window.actions_by_name)
-        self.prompts.run["model"] = window.picker.showMenu
-        window.files.add(
-            # a notebook is sent as it is: nothing can be attached
-            lambda path: path.is_file() and not self._session.notebook,
-            self.files.take,
-            "Drop the files here to attach them to your message",
-        )
-
-    def handlers(self) -> dict[str, Callable[[], Any]]:
-        """What the window's commands about writing do."""
-        composer = self._chat.composer
-        return {
-            "attach": self.files.ask,
-            "opening": composer.opening_button.toggle,
-            "prompts": self.prompts.open_list,
-            "fork": self._chat.fork_last,
-        }
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands of the message box."""
+        return {"attach": self.files.ask, "opening": self._chat.composer.opening_button.toggle}
 
     # -- sending
 

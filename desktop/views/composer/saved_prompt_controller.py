@@ -10,13 +10,14 @@ from PySide6.QtCore import QObject, QPoint
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
-from desktop.items.commands.slash import ACTIONS, Entry, matching
+from desktop.items.commands.slash import ACTIONS, Entry, SlashWord, matching
 from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.settings.presets import all_presets, find_preset
 from desktop.store.settings.prompt_variables import variables
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.commands.actions import COMMANDS
 from desktop.views.composer.slash_popup import SlashPopup
 
 if TYPE_CHECKING:
@@ -24,44 +25,40 @@ if TYPE_CHECKING:
 
 __all__ = ["SavedPromptController"]
 
-_COMMANDS: dict[str, tuple[str, ...]] = {
-    "new": ("new_chat",), "temp": ("new_temporary",), "regenerate": ("regenerate",),
-    "continue": ("continue",), "attach": ("attach",), "prompts": ("prompts",), "fork": ("fork",),
-    "export": ("export_chat",), "persona": ("persona",),
-    "find": ("find",), "help": ("shortcuts",),
-}  # fmt: skip
-"""The window's command for a word: the first of these names that it has.
-
-A word whose command is not there is not offered.
-"""
 _MOST_IN_MENU = 20
 
 
 class SavedPromptController(QObject):
-    """Opens the list of prompts, writes prompts into the message, and does what slash commands say.
+    """Opens the list of prompts, inserts prompts into the message, and runs slash commands.
 
-    `choices` tells what the arguments of a word can be, `choose` does what one of them stands for, `run` what
-    a word without a command of the window stands for.
+    A slash word runs the command of the window that has it in the table, or else what `words` says.
     """
 
     def __init__(
-        self, service: SavedPromptService, session: ChatSession, chat: ChatPane, window: QWidget
+        self,
+        service: SavedPromptService,
+        session: ChatSession,
+        chat: ChatPane,
+        actions: Mapping[str, QAction],
+        words: Mapping[str, SlashWord],
+        window: QWidget,
     ) -> None:
         super().__init__(window)
         self._service, self._session, self._chat, self._window = service, session, chat, window
-        self._actions: Mapping[str, QAction] = {}
+        self._actions = {command.slash: actions[command.name] for command in COMMANDS if command.slash}
+        self._words = {
+            "system": SlashWord(self._set_system),
+            "preset": SlashWord(self._choose_preset, self._presets),
+            **words,
+        }
         self._list: SavedPromptsWindow | None = None
-        self.choices: dict[str, Callable[[], Sequence[str]]] = {"preset": self._presets}
-        self.choose: dict[str, Callable[[str], object]] = {"preset": self._choose_preset}
-        self.run: dict[str, Callable[[], object]] = {}
-        self.popup: SlashPopup | None = None
         chat.composer.prompts_requested.connect(self._show_menu)
-
-    def begin(self, actions: Mapping[str, QAction]) -> None:
-        """From now on slash commands do what these do."""
-        self._actions = actions
-        self.popup = SlashPopup(self._chat.composer, self.find)
+        self.popup = SlashPopup(chat.composer, self.find)
         self.popup.chosen.connect(self._do)
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that opens the list of prompts."""
+        return {"prompts": self.open_list}
 
     def find(self, text: str) -> tuple[Entry, ...]:
         """The slash commands that fit a text."""
@@ -70,14 +67,14 @@ class SavedPromptController(QObject):
         prompts = [
             Entry(prompt.name, _words(prompt), "prompt", prompt.text) for prompt in self._service.prompts()
         ]
-        known = [entry for entry in ACTIONS if self._can(entry)]
-        return matching(text, known, prompts, {word: tuple(tell()) for word, tell in self.choices.items()})
+        known = [entry for entry in ACTIONS if self._can(entry.word)]
+        choices = {name: tuple(word.choices()) for name, word in self._words.items() if word.choices}
+        return matching(text, known, prompts, choices)
 
     def open_list(self) -> None:
         """Show the saved prompts."""
         if self._list is None:
-            # when it is first wanted
-            from desktop.views.composer.saved_prompts_window import SavedPromptsWindow
+            from desktop.views.composer.saved_prompts_window import SavedPromptsWindow  # only when needed
 
             self._list = SavedPromptsWindow(self._service, self._window)
             self._list.chosen.connect(self.insert)
@@ -87,7 +84,7 @@ class SavedPromptController(QObject):
     def insert(self, prompt: Prompt) -> None:
         """Write a prompt into the message, after its variables were asked for."""
         if variables(prompt.text):
-            from desktop.views.composer.saved_prompt_form import SavedPromptForm  # when it is first wanted
+            from desktop.views.composer.saved_prompt_form import SavedPromptForm  # only when needed
 
             form = SavedPromptForm(prompt, self._window)
             form.inserted.connect(self._write)
@@ -117,27 +114,20 @@ class SavedPromptController(QObject):
 
     # -- slash commands
 
-    def _can(self, entry: Entry) -> bool:
-        if entry.word in self.choose or entry.word in self.run or entry.word == "system":
-            return True
-        action = self._action(entry.word)
-        return action is not None and action.isEnabled()
-
-    def _action(self, word: str) -> QAction | None:
-        return next((self._actions[name] for name in _COMMANDS.get(word, ()) if name in self._actions), None)
+    def _can(self, word: str) -> bool:
+        return word in self._words or (word in self._actions and self._actions[word].isEnabled())
 
     def _do(self, entry: Entry, text: str) -> None:
         self._chat.composer.box.clear()
+        word, _, _ = entry.word.partition(" ")
         if entry.kind == "prompt":
             self.insert(Prompt(0, entry.word, entry.value))
+        elif word in self._actions:
+            self._actions[word].trigger()
         elif entry.kind == "choice":
-            self.choose[entry.word.partition(" ")[0]](entry.value)
-        elif entry.word == "system":
-            self._set_system(text.partition(" ")[2].strip())
-        elif entry.word in self.run:
-            self.run[entry.word]()
-        elif (action := self._action(entry.word)) is not None:
-            action.trigger()
+            self._words[word].act(entry.value)
+        elif self._words[word].choices is None:
+            self._words[word].act(text.partition(" ")[2].strip())
 
     def _set_system(self, text: str) -> None:
         if self._session.set_system_prompt(text):

@@ -1,47 +1,52 @@
-"""Files that come from outside, dropped onto the window or handed over by a second start: each goes to
-whom it is for.
-"""
+"""Files that come from outside: dropped onto the window, or handed over by a second start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject, Signal
 
-__all__ = ["FileOpener"]
+__all__ = ["FileHandler", "FileOpener"]
+
+
+class FileHandler(NamedTuple):
+    """`open` gets all the files that `accepts` says yes to; `hint` is shown while they are dragged."""
+
+    accepts: Callable[[Path], bool]
+    open: Callable[[list[Path]], object]
+    hint: str
 
 
 class FileOpener(QObject):
-    """Shares files out among those who asked for their kind with `add`, the first who wants a file first.
+    """Gives each file to the first of `handlers` that accepts it.
 
-    `refused(str)`: a sentence about a file that nobody wants.
+    `refused(str)`: a sentence about a file that none accepts.
     """
 
     refused = Signal(str)
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, handlers: Sequence[FileHandler], parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._takers: list[tuple[Callable[[Path], bool], Callable[[list[Path]], object], str]] = []
+        self._handlers = handlers
 
-    def add(self, wants: Callable[[Path], bool], take: Callable[[list[Path]], object], words: str) -> None:
-        """From now on `take` gets the files that `wants` says yes to; `words` is what a drop of them does:
-        "Drop to …".
-        """
-        self._takers.append((wants, take, words))
+    def _handler(self, path: Path) -> FileHandler | None:
+        return next((handler for handler in self._handlers if handler.accepts(path)), None)
 
-    def words(self, paths: Sequence[Path]) -> str:
-        """What a drop of these files does; empty where nobody wants any of them."""
-        return next((words for path in paths for wants, _, words in self._takers if wants(path)), "")
+    def hint(self, paths: Sequence[Path]) -> str:
+        """What a drop of these files does; "" if no handler accepts any of them."""
+        return next((handler.hint for path in paths if (handler := self._handler(path))), "")
 
-    def take(self, paths: Sequence[Path]) -> None:
-        """Give each file to the first who wants it; all files of one taker go to it together."""
-        shares: dict[int, list[Path]] = {}
+    def open(self, paths: Sequence[Path]) -> None:
+        """Give each handler all its files together."""
+        shares: dict[FileHandler, list[Path]] = {}
         for path in paths:
-            place = next((place for place, (wants, _, _) in enumerate(self._takers) if wants(path)), None)
-            if place is None:
+            handler = self._handler(path)
+            if handler is None:
                 self.refused.emit(f"“{path.name}” is neither a model nor a file that can be read here.")
             else:
-                shares.setdefault(place, []).append(path)
-        for place, share in sorted(shares.items()):
-            self._takers[place][1](share)
+                shares.setdefault(handler, []).append(path)
+        for handler in self._handlers:
+            if handler in shares:
+                handler.open(shares[handler])

@@ -1,4 +1,4 @@
-"""F6 and Shift+F6: from pane to pane, each with the control that had the keyboard there last."""
+"""F6 and Shift+F6 move the focus from pane to pane, each time to the control that had it there last."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ __all__ = ["PaneCycle"]
 
 
 class PaneCycle(QObject):
-    """`panes` are (pane, where the keyboard goes at first) in the order of the round; hidden ones are left
-    out.
-    """
+    """`panes` are (pane, the widget that gets its focus at first), in order; hidden ones are skipped."""
 
     def __init__(
         self, panes: Sequence[tuple[QWidget, Callable[[], QWidget]]], parent: QObject | None = None
@@ -38,8 +36,12 @@ class PaneCycle(QObject):
         ]
         return found[-1] if found else -1
 
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands that go from pane to pane."""
+        return {"next_pane": lambda: self.step(1), "previous_pane": lambda: self.step(-1)}
+
     def step(self, by: int) -> None:
-        """Go `by` panes on, round and round."""
+        """Move the focus by this number of panes, round and round."""
         shown = [number for number, (pane, _) in enumerate(self._panes) if pane.isVisible()]
         if not shown:
             return

@@ -64,6 +64,11 @@ class Panes(QSplitter):
             self._alone = "" if side in self._fitting() else side
         self._arrange()
 
+    def show_side(self, side: str) -> None:
+        """Show a side pane if it is hidden."""
+        if self._sides[side].isHidden():
+            self.toggle(side)
+
     def leave_side(self) -> None:
         """In a narrow window: back to the conversation."""
         self._alone = ""

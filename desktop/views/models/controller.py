@@ -15,6 +15,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.views.chat.welcome_page import WelcomePage
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
+from desktop.views.widgets.flows import answer, flow
 from engine.units import size_text
 
 __all__ = ["ModelController", "meant_model"]
@@ -49,16 +50,13 @@ class ModelController(QObject):
         catalogue: LocalModelsService,
         download: DownloadService,
         models: Path,
+        picker: ModelPicker,
+        welcome: WelcomePage,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._catalogue, self._download, self._models = session, catalogue, download, models
-        self._picker: ModelPicker | None = None
-        self._welcome: WelcomePage | None = None
-
-    def connect_views(self, picker: ModelPicker, welcome: WelcomePage) -> None:
-        """Serve these two views."""
-        self._picker, self._welcome = picker, welcome
+        self._welcome = welcome
         for view in (picker, welcome):
             view.open_file_requested.connect(self.ask_for_file)
             view.open_folder_requested.connect(self.ask_for_folder)
@@ -73,9 +71,16 @@ class ModelController(QObject):
         self._catalogue.changed.connect(welcome.show_models)
         self._catalogue.changed.connect(self._session.drafts.set_entries)
         self._download.progress.connect(self._show_progress)
-        self._download.finished.connect(self._fetched)
-        self._download.failed.connect(self._fetch_failed)
-        self._download.cancelled.connect(self._fetch_cancelled)
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands that open, load, unload and fetch a model."""
+        return {
+            "open_file": self.ask_for_file,
+            "open_folder": self.ask_for_folder,
+            "starter": self.get_starter,
+            "unload": self.unload,
+            "reload": self.reload,
+        }
 
     def look_for_models(self) -> None:
         """Bring the menu's entries up to date, in the background."""
@@ -91,43 +96,56 @@ class ModelController(QObject):
         """
         self.load(meant_model(path))
 
-    def load(self, path: str | Path) -> None:
-        """Load the model at exactly this path; where that ends a reply, after a question."""
-        stop = "Stop the reply and load"
-        self._ask_first(f"Load {model_name(path)}?", stop, lambda: self._session.open_model(path))
+    @flow
+    async def load(self, path: str | Path) -> None:
+        """Load the model at exactly this path; where that ends a reply, ask first."""
+        if await self._may_end_reply(f"Load {model_name(path)}?", "Stop the reply and load"):
+            self._session.open_model(path)
 
-    def unload(self) -> None:
-        """Release the model; where that ends a reply, after a question."""
-        self._ask_first("Unload the model?", "Stop the reply and unload", self._session.unload_model)
+    @flow
+    async def unload(self) -> None:
+        """Release the model; where that ends a reply, ask first."""
+        if await self._may_end_reply("Unload the model?", "Stop the reply and unload"):
+            self._session.unload_model()
 
-    def reload(self) -> None:
-        """Load the present model again; where that ends a reply, after a question."""
-        self._ask_first("Load the model again?", "Stop the reply and load", self._session.reload_model)
+    @flow
+    async def reload(self) -> None:
+        """Load the present model again; where that ends a reply, ask first."""
+        if await self._may_end_reply("Load the model again?", "Stop the reply and load"):
+            self._session.reload_model()
 
-    def _ask_first(self, question: str, stop: str, act: Callable[[], object]) -> None:
+    async def _may_end_reply(self, question: str, stop: str) -> bool:
         if self._session.state not in ("prefill", "answering"):
-            act()
-            return
+            return True
         plain = QMessageBox.StandardButton.NoButton
         box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
         box.setObjectName("endsReply")
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setInformativeText("A reply is being written. It would end here; what it has so far is kept.")
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton("Keep the reply", QMessageBox.ButtonRole.RejectRole))
-        button.clicked.connect(act)
-        box.open()
+        return await answer(box) is button
 
-    def get_starter(self) -> None:
-        """Fetch the starter model (nothing is fetched when it is there already) and load it; while that
-        runs, cancel it.
-        """
-        if self._download.running:
-            self._download.cancel()
-        else:
-            self._show_progress("Looking for the starter model", 0, 0)
-            self._download.start()
+    @flow
+    async def get_starter(self) -> None:
+        """Download the starter model, unless it is there already, and load it; while that runs, cancel it."""
+        from desktop.event_loop import emitted
+
+        download = self._download
+        if download.running:
+            download.cancel()
+            return
+        self._show_progress("Looking for the starter model", 0, 0)
+        download.start()
+        ended, values = await emitted(download.finished, download.failed, download.cancelled)
+        trouble, details = values if ended == 1 else ("", "")
+        self._welcome.end_download(trouble)
+        self.fetch_ended.emit()
+        if ended == 0:
+            self.load(values[0])
+        elif trouble and (self._session.messages.rowCount() or self._session.model is not None):
+            self._session.error_details = details  # the welcome page is out of sight
+            self.notice.emit(trouble, "error")
 
     def ask_for_file(self) -> None:
         """Let the user choose a GGUF file."""
@@ -156,25 +174,5 @@ class ModelController(QObject):
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         sentence = f"{stage}: {size_text(done)} of {size_text(total)}" if total else stage
-        if self._welcome is not None:
-            self._welcome.show_download(sentence, done, total)
+        self._welcome.show_download(sentence, done, total)
         self.fetching.emit(sentence, done, total)
-
-    def _end(self, trouble: str = "") -> None:
-        if self._welcome is not None:
-            self._welcome.end_download(trouble)
-        self.fetch_ended.emit()
-
-    def _fetched(self, path: str) -> None:
-        self._end()
-        self.load(path)
-
-    def _fetch_failed(self, sentence: str, details: str) -> None:
-        self._end(sentence)
-        # the welcome page is not what is seen
-        if self._session.messages.rowCount() or self._session.model is not None:
-            self._session.error_details = details
-            self.notice.emit(sentence, "error")
-
-    def _fetch_cancelled(self) -> None:
-        self._end()

@@ -4,6 +4,7 @@ comes out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,25 +34,24 @@ class LibraryController(QObject):
         catalogue: LocalModelsService,
         judge: LibraryService,
         hub: HubService,
-        parent: QObject | None = None,
+        parent: QWidget,
     ) -> None:
         super().__init__(parent)
-        self._session, self._models, self._catalogue, self._judge, self._hub = (
-            session,
-            models,
-            catalogue,
-            judge,
-            hub,
-        )
+        self._session, self._models, self._catalogue, self._parent = session, models, catalogue, parent
+        self._judge, self._hub = judge, hub
         self._shower = FileShower(self._tell, self)
         self.window: LibraryWindow | None = None
 
-    def open(self, parent: QWidget) -> None:
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that opens the library."""
+        return {"library": self.open}
+
+    def open(self) -> None:
         """Show the library, and look for models."""
         if self.window is None:
             from desktop.views.models.library_window import LibraryWindow  # when it is first wanted
 
-            self.window = LibraryWindow(self._session, self._judge, self._hub, parent)
+            self.window = LibraryWindow(self._session, self._judge, self._hub, self._parent)
             self._connect(self.window)
         self.window.show()
         self.window.activateWindow()

@@ -4,46 +4,51 @@ search, token counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
-from PySide6.QtGui import QAction, QGuiApplication
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QWidget
 
 from desktop.services.composer.document_saver import DocumentSaver
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Appearance
 from desktop.store.conversations.records import SearchHit
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.settings.settings_pane import Inspector
 from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
 
 if TYPE_CHECKING:
     from desktop.views.notebook.page import NotebookPage
-    from desktop.views.window_parts import WindowParts
 
 __all__ = ["NotebookController"]
 
 _COUNT_MS = 900
 _NO_PROMPT = "A notebook goes to the model as it is, without a chat template: no system prompt is sent."
-_OF_CHATS = ("attach", "opening", "prompts", "fork", "previous_variant", "next_variant", "context", "persona")
-"""Commands that mean nothing in a notebook."""
 
 
 class NotebookController(QObject):
     """Makes the page when a notebook is opened first.
 
-    `page` is it; None before that. `actions` are the window's, by name.
+    `page` is it; None before that. `personas` is hidden while a notebook is open.
     """
 
     def __init__(
-        self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: WindowParts
+        self,
+        session: ChatSession,
+        chat: ChatPane,
+        inspector: Inspector,
+        details: ReplyDetailsController,
+        personas: QWidget,
+        parent: QObject,
     ) -> None:
-        super().__init__(window)
-        self._session, self._chat, self._inspector, self._window = session, chat, inspector, window
+        super().__init__(parent)
+        self._session, self._chat, self._inspector = session, chat, inspector
+        self._details, self._personas = details, personas
         self.page: NotebookPage | None = None
-        self.actions: Mapping[str, QAction] = {}
         self.saver = DocumentSaver(session, self)
         self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
         self.saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
@@ -101,10 +106,8 @@ class NotebookController(QObject):
             self.page.setVisible(notebook)
         self._chat.transcript.setVisible(not notebook)
         self._chat.composer.setVisible(not notebook)
-        self._window.personas.picker.setVisible(not notebook)
+        self._personas.setVisible(not notebook)
         self._inspector.prompt_field.set_unused(_NO_PROMPT if notebook else "")
-        for name in _OF_CHATS:
-            self.actions[name].setEnabled(not notebook)
 
     def _refresh(self) -> None:
         if self.page is not None:
@@ -128,35 +131,32 @@ class NotebookController(QObject):
 
     # -- commands
 
-    def handlers(self, of_chats: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-        """The window's commands: in a notebook some do what they do in a chat in its own way, and what was
-        typed is saved first.
-        """
-        own: dict[str, Callable[[NotebookPage], Any]] = {
-            "regenerate": lambda page: page.write_again(),
-            "continue": lambda page: page.write_on(),
-            "find": lambda page: page.finding.open(),
-            "copy_reply": self._copy,
-            "origin": lambda page: (
-                self._window.origins.open(page.document.message_id, self._window) if page.document else None
-            ),
-        }
-        made = {name: self._either(own.get(name), deed) for name, deed in of_chats.items()}
-        return made | {
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands that make a notebook."""
+        return {
             "new_notebook": self._session.new_notebook,
             "new_temporary_notebook": self._session.new_temporary_notebook,
         }
 
-    def _either(
-        self, own: Callable[[NotebookPage], Any] | None, deed: Callable[[], Any]
-    ) -> Callable[[], Any]:
-        def act() -> Any:
-            page = self.open_page
-            if page is not None:
-                page.flush()
-            return own(page) if page is not None and own is not None else deed()
+    def run(self, name: str) -> bool:
+        """Do a command of the chat in the open notebook's own way; False if it has none, or a chat is open.
 
-        return act
+        What was typed is saved first.
+        """
+        page = self.open_page
+        if page is None:
+            return False
+        page.flush()
+        own: dict[str, Callable[[], object]] = {
+            "regenerate": page.write_again,
+            "continue": page.write_on,
+            "find": page.finding.open,
+            "copy_reply": lambda: self._copy(page),
+            "origin": lambda: self._details.open(page.document.message_id) if page.document else None,
+        }
+        if name in own:
+            own[name]()
+        return name in own
 
     def _copy(self, page: NotebookPage) -> None:
         QGuiApplication.clipboard().setText(page.written_text() or page.editor.text())

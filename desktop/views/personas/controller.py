@@ -4,6 +4,7 @@ which they are made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,8 @@ class PersonaController(QObject):
         window: QWidget,
     ) -> None:
         super().__init__(window)
-        self._session, self._chat, self._models, self._catalogue, self._window = (
-            session,
-            chat,
-            models,
-            catalogue,
-            window,
-        )
+        self._session, self._chat, self._window = session, chat, window
+        self._models, self._catalogue = models, catalogue
         self.service = PersonaService(session, session.push_undo, self)
         self.picker = PersonaPicker(self._draw)
         self.dialog: PersonasDialog | None = None
@@ -60,6 +56,10 @@ class PersonaController(QObject):
         self.service.told.connect(self._show_told)
         self._faces: dict[int, Persona] = {}
         self._draw_speakers()
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands that choose and manage personas."""
+        return {"persona": self.picker.open_menu, "personas": self.manage}
 
     def choose(self, persona_id: int | None) -> None:
         """Let a persona answer in the open chat, and offer its model where another one is loaded."""

@@ -4,11 +4,12 @@ roles, slash commands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 
+from desktop.items.commands.slash import SlashWord
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
 from desktop.services.session.participants import said_of
@@ -56,11 +57,18 @@ class ParticipantsController(QObject):
             session.messages.modelReset,
         ):
             signal.connect(self._show)
-        prompts = writing.prompts
-        prompts.choices |= {"as": lambda: session.roles.own, "next": self._names}
-        prompts.choose |= {"as": self.write_as, "next": self.let_speak}
-        prompts.run["roles"] = self.open
         self._show()
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The command that opens the window of participants."""
+        return {"roles": self.open}
+
+    def slash_words(self) -> dict[str, SlashWord]:
+        """The slash commands with a participant's name."""
+        return {
+            "as": SlashWord(self.write_as, lambda: self._session.roles.own),
+            "next": SlashWord(self.let_speak, self._names),
+        }
 
     def open(self) -> None:
         """Show who takes part in the open chat, to be changed."""

@@ -5,17 +5,21 @@ remembered of the panes.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QObject, QSettings, QTimer, Signal, Slot
 
 from desktop.services.models.devices import DeviceService
+from desktop.services.models.memory_forecast import MemoryForecast
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.placement import Prompt
 from desktop.services.settings.presets import PresetService
 from desktop.services.settings.validation import ValidationService
-from desktop.settings import MODEL_SETTINGS, Behaviour
+from desktop.settings import MODEL_SETTINGS, Appearance, Behaviour
+from desktop.views.layout.panes import RIGHT, Panes
 from desktop.views.settings.constraint_fields import ConstraintFields
+from desktop.views.settings.model.memory_bar import MemoryBar
 from desktop.views.settings.model.memory_line import MemoryLine, ReloadStrip
 from desktop.views.settings.preset_bar import PresetBar
 from desktop.views.settings.settings_pane import Inspector
@@ -29,11 +33,14 @@ from engine.settings import (
     SamplerSettings,
     Settings,
     StopSettings,
+    setting_info,
 )
 
 __all__ = ["SettingsController"]
 
 _GROUPS = "groups"
+_SLIDERS: dict[type[Settings], str] = {CacheSettings: "context_length", LoadSettings: "gpu_memory"}
+"""The panes with a memory bar, and the setting that moves it."""
 
 
 class SettingsController(QObject):
@@ -51,12 +58,15 @@ class SettingsController(QObject):
         self,
         session: ChatSession,
         inspector: Inspector,
+        panes: Panes,
         checks: ValidationService,
         devices: DeviceService,
+        forecast: MemoryForecast,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._session, self._inspector, self._devices = session, inspector, devices
+        self._session, self._inspector, self._panes = session, inspector, panes
+        self._devices, self._forecast = devices, forecast
         self._conversation = session.conversation
         self._unfinished: dict[int, dict[type[Settings], dict[str, Any]]] = {}
         self.presets = PresetService(session, session.push_undo, self)
@@ -71,6 +81,10 @@ class SettingsController(QObject):
         for cls, strip in self.reload_strips.items():
             inspector.set_extra(cls, strip, below=True)
             strip.requested.connect(self.reload_requested)
+        self.memory_bars = {cls: MemoryBar(forecast) for cls in _SLIDERS}
+        for cls, bar in self.memory_bars.items():
+            inspector.set_extra(cls, bar, below=True, words="memory ram vram weights cache free")
+            inspector.forms[cls].typed.connect(lambda name, value, cls=cls: self._preview(cls, name, value))
         forms = inspector.forms
         self._checked = (
             ConstraintFields(forms[ConstraintSettings], checks),
@@ -94,7 +108,33 @@ class SettingsController(QObject):
         inspector.system_prompt_changed.connect(session.set_system_prompt)
         inspector.advanced_changed.connect(lambda shown: self._set(Behaviour, "show_advanced", shown))
         inspector.save_requested.connect(self._save_defaults)
-        inspector.forms[CacheSettings].typed.connect(self._preview_context)
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands that go to the settings, and those of the text size."""
+        return {
+            "inspector": lambda: self._panes.toggle(RIGHT),
+            "search_settings": self._begin_search,
+            "larger": lambda: self.scale_text(10),
+            "smaller": lambda: self.scale_text(-10),
+            "normal": lambda: self.scale_text(0),
+        }
+
+    def _begin_search(self) -> None:
+        self._panes.show_side(RIGHT)
+        self._inspector.query.setFocus()
+        self._inspector.query.selectAll()
+
+    def show_setting(self, cls: type[Settings], name: str) -> None:
+        """Scroll to a setting and focus its editor; without a name, to the system prompt."""
+        self._panes.show_side(RIGHT)
+        self._inspector.reveal(cls, name)
+
+    def scale_text(self, step: int) -> None:
+        """Make the text larger or smaller by `step` percent; 0 restores the normal size."""
+        field = next(field for field in dataclasses.fields(Appearance) if field.name == "text_scale")
+        info, now = setting_info(field), self._session.settings(Appearance)
+        scale = max(int(info.low or 0), min(int(info.high or 0), now.text_scale + step)) if step else 100
+        self._set(Appearance, "text_scale", scale)
 
     # -- what the session says
 
@@ -138,9 +178,13 @@ class SettingsController(QObject):
             self._session.model, settings, self._session.settings(LoadSettings), self._devices.usable
         )
 
-    def _preview_context(self, name: str, tokens: Any) -> None:
-        if name == "context_length":
-            self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))
+    def _preview(self, cls: type[Settings], name: str, value: Any) -> None:
+        """Show what a slider would cost while it moves."""
+        if name == _SLIDERS[cls]:
+            moved = dataclasses.replace(self._session.settings(cls), **{name: value})  # type: ignore[type-var]
+            self._forecast.preview(moved)
+            if isinstance(moved, CacheSettings):
+                self._estimate(moved)
 
     def _follow_conversation(self) -> None:
         """What was typed for one conversation and is not good yet waits there, and does not follow into

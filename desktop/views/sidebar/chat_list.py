@@ -43,9 +43,10 @@ from desktop.items.chats.chat_list import (
     dragged,
 )
 from desktop.items.chats.conversations import ID_ROLE
-from desktop.views.sidebar.context_menu import make_menu
+from desktop.views.sidebar.context_menu import fill_menu
 from desktop.views.sidebar.delegate import ChatListDelegate
 from desktop.views.sidebar.drop_targets import Landing, land
+from desktop.views.sidebar.requests import ChatListRequests
 from desktop.views.widgets.inline_title_edit import InlineTitleEdit
 
 __all__ = ["ChatListView"]
@@ -57,30 +58,14 @@ _SEVERAL = Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifi
 
 
 class ChatListView(QTableView):
-    """Shows a `ChatListModel`; it changes nothing by itself. Ids of folders are 0 for none.
+    """Shows a `ChatListModel`, and changes nothing itself: what the user asks for goes out by `requests`.
 
     A table of one column: Qt's list asks for every row again after each change, 20 ms for 10,000 of them.
     """
 
     opened = Signal(int)
     renamed = Signal(int, str)
-    delete_requested = Signal(list)
-    export_requested = Signal(list)
-    pin_requested = Signal(list, bool)
-    move_requested = Signal(list, int)
-    """Chats go to a folder."""
-    dropped_out = Signal(list)
-    """Chats were dragged to those of no folder: no more pinned either."""
-    folder_for_requested = Signal(list)
-    """Chats go to a new folder."""
-    new_folder_requested = Signal(int)
     folder_renamed = Signal(int, str)
-    folder_toggled = Signal(int, bool)
-    folder_moved = Signal(int, int, int)
-    """A folder goes into another one, to a position, -1 for last."""
-    folder_stepped = Signal(int, int)
-    remove_folder_requested = Signal(int)
-    folder_settings_requested = Signal(int)
 
     def __init__(self, model: ChatListModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -104,6 +89,7 @@ class ChatListView(QTableView):
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.setDragDropMode(QTableView.DragDropMode.DragDrop)
         self.setDefaultDropAction(Qt.DropAction.MoveAction)
+        self.requests = ChatListRequests(self)
         self._painter = ChatListDelegate(self)
         self.setItemDelegate(self._painter)
         self._landing: Landing | None = None
@@ -118,6 +104,9 @@ class ChatListView(QTableView):
         for signal in (model.modelReset, model.rowsInserted, model.rowsRemoved, model.rowsMoved):
             signal.connect(self._mark)
         self.clicked.connect(self._clicked)
+        self.requests.open.connect(self.opened)
+        self.requests.begin_rename.connect(self.begin_rename)
+        self.requests.begin_rename_folder.connect(self.begin_rename_folder)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -216,7 +205,7 @@ class ChatListView(QTableView):
 
     def _toggle(self, index: Index) -> None:
         number = index.data(FOLDER_ROLE)
-        self.folder_toggled.emit(number, number not in self._chat_list.open_folders)
+        self.requests.open_folder.emit(number, number not in self._chat_list.open_folders)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """The first click has opened it already: a folder is not closed again."""
@@ -242,7 +231,10 @@ class ChatListView(QTableView):
             bool(self._chat_list.index(self._chat_list.row_of(CHAT, chat)).data(PINNED_ROLE))
             for chat in chats
         ]
-        return make_menu(self, str(kind), number, chats, all(pinned))
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        fill_menu(menu, self.requests, self._chat_list, (str(kind), number), chats, all(pinned))
+        return menu
 
     # -- the keyboard
 
@@ -289,9 +281,9 @@ class ChatListView(QTableView):
     def _delete(self, index: Index) -> None:
         chats = self.chosen()
         if chats:
-            self.delete_requested.emit(chats)
+            self.requests.delete.emit(chats)
         elif index.data(KIND_ROLE) == FOLDER:
-            self.remove_folder_requested.emit(index.data(FOLDER_ROLE))
+            self.requests.remove_folder.emit(index.data(FOLDER_ROLE))
 
     def _outward(self, index: Index) -> None:
         """Close the folder, or go to the one around."""
@@ -352,13 +344,13 @@ class ChatListView(QTableView):
 
     def _drop(self, landing: Landing, chats: Sequence[int], folders: Sequence[int]) -> None:
         if folders:
-            self.folder_moved.emit(folders[0], landing.folder, landing.position)
+            self.requests.move_folder.emit(folders[0], landing.folder, landing.position)
         elif landing.action == "pin":
-            self.pin_requested.emit(list(chats), True)
+            self.requests.pin.emit(list(chats), True)
         elif landing.folder:
-            self.move_requested.emit(list(chats), landing.folder)
+            self.requests.move.emit(list(chats), landing.folder)
         else:
-            self.dropped_out.emit(list(chats))
+            self.requests.move_out.emit(list(chats))
 
     def _show_landing(self, landing: Landing | None) -> None:
         if landing != self._landing:
@@ -375,7 +367,7 @@ class ChatListView(QTableView):
             and not landing.edge
             and landing.folder not in self._chat_list.open_folders
         ):
-            self.folder_toggled.emit(landing.folder, True)
+            self.requests.open_folder.emit(landing.folder, True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """The rows, and the line between two folders where one would fall."""

@@ -1,65 +1,64 @@
-"""The context menus of the sidebar: of one chat, of several, of a folder, and of the free space."""
+"""The context menus of the sidebar: for one chat, for several, for a folder, and for the empty space."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.chat_list import FOLDER, ChatListModel
+from desktop.views.sidebar.requests import ChatListRequests
 
-if TYPE_CHECKING:
-    from desktop.views.sidebar.chat_list import ChatListView
-
-__all__ = ["make_menu"]
+__all__ = ["fill_menu"]
 
 
-def make_menu(view: ChatListView, kind: str, number: int, chats: Sequence[int], pinned: bool) -> QMenu:
-    """For the row of `kind` and `number`, with the chosen `chats`; `pinned` when all of these are."""
-    menu = QMenu(view)
-    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+def fill_menu(
+    menu: QMenu,
+    ask: ChatListRequests,
+    model: ChatListModel,
+    row: tuple[str, int],
+    chats: Sequence[int],
+    pinned: bool,
+) -> None:
+    """Fill `menu` for a row, its kind and id, and the selected `chats`; `pinned` if all of them are."""
+    kind, number = row
     if kind == FOLDER:
-        _for_folder(menu, view, number)
+        _for_folder(menu, ask, number, number in model.open_folders)
     elif chats:
-        _for_chats(menu, view, tuple(chats), pinned)
+        _for_chats(menu, ask, list(chats), pinned)
+        _folders_into(menu, ask, model, list(chats))
+        _below_folders(menu, ask, list(chats))
     else:
-        menu.addAction("New folder", lambda: view.new_folder_requested.emit(0))
-    return menu
+        menu.addAction("New folder", partial(ask.new_folder.emit, 0))
 
 
-def _for_chats(menu: QMenu, view: ChatListView, chats: tuple[int, ...], pinned: bool) -> None:
-    count = len(chats)
-    if count == 1:
-        menu.addAction("Open", lambda: view.opened.emit(chats[0]))
-        menu.addAction("Rename\tF2", lambda: view.begin_rename(chats[0]))
+def _for_chats(menu: QMenu, ask: ChatListRequests, chats: list[int], pinned: bool) -> None:
+    if len(chats) == 1:
+        menu.addAction("Open", partial(ask.open.emit, chats[0]))
+        menu.addAction("Rename\tF2", partial(ask.begin_rename.emit, chats[0]))
     words = "Unpin" if pinned else "Pin"
-    menu.addAction(
-        words if count == 1 else f"{words} {count:,} chats",
-        lambda: view.pin_requested.emit(list(chats), not pinned),
-    )
-    _folders_into(menu.addMenu("Move to folder"), view, chats)
-    menu.addAction(
-        "Export…" if count == 1 else f"Export {count:,} chats…",
-        lambda: view.export_requested.emit(list(chats)),
-    )
-    menu.addSeparator()
-    menu.addAction(
-        "Delete\tDel" if count == 1 else f"Delete {count:,} chats\tDel",
-        lambda: view.delete_requested.emit(list(chats)),
-    )
+    menu.addAction(_of(words, chats), partial(ask.pin.emit, chats, not pinned))
 
 
-def _folders_into(menu: QMenu, view: ChatListView, chats: tuple[int, ...]) -> None:
-    model = view.chat_list()
-    menu.addAction("New folder", lambda: view.folder_for_requested.emit(list(chats)))
-    menu.addAction("No folder", lambda: view.move_requested.emit(list(chats), 0))
-    menu.addSeparator()
+def _folders_into(menu: QMenu, ask: ChatListRequests, model: ChatListModel, chats: list[int]) -> None:
+    folders = menu.addMenu("Move to folder")
+    folders.addAction("New folder", partial(ask.move_to_new_folder.emit, chats))
+    folders.addAction("No folder", partial(ask.move.emit, chats, 0))
+    folders.addSeparator()
     for folder in model.folders():
         name = "    " * _depth(model, folder.id) + folder.name.replace("&", "&&")
-        menu.addAction(name, partial(view.move_requested.emit, list(chats), folder.id))
+        folders.addAction(name, partial(ask.move.emit, chats, folder.id))
+
+
+def _below_folders(menu: QMenu, ask: ChatListRequests, chats: list[int]) -> None:
+    menu.addAction(_of("Export", chats) + "…", partial(ask.export.emit, chats))
+    menu.addSeparator()
+    menu.addAction(_of("Delete", chats) + "\tDel", partial(ask.delete.emit, chats))
+
+
+def _of(words: str, chats: list[int]) -> str:
+    return words if len(chats) == 1 else f"{words} {len(chats):,} chats"
 
 
 def _depth(model: ChatListModel, folder_id: int) -> int:
@@ -69,14 +68,13 @@ def _depth(model: ChatListModel, folder_id: int) -> int:
     return depth
 
 
-def _for_folder(menu: QMenu, view: ChatListView, number: int) -> None:
-    shown = number in view.chat_list().open_folders
-    menu.addAction("Close" if shown else "Open", lambda: view.folder_toggled.emit(number, not shown))
-    menu.addAction("Rename\tF2", lambda: view.begin_rename_folder(number))
-    menu.addAction("New folder in it", lambda: view.new_folder_requested.emit(number))
-    menu.addAction("Settings and prompt…", lambda: view.folder_settings_requested.emit(number))
+def _for_folder(menu: QMenu, ask: ChatListRequests, number: int, shown: bool) -> None:
+    menu.addAction("Close" if shown else "Open", partial(ask.open_folder.emit, number, not shown))
+    menu.addAction("Rename\tF2", partial(ask.begin_rename_folder.emit, number))
+    menu.addAction("New folder in it", partial(ask.new_folder.emit, number))
+    menu.addAction("Settings and prompt…", partial(ask.edit_folder.emit, number))
     menu.addSeparator()
-    menu.addAction("Move up", lambda: view.folder_stepped.emit(number, -1))
-    menu.addAction("Move down", lambda: view.folder_stepped.emit(number, 1))
+    menu.addAction("Move up", partial(ask.step_folder.emit, number, -1))
+    menu.addAction("Move down", partial(ask.step_folder.emit, number, 1))
     menu.addSeparator()
-    menu.addAction("Remove…\tDel", lambda: view.remove_folder_requested.emit(number))
+    menu.addAction("Remove…\tDel", partial(ask.remove_folder.emit, number))

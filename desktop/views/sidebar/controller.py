@@ -1,6 +1,4 @@
-"""Between the sidebar and its services: chats, folders and trash on one side, the search and its hits on
-the other.
-"""
+"""Does what is asked for in the sidebar: chats, folders, the trash, the search and its hits."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from desktop.services.conversations.chat_list import ChatList
 from desktop.settings import Behaviour
 from desktop.store.conversations.records import SearchHit
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
 
 __all__ = ["SidebarController"]
@@ -21,11 +20,13 @@ _OPEN_FOLDERS = "open_folders"
 
 
 class SidebarController(QObject):
-    """Does what is asked for in `sidebar`; `places` remembers which folders are open.
+    """Serves `sidebar`; `places` remembers which folders are open.
+
+    `show_in_notebook(hit, words_at)` shows a hit in the open notebook; it returns False if a chat is open.
 
     Signals:
-        hit_chosen(): a message that was found is shown, and the window may leave the sidebar.
-        export_requested(list of ids), folder_settings_requested(folder id): for those who do that.
+        hit_chosen(): a message that was found is shown, so a narrow window may leave the sidebar.
+        export_requested(list of ids), folder_settings_requested(folder id): for other controllers.
     """
 
     hit_chosen = Signal()
@@ -36,19 +37,15 @@ class SidebarController(QObject):
         self,
         chat_list: ChatList,
         sidebar: Sidebar,
+        panes: Panes,
         chat: ChatPane,
+        show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool],
         places: QSettings,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._chat_list, self._session, self._sidebar, self._chat, self._places = (
-            chat_list,
-            chat_list.session,
-            sidebar,
-            chat,
-            places,
-        )
-        self.show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool] = lambda *_: False
+        self._chat_list, self._session, self._chat, self._places = chat_list, chat_list.session, chat, places
+        self._sidebar, self._panes, self._show_in_notebook = sidebar, panes, show_in_notebook
         opened = str(places.value(_OPEN_FOLDERS) or "")
         chat_list.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
         self._connect_list()
@@ -56,21 +53,21 @@ class SidebarController(QObject):
         self._connect_search()
 
     def _connect_list(self) -> None:
-        rows, chat_list = self._sidebar.list, self._chat_list
+        rows, ask, chat_list = self._sidebar.list, self._sidebar.list.requests, self._chat_list
         rows.renamed.connect(self._session.rename_conversation)
-        rows.delete_requested.connect(self.delete)
-        rows.export_requested.connect(self.export_requested)
-        rows.pin_requested.connect(chat_list.pin)
-        rows.move_requested.connect(lambda ids, folder: self._move(ids, folder))
-        rows.dropped_out.connect(lambda ids: chat_list.move(ids, None, unpin=True))
-        rows.folder_for_requested.connect(self._move_to_new)
-        rows.new_folder_requested.connect(self.new_folder)
+        ask.delete.connect(self.delete)
+        ask.export.connect(self.export_requested)
+        ask.pin.connect(chat_list.pin)
+        ask.move.connect(lambda ids, folder: self._move(ids, folder))
+        ask.move_out.connect(lambda ids: chat_list.move(ids, None, unpin=True))
+        ask.move_to_new_folder.connect(self._move_to_new)
+        ask.new_folder.connect(self.new_folder)
         rows.folder_renamed.connect(chat_list.rename_folder)
-        rows.folder_toggled.connect(self._toggle)
-        rows.folder_moved.connect(self._move_folder)
-        rows.folder_stepped.connect(self._step_folder)
-        rows.remove_folder_requested.connect(self.remove_folder)
-        rows.folder_settings_requested.connect(self.folder_settings_requested)
+        ask.open_folder.connect(self._toggle)
+        ask.move_folder.connect(self._move_folder)
+        ask.step_folder.connect(self._step_folder)
+        ask.remove_folder.connect(self.remove_folder)
+        ask.edit_folder.connect(self.folder_settings_requested)
 
     def _connect_trash(self) -> None:
         page = self._sidebar.trash
@@ -90,6 +87,35 @@ class SidebarController(QObject):
         page.list.hit_opened.connect(self.open_hit)
         self._session.conversations.rowsRemoved.connect(self._search_again)
         self._session.conversations.modelReset.connect(self._search_again)
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands about chats and folders; those that act in the sidebar show it first."""
+        return {
+            "new_folder": self._new_folder,
+            "trash": self._show_trash_page,
+            "search": self._begin_search,
+            "rename": self._rename,
+            "pin": self.toggle_pin,
+            "delete_chat": lambda: self.delete([self._session.conversation]),
+            "sidebar": lambda: self._panes.toggle(LEFT),
+        }
+
+    def _new_folder(self) -> None:
+        self._panes.show_side(LEFT)
+        self.new_folder()
+
+    def _show_trash_page(self) -> None:
+        self._panes.show_side(LEFT)
+        self._sidebar.show_trash()
+
+    def _begin_search(self) -> None:
+        self._panes.show_side(LEFT)
+        self._sidebar.query.setFocus()
+        self._sidebar.query.selectAll()
+
+    def _rename(self) -> None:
+        self._panes.show_side(LEFT)
+        self._sidebar.begin_rename(self._session.conversation)
 
     # -- chats
 
@@ -182,10 +208,6 @@ class SidebarController(QObject):
 
     # -- the trash
 
-    def show_trash(self) -> None:
-        """Show the page of the trash."""
-        self._sidebar.show_trash()
-
     def _show_trash(self, count: int) -> None:
         self._sidebar.show_trash_count(count)
         if self._sidebar.pages.currentWidget() is self._sidebar.trash:
@@ -238,7 +260,7 @@ class SidebarController(QObject):
         """Show the message that was found, with the place in it marked."""
         self.hit_chosen.emit()
         if self._session.open_message(hit.message_id):
-            if self.show_in_notebook(hit, self._chat_list.finder.words_at):
+            if self._show_in_notebook(hit, self._chat_list.finder.words_at):
                 return
             message = next(
                 (item for item in self._session.messages.items() if item.id == hit.message_id), None

@@ -86,7 +86,7 @@ class Sidebar(QWidget):
         self.new.clicked.connect(self.new_requested)
         self.new_folder = IconButton("new-folder", "New folder")
         self.new_folder.setToolTip("New folder (Ctrl+Shift+N)")
-        self.new_folder.clicked.connect(lambda: self.list.new_folder_requested.emit(0))
+        self.new_folder.clicked.connect(lambda: self.list.requests.new_folder.emit(0))
         self.back = IconButton("close", "Back to the conversation")
         self.back.clicked.connect(self.escaped)
         self.back.hide()
@@ -112,6 +112,10 @@ class Sidebar(QWidget):
         layout.addLayout(top)
         layout.addWidget(self.pages, 1)
         layout.addWidget(self.trash_button)
+
+    def focus_target(self) -> QWidget:
+        """The widget that gets the focus first."""
+        return self.list if self.list.isVisible() else self.query
 
     # -- what it is told
 

@@ -5,7 +5,7 @@ shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +18,15 @@ from desktop.services.system.reveal_file import FileShower
 from desktop.services.transfer.transfer import TransferService
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.layout.file_opener import FileOpener
 from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.flows import flow
 
 if TYPE_CHECKING:
     from desktop.services.transfer.transfer_report import Exported, ImportReport
     from desktop.views.transfer.export_dialog import ExportDialog
     from desktop.views.transfer.import_window import ImportWindow
 
-__all__ = ["TransferController"]
+__all__ = ["TransferController", "is_chats"]
 
 _KINDS = "Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)"
 REFRESH_S = 1.0
@@ -37,12 +37,7 @@ class TransferController(QObject):
     """Opens the windows of export and import, and takes dropped exports. `window` is that of the program."""
 
     def __init__(
-        self,
-        session: ChatSession,
-        exchange: TransferService,
-        chat: ChatPane,
-        files: FileOpener,
-        window: QWidget,
+        self, session: ChatSession, exchange: TransferService, chat: ChatPane, window: QWidget
     ) -> None:
         super().__init__(window)
         self._session, self._exchange, self._chat, self._window = session, exchange, chat, window
@@ -54,8 +49,15 @@ class TransferController(QObject):
         exchange.exporting.connect(self._show_exporting)
         exchange.exported.connect(self._show_exported)
         exchange.importing.connect(self._show_importing)
-        exchange.imported.connect(self._show_imported)
-        files.add(_is_chats, self.import_files, "Drop the chats here to import them")
+
+    def commands(self) -> dict[str, Callable[[], object]]:
+        """The commands that import and export chats."""
+        return {
+            "import_chats": self.ask_for_files,
+            "export_chat": self.export_open,
+            "export_all": self.export_all,
+            "copy_chat": self.copy_chat,
+        }
 
     # -- out
 
@@ -140,8 +142,12 @@ class TransferController(QObject):
             "importFrom"
         )
 
-    def import_files(self, paths: Sequence[Path]) -> None:
-        """Import these files, and show how far it is."""
+    @flow
+    async def import_files(self, paths: Sequence[Path]) -> None:
+        """Import these files, and show the progress and the result."""
+        from desktop.event_loop import emitted
+        from desktop.views.transfer.import_window import ImportWindow, summary
+
         if self._exchange.importing_now:
             self._chat.show_notice(
                 "An import still runs: wait for it or cancel it, then import again.", "warning"
@@ -149,13 +155,18 @@ class TransferController(QObject):
             return
         name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
         self.close_window()
-        from desktop.views.transfer.import_window import ImportWindow  # when it is first wanted
-
         self.import_window = shown = ImportWindow(name, self._window)
         shown.cancel_requested.connect(self._exchange.cancel_import)
         shown.open_requested.connect(self._session.open_conversation)
         shown.show()
         self._exchange.import_files(paths)
+        _, (report,) = await emitted(self._exchange.imported)
+        self._changed.update(report.changed)
+        self._refresh()
+        if self.import_window is shown:
+            shown.show_end(report)
+        else:  # it was closed meanwhile
+            self._chat.show_notice(f"{summary(report)}.", "info")
 
     def close_window(self) -> None:
         """Close the window of an import, with the program or for the next one."""
@@ -172,24 +183,14 @@ class TransferController(QObject):
         if self._changed and time.monotonic() - self._refreshed >= REFRESH_S:
             self._refresh()
 
-    @Slot(object)
-    def _show_imported(self, report: ImportReport) -> None:
-        self._changed.update(report.changed)
-        self._refresh()
-        if self.import_window is not None:
-            self.import_window.show_end(report)
-        else:
-            from desktop.views.transfer.import_window import summary
-
-            self._chat.show_notice(f"{summary(report)}.", "info")
-
     def _refresh(self) -> None:
         changed, self._changed = self._changed, {}
         self._session.catch_up(changed)
         self._refreshed = time.monotonic()
 
 
-def _is_chats(path: Path) -> bool:
+def is_chats(path: Path) -> bool:
+    """Whether this is a file of exported chats."""
     from desktop.store.transfer.importers.peek import is_chats  # all the formats: only for who drops a file
 
     return is_chats(path)

@@ -215,7 +215,7 @@ def test_chats_are_made_switched_renamed_deleted_and_brought_back(hand) -> None:
     assert hand.texts() == []
     hand.type("a draft")
     first = hand.session.conversations.index(1, 0).data(_id_role())
-    hand.window.open_chat(first)
+    hand.window.navigation.open_chat(first)
     assert hand.texts() == ["first chat", "first chat"]
     assert hand.window.chat.composer.text() == ""
     hand.press(Key.Key_F2)
@@ -258,7 +258,7 @@ def test_settings_reach_the_request_and_their_source_is_told(hand) -> None:
     assert "this conversation" in form.reset_button("temperature").toolTip()
     hand.press(Key.Key_N, CTRL)
     assert box.value() == SamplerSettings().temperature
-    hand.window.open_chat(hand.session.conversations.index(1, 0).data(_id_role()))
+    hand.window.navigation.open_chat(hand.session.conversations.index(1, 0).data(_id_role()))
     assert box.value() == 1.3
     hand.click("Save as defaults")
     assert "saved default" in form.reset_button("temperature").toolTip()
@@ -563,7 +563,7 @@ def test_a_saved_text_size_is_there_from_the_start(make_hand, tmp_path) -> None:
         window.device_controller.pane.combo,
     ):
         assert widget.font().pointSizeF() == pytest.approx(before.pointSizeF() * 1.5)
-    window.scale_text(0)
+    window.settings_controller.scale_text(0)
     assert window.chat.status.state.font().pointSizeF() == pytest.approx(before.pointSizeF())
 
 
@@ -604,7 +604,7 @@ def test_nothing_is_cut_off_at_360_pixels(hand) -> None:
     hand.window.resize(360, 700)
     QApplication.processEvents()
     right = hand.window.width()
-    for widget in (hand.window.chat.composer.button, hand.window.picker, hand.window.right_button, hand.box):
+    for widget in (hand.window.chat.composer.button, hand.window.picker, hand.window.top_bar.right, hand.box):
         edge = widget.mapTo(hand.window, QPoint(widget.width(), 0)).x()
         assert edge <= right, widget.accessibleName()
 

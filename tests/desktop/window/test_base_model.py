@@ -48,7 +48,7 @@ def test_an_empty_chat_says_so_and_offers_a_notebook(hand) -> None:
     assert shown_buttons(hand) == ["New notebook"]
     hand.click("New notebook", hand.window.chat.welcome)
     assert hand.session.notebook
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     hand.load("echo.gguf")
     assert BASE_MODEL not in hand.window.chat.welcome.ready.text.text()
     assert "New notebook" not in shown_buttons(hand)
@@ -65,8 +65,8 @@ def test_a_chat_with_messages_says_so_once_for_each_load(hand) -> None:
     banner.dismiss.click()
     hand.say("Hello again")
     chat = hand.session.conversation
-    hand.window.new_chat()
-    hand.window.open_chat(chat)
+    hand.window.navigation.new_chat()
+    hand.window.navigation.open_chat(chat)
     assert not banner.isVisible()
     hand.load("echo.gguf")
     assert not banner.isVisible()
@@ -84,12 +84,12 @@ def test_a_notebook_or_a_template_of_the_user_is_no_reason_to_warn(hand) -> None
     hand.load("base.gguf")
     banner = hand.window.chat.banner
     assert not banner.isVisible()
-    hand.window.open_chat(chat)  # not told yet
+    hand.window.navigation.open_chat(chat)  # not told yet
     assert BASE_MODEL in banner.text.text()
     assert banner.isVisible()
     hand.session.new_notebook()
     assert not banner.isVisible()
-    hand.window.open_chat(chat)
+    hand.window.navigation.open_chat(chat)
     path = str(hand.folder / "base.gguf")
     hand.session.keep_for_model(path, LoadSettings, {"chat_template": "{{ messages }}"})
     hand.load("base.gguf")

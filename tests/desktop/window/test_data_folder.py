@@ -59,7 +59,7 @@ def make_hand(qtbot, qapp, tmp_path: Path) -> Iterator[Callable[..., Hand]]:
     yield make
     for hand in hands:
         hand.desktop.services.data_folder.given_up = True
-        hand.window.leaving.sure = True
+        hand.window.close_guard.sure = True
         hand.close()
 
 
@@ -79,8 +79,8 @@ def say(hand: Hand, text: str) -> None:
 
 def asked(hand: Hand) -> QMessageBox:
     """The question, which comes by itself within a look or two."""
-    hand.qtbot.waitUntil(lambda: hand.window.place.box is not None, timeout=5 * LOOK_MS)
-    return hand.window.place.box
+    hand.qtbot.waitUntil(lambda: hand.window.data_folder.box is not None, timeout=5 * LOOK_MS)
+    return hand.window.data_folder.box
 
 
 def press(box: QMessageBox, words: str) -> None:
@@ -88,11 +88,10 @@ def press(box: QMessageBox, words: str) -> None:
 
 
 def choose_folder(hand: Hand, folder: Path) -> None:
+    hand.qtbot.waitUntil(lambda: hand.window.findChild(QFileDialog, "dataTo") is not None)
     dialog = hand.window.findChild(QFileDialog, "dataTo")
-    assert dialog is not None
     dialog.fileSelected.emit(str(folder))
     dialog.hide()
-    dialog.deleteLater()
 
 
 def said_in(folder: Path) -> list[list[str]]:
@@ -120,7 +119,7 @@ def test_it_is_noticed_and_nothing_is_said_to_be_saved(
     press(box, "another folder")
     choose_folder(hand, tmp_path / "rescued")
     hand.qtbot.waitUntil(lambda: not hand.desktop.services.data_folder.gone)
-    assert hand.window.place.box is None
+    assert hand.window.data_folder.box is None
     assert f"--data {tmp_path / 'rescued'}" in hand.window.chat.banner.text.text()
     say(hand, "after it")
     assert hand.texts() == [*before, "after it", "after it"]
@@ -138,7 +137,7 @@ def test_a_reply_that_runs_goes_on_and_is_saved_in_the_new_place(make_hand, tmp_
     hand.wait_for("answering", "prefill")
     remove(tmp_path / "data")
     press(asked(hand), "Later")
-    assert hand.window.chat.banner.offer.isVisible()
+    hand.qtbot.waitUntil(hand.window.chat.banner.offer.isVisible)
     hold.set()
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
@@ -146,6 +145,7 @@ def test_a_reply_that_runs_goes_on_and_is_saved_in_the_new_place(make_hand, tmp_
     assert list(hand.session.save_replies().values()) == ["a question"]  # kept in memory
     hand.window.chat.banner.offer.click()
     press(asked(hand), "here again")
+    hand.qtbot.waitUntil(lambda: not hand.desktop.services.data_folder.gone)
     assert hand.session.save_replies() == {}
     assert "from now on" in hand.window.chat.banner.text.text()
     assert "--data" not in hand.window.chat.banner.text.text()
@@ -160,7 +160,7 @@ def test_a_folder_that_comes_back_is_noticed(make_hand, tmp_path: Path) -> None:
     move(tmp_path / "data")
     asked(hand)
     (tmp_path / "moved away").rename(tmp_path / "data")
-    hand.qtbot.waitUntil(lambda: hand.window.place.box is None, timeout=5 * LOOK_MS)
+    hand.qtbot.waitUntil(lambda: hand.window.data_folder.box is None, timeout=5 * LOOK_MS)
     assert "there again" in hand.window.chat.banner.text.text()
     say(hand, "back")
     assert hand.texts()[-1] == "back"
@@ -174,7 +174,7 @@ def test_leaving_asks_and_a_forced_end_puts_everything_back(make_hand, tmp_path:
     assert any("Quit anyway" in button.text() for button in box.buttons())
     press(box, "Stay")
     assert hand.window.isVisible()
-    hand.window.leaving.sure = True  # the system ends the session, and waits for no answer
+    hand.window.close_guard.sure = True  # the system ends the session, and waits for no answer
     hand.window.close()
     assert said_in(tmp_path / "data") == [["before it went", "before it went"]]
 
@@ -185,7 +185,7 @@ def test_what_was_given_up_is_not_put_back(make_hand, tmp_path: Path) -> None:
     remove(tmp_path / "data")
     assert not hand.window.close()
     press(asked(hand), "Quit anyway")
-    assert hand.desktop.ended
+    hand.qtbot.waitUntil(lambda: hand.desktop.ended)
     assert not (tmp_path / "data" / FILE_NAME).exists()
 
 
@@ -201,6 +201,7 @@ def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None
     assert (tmp_path / "other" / FILE_NAME).read_bytes() == before
     press(asked(hand), "another folder")
     choose_folder(hand, tmp_path / FILE_NAME / "below")  # it cannot be refused for nothing
+    hand.qtbot.waitUntil(lambda: not hand.desktop.services.data_folder.gone)
     assert said_in(tmp_path / FILE_NAME / "below") == [["before it went", "before it went"]]
 
 

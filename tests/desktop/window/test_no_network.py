@@ -80,7 +80,7 @@ def say(window, text):
 def day(window):
     session, act = window.session, window.actions_by_name
     idle = lambda: session.state == "idle" and not session.replying_in
-    window.files.take([model])
+    window.files.open([model])
     yield idle
     session.set_settings(SamplerSettings(temperature=0.4))
     texts = ("Hello there, hearth.", "A [link](https://example.com) and ![a picture](https://example.com/x.png)")
@@ -94,11 +94,11 @@ def day(window):
         QTimer.singleShot(500, session.stop)
     yield lambda: idle() and session.messages.items()[-1].variant_count == 2
     act["new_chat"].trigger()
-    window.search()
+    window.actions_by_name["search"].trigger()
     QTest.keyClicks(window.sidebar.query, "hearth")
     yield None
     window.sidebar.query.clear()
-    window.files.take([chats])
+    window.files.open([chats])
     yield None
     act["find"].trigger()
     yield None

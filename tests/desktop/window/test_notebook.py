@@ -92,7 +92,7 @@ def test_a_document_is_written_in_turns_undone_and_kept(hand) -> None:
     hand.restart()
     assert editor(hand).text() == "Once upon a time there was!"
     assert hand.session.conversations.summaries()[0].kind == NOTEBOOK
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     assert page(hand) is None
     assert hand.window.chat.composer.isVisible()
     assert hand.items() == ()
@@ -162,10 +162,10 @@ def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
     hand.click("Write on")
     hand.wait_for("prefill", "answering")
     keys(hand, "no key is taken")
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     hand.echo.chat.hold.set()
     hand.wait_for("idle")
-    hand.window.open_chat(notebook)
+    hand.window.navigation.open_chat(notebook)
     assert editor(hand).text() == "Go far away left"
     assert page(hand).written_text() == " far away"
     hand.click("Undo writing")
@@ -194,7 +194,7 @@ def test_a_notebook_is_found_exported_and_kept_as_a_chat_is(hand, qtbot) -> None
     keys(hand, "The lighthouse keeper")
     page(hand).flush()
     (hit,) = hand.session.search("lighthouse")
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     hand.window.sidebar_controller.open_hit(hit)
     assert editor(hand).textCursor().selectedText().lower() == "the lighthouse"[4:] or hit.place == 4
     record = read_whole(hand.session.stores.database, hand.session.conversation)
@@ -219,8 +219,8 @@ def test_a_full_disk_keeps_what_is_typed_until_there_is_room(hand, monkeypatch) 
         page(hand).flush()
         assert "cannot be saved now" in hand.window.chat.banner.text.text()
         notebook = hand.session.conversation
-        hand.window.new_chat()
-        hand.window.open_chat(notebook)
+        hand.window.navigation.new_chat()
+        hand.window.navigation.open_chat(notebook)
         assert editor(hand).text() == "kept"
         assert stored(hand).text == ""
     hand.window.notebooks.saver.retry()

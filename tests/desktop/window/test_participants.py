@@ -49,11 +49,11 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     window, session, chat = hand.window, hand.session, hand.echo.chat
     chat.reply = "x Ada: Well said."  # its first word counts as the name that the reply is begun with
     bea = window.personas.service.save(Persona(0, "Bea", "🦊", "You are a baker.", "Creative"))
-    bar = window.roles.bar
+    bar = window.participants.bar
     assert bar.isHidden()
 
     window.actions_by_name["roles"].trigger()
-    dialog = window.roles.dialog
+    dialog = window.participants.dialog
     assert dialog.nothing.isVisible()
     assert not dialog.name.isVisible()
     dialog.add_other()
@@ -167,7 +167,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     session.set_roles(Cast(cast, turn="hand"))
     hand.say("Anybody?")
     assert (speakers(hand), chat.requests) == ([""], [])
-    assert window.roles.bar.title.text() == "Who answers?"
+    assert window.participants.bar.title.text() == "Who answers?"
     choose(hand, "/next Bo")
     qtbot.waitUntil(
         lambda: speakers(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in
@@ -175,13 +175,13 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     assert asked(hand)[-2:] == [("user", "User: Anybody?"), ("assistant", "Bo: ")]
 
     session.set_roles(Cast(cast, turn="named", automatic=50))
-    assert window.roles.bar.buttons[2].property("next")  # in turn, as nobody is named
+    assert window.participants.bar.buttons[2].property("next")  # in turn, as nobody is named
     chat.reply, chat.delay_s = "Long " * 400, 0.005
     hand.type("Ada and Cleo?")
     hand.press(Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: session.state == "answering")
     assert speakers(hand)[-1] == "Cleo"
-    assert not window.roles.bar.buttons[0].isEnabled()
+    assert not window.participants.bar.buttons[0].isEnabled()
     hand.press(Qt.Key.Key_Escape)
     hand.wait_for("idle")
     QTest.qWait(60)

@@ -145,7 +145,8 @@ def test_a_persona_is_chosen_by_keyboard_and_left_again(hand, qtbot) -> None:
     hand.window.actions_by_name["new_temporary"].trigger()
     hand.window.personas.choose(hand.window.personas.service.personas()[0].id)
     assert session.prompt.text == "You are Ada."
-    hand.window.rename()  # in no list: there is nothing to write in, and nothing breaks
+    # it is in no list: there is nothing to write in, and nothing breaks
+    hand.window.actions_by_name["rename"].trigger()
 
 
 def test_initials_and_emoji() -> None:
@@ -286,8 +287,8 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     hand.type("to be continued")
     qtbot.waitUntil(lambda: store.get(first) == "to be continued")  # by the clock: a crash now loses nothing
     told: list[frozenset[int]] = []
-    hand.window.unsent.changed.connect(told.append)
-    hand.window.new_chat()
+    hand.window.autosave.changed.connect(told.append)
+    hand.window.navigation.new_chat()
     second = session.conversation
     assert second != first
     assert hand.window.chat.composer.text() == ""
@@ -295,7 +296,7 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     hand.restart()
     assert hand.session.conversation == second
     assert hand.window.chat.composer.text() == "at the last moment"
-    hand.window.open_chat(first)
+    hand.window.navigation.open_chat(first)
     assert hand.window.chat.composer.text() == "to be continued"
     hand.load()
     hand.press(Qt.Key.Key_Return)
@@ -308,12 +309,12 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     qtbot.waitUntil(lambda: "not saved yet" in hand.window.chat.banner.text.text())
     hand.window.chat.banner.hide()
     hand.type("y")
-    hand.window.unsent.save()
+    hand.window.autosave.save()
     assert not hand.window.chat.banner.isVisible()  # told once, kept in the box
     assert hand.window.chat.composer.text() == "xy"
     monkeypatch.undo()
     hand.type("z")
-    hand.window.open_chat(second)
+    hand.window.navigation.open_chat(second)
     assert store.get(first) == "xyz"
 
 

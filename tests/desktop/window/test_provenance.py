@@ -41,7 +41,7 @@ def hand(qtbot, qapp, tmp_path):
 
 
 def replayed(hand: Hand) -> str:
-    dialog = hand.window.origins.dialog
+    dialog = hand.window.reply_details.dialog
     hand.click("Replay", dialog)
     hand.qtbot.waitUntil(lambda: dialog.replay.text() == "Replay")
     return dialog.words.text()
@@ -52,7 +52,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     session.set_settings(SamplerSettings(temperature=1.25))
     hand.say("the fox and the hound")
     hand.press(Key.Key_I, Modifier.ControlModifier)
-    dialog = hand.window.origins.dialog
+    dialog = hand.window.reply_details.dialog
     rows = {title: label.text() for title, label in dialog._values.items()}
     assert rows["Model"] == "echo"
     assert rows["Seed"] == "1, drawn at random"
@@ -95,17 +95,17 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     session.reload_model()
     hand.wait_for("idle")
     hand.window.chat.transcript.act("origin", hand.items()[-1].id)  # as the button below the reply does
-    words = hand.window.origins.dialog.words.text()
+    words = hand.window.reply_details.dialog.words.text()
     assert words.startswith("It may differ. The loaded model is echo, whose files are others")
     assert "quantisation while loading" in words
-    assert hand.window.origins.dialog.told.hash == wanted, "that of then"
-    hand.window.origins.dialog.close()
+    assert hand.window.reply_details.dialog.told.hash == wanted, "that of then"
+    hand.window.reply_details.dialog.close()
     session.unload_model()
     hand.wait_for("no_model")
     hand.window.actions_by_name["origin"].trigger()
-    assert not hand.window.origins.dialog.replay.isEnabled()
-    assert hand.window.origins.dialog.words.text() == "Load the model first."
-    hand.window.origins.dialog.close()
+    assert not hand.window.reply_details.dialog.replay.isEnabled()
+    assert hand.window.reply_details.dialog.words.text() == "Load the model first."
+    hand.window.reply_details.dialog.close()
 
 
 def test_the_prompt_of_a_second_reply_survives_a_restart(hand, qtbot) -> None:
@@ -113,17 +113,17 @@ def test_the_prompt_of_a_second_reply_survives_a_restart(hand, qtbot) -> None:
     hand.say("two words")
     hand.restart()
     hand.window.actions_by_name["origin"].trigger()
-    dialog = hand.window.origins.dialog
+    dialog = hand.window.reply_details.dialog
     assert dialog.prompt.toPlainText() == "<|turn|>one<|turn|>one<|turn|>two words"
     dialog.close()
     hand.load()
     hand.window.actions_by_name["origin"].trigger()
     assert replayed(hand) == "Identical, 2 tokens."
-    hand.window.origins.dialog.close()
+    hand.window.reply_details.dialog.close()
 
 
 def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
-    session, clarity = hand.session, hand.window.clarity
+    session, clarity = hand.session, hand.window.context
     hand.say("the fox and the hound")
     session.set_settings(SpeculationSettings(method="ngram"))
     hand.say("one two three")
@@ -173,7 +173,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     with qtbot.waitSignal(plot.chosen) as chosen:
         QTest.keyClick(plot, Key.Key_Return)
     assert chosen.args == [hand.items()[3].id]
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     assert plot.accessibleName() == "No figures yet"
     clarity.figures.close()
 
@@ -181,7 +181,7 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
 def test_memory_bars_follow_the_settings(hand, qtbot) -> None:
     window, session = hand.window, hand.session
     window.inspector.open_groups(["Context", "Model"])
-    bar = window.memory.bars[CacheSettings]
+    bar = window.settings_controller.memory_bars[CacheSettings]
     qtbot.waitUntil(bar.isVisible)
     before = bar.accessibleName()
     assert "Weights: 562 kB" in before
@@ -260,8 +260,8 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
                 lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=60_000
             )
         for item in [item for item in hand.items() if item.role == "assistant"]:
-            hand.window.origins.open(item.id, hand.window)
-            dialog = hand.window.origins.dialog
+            hand.window.reply_details.open(item.id, hand.window)
+            dialog = hand.window.reply_details.dialog
             assert dialog.words.text().startswith("The reply can be written again")
             dialog.replay.click()
             qtbot.waitUntil(lambda dialog=dialog: dialog.replay.text() == "Replay", timeout=60_000)

@@ -47,7 +47,7 @@ def test_folders_pins_and_trash(hand) -> None:
     (folder,) = rows.folders()
     assert folder.name == "Fruit"
     pears, apples = (chat.id for chat in hand.session.conversations.summaries() if chat.title)
-    window.sidebar.list.move_requested.emit([apples, pears], folder.id)
+    window.sidebar.list.requests.move.emit([apples, pears], folder.id)
     assert rows.shown()[rows.row_of(CHAT, pears)].depth == 1
     window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
     chosen = window.sidebar.list.visualRect(window.sidebar.list.currentIndex())
@@ -104,7 +104,7 @@ def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     here = hand.session.conversation
     hand.press(Key.Key_N, CTRL)
     sidebar, view = hand.window.sidebar, hand.window.chat.transcript
-    hand.window.search()
+    hand.window.actions_by_name["search"].trigger()
     QTest.keyClicks(sidebar.query, "Needle")
     hand.qtbot.waitUntil(
         lambda: sidebar.hits.messages > 0 and not hand.desktop.services.chat_list.finder.running
@@ -169,7 +169,11 @@ def test_a_new_chat_is_seen_after_a_search(hand) -> None:
     sidebar.find_now()
     hand.qtbot.waitUntil(lambda: sidebar.hits.rowCount() > 0)
     session, window = hand.session, hand.window
-    ways = (lambda: hand.click("New chat", sidebar), session.new_notebook, lambda: window.open_chat(1))
+    ways = (
+        lambda: hand.click("New chat", sidebar),
+        session.new_notebook,
+        lambda: window.navigation.open_chat(1),
+    )
     for new in ways:
         sidebar.query.setText("nowhere")
         sidebar.find_now()

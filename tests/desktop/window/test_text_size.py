@@ -50,7 +50,7 @@ def hand(qtbot: QtBot, tmp_path: Path) -> Iterator[Hand]:
     for group in made.window.inspector.findChildren(Group):
         group.open()
     yield made
-    made.window.scale_text(0)
+    made.window.settings_controller.scale_text(0)
     made.close()
 
 
@@ -80,7 +80,7 @@ def test_a_step_of_the_text_s_size_styles_no_widget_anew_and_reaches_all(
     before = (box.style().pixelMetric(QStyle.PixelMetric.PM_IndicatorWidth, None, box), arrow(combo))
     assert before == (18, 22)
     for _ in range(5):
-        window.scale_text(10)
+        window.settings_controller.scale_text(10)
     assert not styled.times
     left = [
         widget for widget in plain if shiboken6.isValid(widget) and widget.font().pointSizeF() != base * 1.5

@@ -36,26 +36,27 @@ def hand(qtbot, tmp_path: Path) -> Iterator[Hand]:
 
 def choose(hand: Hand, name: str, path: Path) -> None:
     """Take `path` in the file dialog of this name, as its button does."""
-    dialog = hand.window.findChild(QFileDialog, name)
-    assert dialog is not None
-    assert dialog.isVisible()
+    hand.qtbot.waitUntil(
+        lambda: any(each.isVisible() for each in hand.window.findChildren(QFileDialog, name))
+    )
+    dialog = hand.window.findChildren(QFileDialog, name)[-1]
     dialog.fileSelected.emit(str(path))
     dialog.filesSelected.emit([str(path)])
     dialog.done(QFileDialog.DialogCode.Accepted)
 
 
 def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
-    dialog = hand.window.exchange.export_dialog
+    dialog = hand.window.transfer.export_dialog
     dialog.choose_format(label)
     dialog.thoughts.setChecked(thoughts)
     hand.click("Choose where…", dialog)
     choose(hand, "exportTo", path)
-    hand.qtbot.waitUntil(lambda: hand.window.exchange.export_dialog is None)
+    hand.qtbot.waitUntil(lambda: hand.window.transfer.export_dialog is None)
 
 
 def suggested(hand: Hand, label: str) -> str:
     """The name that the file dialog offers."""
-    dialog = hand.window.exchange.export_dialog
+    dialog = hand.window.transfer.export_dialog
     dialog.choose_format(label)
     hand.click("Choose where…", dialog)
     (asked,) = hand.window.findChildren(QFileDialog, "exportTo")
@@ -99,7 +100,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     trigger(hand, "copy_chat")
     assert QGuiApplication.clipboard().text() == (tmp_path / "a.md").read_text()
 
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     hand.type("Another")
     QTest.keyClick(hand.box, Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: len(hand.texts()) == 2 and not hand.session.replying_in)
@@ -115,7 +116,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     (tmp_path / "a.inglenook.json").rename(tmp_path / "a.json")  # the name is the user's
     trigger(hand, "import_chats")
     choose(hand, "importFrom", tmp_path / "a.json")
-    window = hand.window.exchange.import_window
+    window = hand.window.transfer.import_window
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "All of these chats are here already"
     hand.click("Close", window)
@@ -125,7 +126,7 @@ def test_an_export_that_cannot_be_written_says_so_and_can_go_elsewhere(hand: Han
     hand.load()
     hand.say("Hello")
     trigger(hand, "export_chat")
-    dialog = hand.window.exchange.export_dialog
+    dialog = hand.window.transfer.export_dialog
     for label in ("Markdown", "PDF"):
         dialog.begin(label, tmp_path / "missing" / "a.md")
         hand.qtbot.waitUntil(lambda: dialog.choose.isVisible())
@@ -148,7 +149,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     )
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path))])
-    assert hand.window.files.words([path]) == "Drop the chats here to import them"
+    assert hand.window.files.hint([path]) == "Drop the chats here to import them"
     event = QDropEvent(
         QPointF(50, 50),
         Qt.DropAction.CopyAction,
@@ -157,7 +158,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
         Qt.KeyboardModifier.NoModifier,
     )
     hand.window.dropEvent(event)
-    window = hand.window.exchange.import_window
+    window = hand.window.transfer.import_window
     assert window.isVisible()
     assert not window.isModal()
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
@@ -182,21 +183,21 @@ def test_other_json_is_not_taken(hand: Hand, tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{number}.json"
         path.write_text(text)
-        assert hand.window.files.words([path]) != "Drop the chats here to import them"
+        assert hand.window.files.hint([path]) != "Drop the chats here to import them"
     large = tmp_path / "large.json"
     large.write_text(json.dumps([chatgpt(text="x" * 200_000)]))
     other = tmp_path / "data.json"
     other.write_text(json.dumps([{"id": number, "value": "x" * 50} for number in range(9000)]))
     begin = time.perf_counter()
-    assert hand.window.files.words([large]) == "Drop the chats here to import them"
-    assert hand.window.files.words([other]) != "Drop the chats here to import them"
+    assert hand.window.files.hint([large]) == "Drop the chats here to import them"
+    assert hand.window.files.hint([other]) != "Drop the chats here to import them"
     assert time.perf_counter() - begin < 0.2
 
 
 def test_an_import_can_be_cancelled(hand: Hand, tmp_path: Path) -> None:
     path = written(tmp_path / "many.json", [chatgpt(number, "long text " * 2000) for number in range(400)])
-    hand.window.files.take([path])
-    window = hand.window.exchange.import_window
+    hand.window.files.open([path])
+    window = hand.window.transfer.import_window
     hand.qtbot.waitUntil(lambda: window.bar.value() > 0)
     hand.click("Cancel", window)
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
@@ -210,12 +211,12 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.say("Kept for good")
     trigger(hand, "restore_backup")
-    dialog = hand.window.safety.dialog
+    dialog = hand.window.backups.dialog
     hand.qtbot.waitUntil(lambda: "no backup yet" in dialog.words.text())
     hand.click("Back up now", dialog)
     hand.qtbot.waitUntil(lambda: dialog.list.count() == 1)
     assert "1 chat · " in dialog.list.item(0).text()
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.01, "word " * 1000
     hand.type("Written later")
     QTest.keyClick(hand.box, Qt.Key.Key_Return)
@@ -272,7 +273,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.press(Qt.Key.Key_Return)
     assert hand.box.toPlainText() == "mine " * 2000  # and so does what could not be sent
     talk = hand.session.conversation
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     hand.session.open_conversation(talk)
     assert hand.texts()[-1] == LONG
     room(database)
@@ -292,7 +293,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
     database, talk = hand.session.stores.database, hand.session.conversation
     full(database)
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
-    leaving = hand.window.leaving
+    leaving = hand.window.close_guard
 
     def ask() -> QMessageBox:
         hand.window.close()
@@ -301,20 +302,21 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
 
     assert "no room" in ask().informativeText()
     hand.click("Stay", leaving.box)
-    assert leaving.box is None
+    hand.qtbot.waitUntil(lambda: leaving.box is None)
     hand.window.close()
-    hand.click("Save again", leaving.box)
-    assert leaving.box.isVisible()  # it still cannot
+    first = leaving.box
+    hand.click("Save again", first)
+    hand.qtbot.waitUntil(lambda: leaving.box not in (None, first))  # it still cannot
     hand.click("Save the text to a file…", leaving.box)
     choose(hand, "unsavedTo", tmp_path / "missing" / "reply.md")
-    assert "choose another place" in banner(hand)
+    hand.qtbot.waitUntil(lambda: "choose another place" in banner(hand))
     assert hand.window.isVisible()
     hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "unsavedTo"))
     hand.window.close()
     hand.click("Save the text to a file…", leaving.box)
     choose(hand, "unsavedTo", tmp_path / "reply.md")
+    hand.qtbot.waitUntil(lambda: not hand.window.isVisible())
     assert (tmp_path / "reply.md").read_text() == LONG + "\n"
-    assert not hand.window.isVisible()
     hand.restart()
     kept = hand.session.stores.kept.path(talk)[-1]
     assert kept.state == "stopped"
@@ -333,7 +335,7 @@ def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     hand.window.close()
     room(database)
-    hand.click("Save again", hand.window.leaving.box)
-    assert not hand.window.isVisible()
+    hand.click("Save again", hand.window.close_guard.box)
+    hand.qtbot.waitUntil(lambda: not hand.window.isVisible())
     hand.restart()
     assert hand.session.stores.kept.path(talk)[-1].text == LONG

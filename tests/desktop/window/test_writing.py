@@ -31,15 +31,15 @@ def hand(qtbot, qapp, tmp_path):
 
 
 def harness(hand: Hand):
-    return hand.window.writing
+    return hand.window.composer_controller
 
 
 def attach(hand: Hand, name: str, text: str | bytes) -> None:
     path = hand.folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     before = len(harness(hand).files.held())
-    assert "attach" in hand.window.files.words([path])
-    hand.window.files.take([path])
+    assert "attach" in hand.window.files.hint([path])
+    hand.window.files.open([path])
     hand.qtbot.waitUntil(lambda: len(harness(hand).files.held()) > before)
 
 
@@ -195,7 +195,7 @@ def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
     first = hand.session.conversation
     hand.type("two")
     send(hand)
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     chat.hold.set()
     store = hand.session.stores.kept
     hand.qtbot.waitUntil(lambda: [m.text for m in store.path(first)] == ["one", "one", "two", "two"])
@@ -245,7 +245,7 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
 
 
 def test_slash_commands_and_prompts_with_variables(hand) -> None:
-    popup = harness(hand).prompts.popup
+    popup = hand.window.prompts.popup
     hand.window.services.composer.prompts.put(Prompt(0, "Translate", "Say {{text}} in {{language=French}}."))
     hand.type("/")
     assert popup.isVisible()
@@ -296,7 +296,7 @@ def choose(window, path) -> None:
 
 def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) -> None:
     hand.click("Saved prompts")
-    window = harness(hand).prompts._list
+    window = hand.window.prompts._list
     service = hand.window.services.composer.prompts
     QTest.mouseClick(window.new, Qt.MouseButton.LeftButton)
     QTest.keyClicks(window.name, "Short")
@@ -326,9 +326,9 @@ def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand)
     talk = hand.session.conversation
     attach(hand, "notes.md", "# Alpha\nbeta")
     hand.window.chat.composer.set_opening("Sure, ")
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     assert (chips(hand), hand.window.chat.composer.opening()) == ([], "")
-    hand.window.open_chat(talk)
+    hand.window.navigation.open_chat(talk)
     assert hand.window.chat.composer.opening() == "Sure, "
     hand.restart()
     hand.load()
@@ -403,7 +403,7 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
     slow.chmod(0o755)
     monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(slow))
     (hand.folder / "hard.pdf").write_bytes(b"%PDF-1.7\nhard")
-    hand.window.files.take([hand.folder / "hard.pdf"])
+    hand.window.files.open([hand.folder / "hard.pdf"])
     hand.qtbot.waitUntil(harness(hand).files.chips.stop.isVisible)
     hand.click("Stop reading files")
     hand.qtbot.waitUntil(lambda: not harness(hand).files.chips.isVisible())

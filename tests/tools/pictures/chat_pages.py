@@ -198,7 +198,7 @@ def attachments(stage: Stage) -> QWidget:
     }
     for name, text in files.items():
         (stage.folder / name).write_text(text, encoding="utf-8")
-        stage.window.files.take([stage.folder / name])
+        stage.window.files.open([stage.folder / name])
         stage.spin(0.3)
     stage.window.chat.composer.set_text("What should I sow first?\nAnd what can wait until May?")
     stage.window.chat.composer.setFocus()
@@ -207,7 +207,7 @@ def attachments(stage: Stage) -> QWidget:
 
 @page
 def attachment_preview(stage: Stage) -> QWidget:
-    stage.window.writing.files._open(stage.window.writing.files.held()[0].key)
+    stage.window.composer_controller.files._open(stage.window.composer_controller.files.held()[0].key)
     stage.spin()
     return stage.fit(stage.window.findChildren(AttachmentPreview)[-1])
 
@@ -216,13 +216,13 @@ def attachment_preview(stage: Stage) -> QWidget:
 def too_long(stage: Stage) -> QWidget:
     stage.shut()
     words = "This message is 1,204 tokens too long: it has 5,300, the context holds 4,096."
-    stage.window.writing.offers.offer("too long", words, "Trim to fit", lambda: None, "warning")
+    stage.window.composer_controller.offers.offer("too long", words, "Trim to fit", lambda: None, "warning")
     return stage.window
 
 
 @page
 def opening(stage: Stage) -> QWidget:
-    stage.window.writing.offers.hide()
+    stage.window.composer_controller.offers.hide()
     stage.window.chat.composer.set_opening("Sow the peas first, because")
     return stage.window
 
@@ -282,7 +282,7 @@ def prompts(stage: Stage) -> QWidget:
 @page
 def prompt_form(stage: Stage) -> QWidget:
     stage.shut()
-    stage.window.writing.prompts.insert(stage.window.services.composer.prompts.prompts()[-1])
+    stage.window.prompts.insert(stage.window.services.composer.prompts.prompts()[-1])
     stage.spin()
     return stage.fit(stage.window.findChildren(SavedPromptForm)[-1])
 

@@ -92,7 +92,7 @@ def figures(stage: Stage) -> QWidget:
 @page
 def figures_empty(stage: Stage) -> QWidget:
     stage.session.new_conversation()
-    stage.window.clarity.open_figures()
+    stage.window.context.open_figures()
     stage.spin()
     return top(stage)
 
@@ -135,7 +135,7 @@ def export(stage: Stage) -> QWidget:
 
 @page
 def export_running(stage: Stage) -> QWidget:
-    dialog = stage.window.exchange.export_dialog
+    dialog = stage.window.transfer.export_dialog
     assert dialog is not None
     dialog.wanted.disconnect()
     dialog.begin("Markdown", stage.folder / "chat.md")
@@ -147,8 +147,8 @@ def _importing(stage: Stage) -> QWidget:
     from desktop.views.transfer.import_window import ImportWindow
 
     stage.shut()
-    stage.window.exchange.close_window()
-    stage.window.exchange.import_window = shown = ImportWindow("“conversations.json”", stage.window)
+    stage.window.transfer.close_window()
+    stage.window.transfer.import_window = shown = ImportWindow("“conversations.json”", stage.window)
     shown.show()
     stage.spin()
     return shown
@@ -182,7 +182,7 @@ def import_end(stage: Stage) -> QWidget:
 
 @page
 def backups_empty(stage: Stage) -> QWidget:
-    stage.window.exchange.close_window()
+    stage.window.transfer.close_window()
     act(stage, "restore_backup")
     stage.spin(0.3)
     return top(stage)
@@ -190,7 +190,7 @@ def backups_empty(stage: Stage) -> QWidget:
 
 @page
 def backups(stage: Stage) -> QWidget:
-    dialog = stage.window.safety.dialog
+    dialog = stage.window.backups.dialog
     assert dialog is not None
     dialog.make.click()
     stage.until(lambda: dialog.list.count() > 0)

@@ -106,7 +106,7 @@ def notebook_nothing_before(stage: Stage) -> QWidget:
 def roles_empty(stage: Stage) -> QWidget:
     stage.shut()
     stage.open_talk()
-    stage.window.roles.open()
+    stage.window.participants.open()
     stage.spin()
     return top(stage)
 
@@ -122,8 +122,8 @@ def roles_dialog(stage: Stage) -> QWidget:
     harbour = Participant("The harbour master", "Counts the boats twice and trusts neither number")
     stage.session.new_conversation()
     stage.session.set_roles(dataclasses.replace(_CAST, participants=(*cast, harbour)))
-    stage.window.roles.open()
-    dialog = stage.window.roles.dialog
+    stage.window.participants.open()
+    dialog = stage.window.participants.dialog
     assert dialog is not None
     dialog.list.setCurrentRow(2)
     return top(stage)
@@ -131,7 +131,7 @@ def roles_dialog(stage: Stage) -> QWidget:
 
 @page
 def roles_wrong(stage: Stage) -> QWidget:
-    dialog = stage.window.roles.dialog
+    dialog = stage.window.participants.dialog
     assert dialog is not None
     dialog.own.setText("Robin, cook")
     dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
@@ -151,7 +151,7 @@ def roles_chat(stage: Stage) -> QWidget:
 
 @page
 def roles_menu(stage: Stage) -> QWidget | None:
-    return stage.take_menu(stage.window.roles.bar.user.showMenu)
+    return stage.take_menu(stage.window.participants.bar.user.showMenu)
 
 
 # -- what only some meet
@@ -192,7 +192,7 @@ def backup_question(stage: Stage) -> QWidget:
     stage.shut()
     act(stage, "restore_backup")
     stage.spin(0.3)
-    dialog = stage.window.safety.dialog
+    dialog = stage.window.backups.dialog
     assert dialog is not None
     if not dialog.list.count():
         dialog.make.click()

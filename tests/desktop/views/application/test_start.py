@@ -214,7 +214,7 @@ def test_a_long_reply_that_nobody_saw_is_told(hand, monkeypatch) -> None:
     hand.qtbot.waitUntil(lambda: len(fake.shown) == 2)
     assert fake.shown[1] == (f"The reply in “{hand.session.title}” ended early", "After 1 min 30 s")
     hand.echo.chat.error = None
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     assert hand.session.conversation != told
     fake.clicked("a leave")
     assert hand.session.conversation == told

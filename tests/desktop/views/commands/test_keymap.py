@@ -13,8 +13,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from desktop.store.settings.preferences import FILE_NAME, Preferences
-from desktop.views.commands.actions import COMMANDS, ELSEWHERE, Command, with_mnemonics
+from desktop.views.commands.actions import COMMANDS, ELSEWHERE, Command
 from desktop.views.commands.keymap import Keymap, native, typing_trouble
+from desktop.views.commands.menus import with_mnemonics
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
 from tests.desktop.hand import Hand
 
@@ -152,7 +153,7 @@ def test_keys_are_changed_in_the_list_and_hold_at_once_and_after_a_restart(qtbot
         hand.click("Take it over", dialog)
         assert [button.text() for button in chips(dialog, "delete_chat")] == [native("Ctrl+B")]
         assert chips(dialog, "sidebar") == []
-        assert hand.window.left_button.toolTip() == "Chats"
+        assert hand.window.top_bar.left.toolTip() == "Chats"
         actions = hand.window.actions_by_name
         assert actions["delete_chat"].shortcuts() == [QKeySequence("Ctrl+B")]
         assert actions["sidebar"].shortcuts() == []
@@ -168,7 +169,7 @@ def test_keys_are_changed_in_the_list_and_hold_at_once_and_after_a_restart(qtbot
         hand.click(f"{native('Ctrl+N')}: change", dialog)
         hand.click("Remove", dialog)
         dialog.close()
-        assert hand.window.left_button.toolTip() == f"Chats ({native('Alt+X')})"
+        assert hand.window.top_bar.left.toolTip() == f"Chats ({native('Alt+X')})"
 
         hand.restart()
         keymap = hand.window.commands.keymap

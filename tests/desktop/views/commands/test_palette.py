@@ -35,7 +35,7 @@ def hand(request, qapp, tmp_path_factory):
 def palette(hand):
     hand.window.chat.composer.box.setFocus()
     hand.press(Key.Key_K, CTRL)
-    found = hand.window.commands.finder.palette
+    found = hand.window.palette_controller.palette
     assert found.isVisible()
     assert found.box.hasFocus()
     yield found
@@ -149,7 +149,7 @@ def test_a_setting_is_shown_with_the_keyboard_in_it(hand, palette, query, cls, n
 
 
 def test_every_setting_is_there(hand, palette) -> None:
-    source = hand.window.commands.finder._source("setting")
+    source = hand.window.palette_controller._source("setting")
     keys = {source.entry(number).key for number in range(len(source))}
     for _, cls in PANES:
         assert {f"setting:{cls.__name__}.{name}" for name in cls.__dataclass_fields__} <= keys
@@ -199,12 +199,12 @@ def test_keys_in_the_list_and_tab_narrow(hand, palette) -> None:
 
 def test_it_opens_at_once_and_fits_every_window(hand, palette) -> None:
     palette.close_palette()
-    hand.window.commands.finder.toggle()
+    hand.window.palette_controller.toggle()
     palette.close_palette()
-    assert calls_in(hand.window.commands.finder.toggle) < 20_000
+    assert calls_in(hand.window.palette_controller.toggle) < 20_000
     palette.close_palette()
     size = hand.window.size()
-    hand.window.commands.finder.toggle()
+    hand.window.palette_controller.toggle()
     hand.window.resize(420, 500)
     hand.qtbot.waitUntil(lambda: palette.size() == hand.window.size())
     assert palette.rect().contains(palette.card.geometry())

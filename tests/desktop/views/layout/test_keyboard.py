@@ -321,8 +321,8 @@ def test_every_control_of_every_page_has_a_name(qtbot, tmp_path) -> None:
 def walk_pages(hand: Hand) -> None:
     window = hand.window
     hand.session.set_settings(Behaviour(show_advanced=True))
-    window.commands.finder.toggle()
-    window.commands.finder.palette.close_palette()
+    window.palette_controller.toggle()
+    window.palette_controller.palette.close_palette()
     window.chat.transcript.finding.open()
     assert nameless(window) == []
     window.chat.transcript.finding.close()
@@ -346,5 +346,5 @@ def walk_pages(hand: Hand) -> None:
         for page in QApplication.topLevelWidgets():
             if page is not window and page.isVisible():
                 page.close()
-    window.commands.finder.palette.close_palette()
+    window.palette_controller.palette.close_palette()
     hand.qtbot.waitUntil(lambda: not hand.desktop.services.local_models.searching)

@@ -236,9 +236,9 @@ def test_what_was_typed_is_told_before_another_chat_opens(hand) -> None:
     first = hand.session.conversation
     unfold(hand, "Guidance")
     type_text(control(hand, QPlainTextEdit, "Negative system prompt"), "rude")
-    hand.window.new_chat()  # within the pause in which a text is not told yet
+    hand.window.navigation.new_chat()  # within the pause in which a text is not told yet
     assert control(hand, QPlainTextEdit, "Negative system prompt").toPlainText() == ""
-    hand.window.open_chat(first)
+    hand.window.navigation.open_chat(first)
     assert control(hand, QPlainTextEdit, "Negative system prompt").toPlainText() == "rude"
 
 
@@ -405,10 +405,10 @@ def test_an_unfinished_pattern_waits_in_its_chat(hand, qtbot) -> None:
     choose(combo, "Regular expression")
     type_text(box, "(half")
     qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
-    hand.window.new_chat()
+    hand.window.navigation.new_chat()
     assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Free", "", False)
     assert note(hand, ConstraintSettings, "pattern") == ""
-    hand.window.open_chat(first)
+    hand.window.navigation.open_chat(first)
     assert (combo.currentText(), box.toPlainText(), box.isEnabled()) == ("Regular expression", "(half", True)
     qtbot.waitUntil(lambda: "expression" in note(hand, ConstraintSettings, "pattern"), timeout=20_000)
     assert in_force(hand, ConstraintSettings).pattern == ""

@@ -46,7 +46,7 @@ def sidebar(qtbot, model):
     qtbot.addWidget(widget)
     widget.resize(260, 600)
     widget.show()
-    widget.list.folder_toggled.connect(
+    widget.list.requests.open_folder.connect(
         lambda number, opened: rows.set_open_folders(
             rows.open_folders | {number} if opened else rows.open_folders - {number}
         )
@@ -104,19 +104,19 @@ def test_several_are_chosen_without_opening_and_deleted_together(sidebar, qtbot)
     with qtbot.assertNotEmitted(sidebar.opened):
         click(qtbot, sidebar, 3, modifier=CTRL)
     assert sidebar.list.chosen() == [1, 3]
-    with qtbot.waitSignal(sidebar.list.delete_requested) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.delete) as wanted:
         qtbot.keyClick(sidebar.list, Key.Key_Delete)
     assert wanted.args == [[1, 3]]
     menu = sidebar.list.menu_for(index_of(sidebar, 3))
     qtbot.addWidget(menu)
     actions = {action.text().split("\t")[0]: action for action in menu.actions()}
-    with qtbot.waitSignal(sidebar.list.export_requested) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.export) as wanted:
         actions["Export 2 chats…"].trigger()
     assert wanted.args == [[1, 3]]
-    with qtbot.waitSignal(sidebar.list.pin_requested) as pinned:
+    with qtbot.waitSignal(sidebar.list.requests.pin) as pinned:
         actions["Pin 2 chats"].trigger()
     assert pinned.args == [[1, 3], True]
-    with qtbot.waitSignal(sidebar.list.move_requested) as moved:
+    with qtbot.waitSignal(sidebar.list.requests.move) as moved:
         next(
             action for action in actions["Move to folder"].menu().actions() if action.text() == "Home"
         ).trigger()
@@ -129,17 +129,17 @@ def test_menus_of_a_folder_and_of_one_chat(sidebar, qtbot) -> None:
     menu = sidebar.list.menu_for(index_of(sidebar, 7, FOLDER))
     qtbot.addWidget(menu)
     actions = {action.text().split("\t")[0]: action for action in menu.actions()}
-    with qtbot.waitSignal(sidebar.list.folder_settings_requested) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.edit_folder) as wanted:
         actions["Settings and prompt…"].trigger()
     assert wanted.args == [7]
-    with qtbot.waitSignal(sidebar.list.remove_folder_requested) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.remove_folder) as wanted:
         actions["Remove…"].trigger()
     assert wanted.args == [7]
     sidebar.set_open(1)
     menu = sidebar.list.menu_for(index_of(sidebar, 2))
     qtbot.addWidget(menu)
     actions = {action.text().split("\t")[0]: action for action in menu.actions()}
-    with qtbot.waitSignal(sidebar.list.delete_requested) as wanted:
+    with qtbot.waitSignal(sidebar.list.requests.delete) as wanted:
         actions["Delete"].trigger()
     assert wanted.args == [[2]], "the row under the pointer, not the chosen one"
 
@@ -163,16 +163,16 @@ def drag(sidebar, numbers, target, share=0.5, kind=CHAT):
 
 def test_dragging(sidebar, qtbot) -> None:
     rows = sidebar.list
-    with qtbot.waitSignal(rows.move_requested) as moved:
+    with qtbot.waitSignal(rows.requests.move) as moved:
         assert drag(sidebar, [1, 3], index_of(sidebar, 8, FOLDER))
     assert moved.args == [[1, 3], 8]
-    with qtbot.waitSignal(rows.dropped_out) as out:
+    with qtbot.waitSignal(rows.requests.move_out) as out:
         assert drag(sidebar, [5], index_of(sidebar, 2))
     assert out.args == [[5]]
-    with qtbot.waitSignal(rows.folder_moved) as moved:
+    with qtbot.waitSignal(rows.requests.move_folder) as moved:
         assert drag(sidebar, [8], index_of(sidebar, 7, FOLDER), 0.05, FOLDER)
     assert moved.args == [8, 0, 0]
-    with qtbot.waitSignal(rows.folder_moved) as moved:
+    with qtbot.waitSignal(rows.requests.move_folder) as moved:
         assert drag(sidebar, [7], sidebar.rows.index(-1), kind=FOLDER)
     assert moved.args == [7, 0, -1]
     assert not drag(sidebar, [7], index_of(sidebar, 5), kind=FOLDER), "not into itself"

@@ -1,0 +1,62 @@
+"""The menu bar, made from the table of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMainWindow, QMenu
+
+from desktop.views.commands.actions import Command
+from desktop.views.layout.bidi import isolated
+
+__all__ = ["add_menus", "with_mnemonics"]
+
+
+def add_menus(
+    window: QMainWindow, commands: Sequence[Command], run: Callable[[str], object]
+) -> dict[str, QAction]:
+    """Make the menu bar, without keys; `run` gets the name of the command. Returns the actions by name."""
+    titles = list(dict.fromkeys(command.menu for command in commands))
+    menus = {
+        title: window.menuBar().addMenu(shown)
+        for title, shown in zip(titles, with_mnemonics(titles), strict=True)
+    }
+    for menu in menus.values():
+        menu.setToolTipsVisible(True)
+        menu.aboutToShow.connect(lambda menu=menu: _mark_letters(menu))
+    actions: dict[str, QAction] = {}
+    for command in commands:
+        if not command.text:
+            menus[command.menu].addSeparator()
+            continue
+        action = menus[command.menu].addAction(command.text)
+        action.triggered.connect(lambda _checked=False, name=command.name: run(name))
+        actions[command.name] = action
+    return actions
+
+
+def _mark_letters(menu: QMenu) -> None:
+    """Give every entry a letter of its own, whatever its text is now."""
+    shown = [action for action in menu.actions() if not action.isSeparator()]
+    for action, text in zip(shown, with_mnemonics(action.text() for action in shown), strict=True):
+        action.setText(isolated(text))
+
+
+def with_mnemonics(texts: Iterable[str]) -> list[str]:
+    """The texts with an "&" before a letter that no other text uses: the first of a word if one is free."""
+    marked, taken = [], set()
+    for text in texts:
+        plain = text.replace("&", "")
+        starts = [
+            place
+            for place, letter in enumerate(plain)
+            if letter.isalnum() and (place == 0 or plain[place - 1] == " ")
+        ]
+        others = [place for place, letter in enumerate(plain) if letter.isalnum() and place not in starts]
+        place = next((place for place in (*starts, *others) if plain[place].casefold() not in taken), -1)
+        if place >= 0:
+            taken.add(plain[place].casefold())
+            plain = f"{plain[:place]}&{plain[place:]}"
+        marked.append(plain)
+    return marked

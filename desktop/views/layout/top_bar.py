@@ -1,0 +1,37 @@
+"""The bar above the conversation: the model picker between the buttons of the two side panes."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from desktop.views.models.model_picker import ModelPicker
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["TopBar"]
+
+
+class TopBar(QWidget):
+    """`left` and `right` toggle the side panes, `temporary` begins a temporary chat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("topBar")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.left = IconButton("sidebar", "Show or hide chats")
+        self.picker = ModelPicker()
+        self.temporary = IconButton("temporary", "New temporary chat")
+        self.temporary.setToolTip("New temporary chat: nothing of it is saved (Ctrl+Shift+N)")
+        self.temporary.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.right = IconButton("inspector", "Show or hide settings")
+        self._line = QHBoxLayout(self)
+        self._line.setContentsMargins(8, 6, 8, 6)
+        self._line.addWidget(self.left)
+        self._line.addWidget(self.picker)
+        self._line.addStretch(1)
+        self._line.addWidget(self.temporary)
+        self._line.addWidget(self.right)
+
+    def add_picker(self, picker: QWidget) -> None:
+        """Put another picker beside that of the model."""
+        self._line.insertWidget(2, picker)
