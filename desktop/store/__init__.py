@@ -1,1 +1,1 @@
-"""What is kept on disk, without Qt: conversations in SQLite, preferences in JSON."""
+"""What is stored on disk, without Qt: conversations in SQLite, preferences in JSON."""

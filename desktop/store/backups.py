@@ -1,9 +1,8 @@
-"""Automatic copies of the conversations: some of the last hours, days and weeks, in a folder that does not
-grow beyond a bound.
+"""Automatic copies of the conversations: some of the last hours, days and weeks, in a folder of bounded size.
 
-A copy is made with SQLite's backup API from a connection of its own, a few pages at a time, while the program
-writes on: an open read transaction holds the state it copies, so that it need not begin anew. Source:
-https://www.sqlite.org/backup.html
+A copy is made with SQLite's backup API on a connection of its own, a few pages at a time, while the program
+continues to write. An open read transaction holds the state that is copied, so that the copy never has to
+restart. Source: https://www.sqlite.org/backup.html
 """
 
 from __future__ import annotations
@@ -39,19 +38,17 @@ __all__ = [
 FOLDER = "backups"
 STEP_PAGES = 256
 PAUSE_S = 0.002
-"""Rest after each megabyte, so that a copy takes neither the disk nor the interpreter from a running
-reply.
-"""
+"""Pause after each megabyte, so that a copy does not slow down a running reply."""
 MOST_TIMES, MOST_BYTES = 4, 256 << 20
-"""All copies together take at most four times the file's bytes, or 256 MiB where that is more; the latest
-is always kept.
+"""All copies together take at most four times the size of the file, or 256 MiB if that is more. The latest is
+always kept.
 """
 SPARE = 32 << 20
 _STAMP = "%Y%m%d-%H%M%S"
 
 
 class Tier(NamedTuple):
-    """Keep the latest copy of each of the `most` last periods of `seconds` that have one."""
+    """Keep the latest copy of each of the last `most` periods of `seconds` that have one."""
 
     name: str
     seconds: int
@@ -62,7 +59,7 @@ TIERS = (Tier("hourly", 3_600, 6), Tier("daily", 86_400, 7), Tier("weekly", 7 * 
 
 
 class Backup(NamedTuple):
-    """One copy: when it was made (seconds since 1970) and its bytes."""
+    """One copy: the time it was made (seconds since 1970) and its size in bytes."""
 
     path: Path
     made_at: float
@@ -72,7 +69,7 @@ class Backup(NamedTuple):
 class Backups:
     """The copies of the file at `path`, in the folder "backups" beside it.
 
-    Every method may be called on any thread, one at a time.
+    Methods may be called on any thread, one at a time.
     """
 
     def __init__(self, path: Path, folder: Path | None = None) -> None:
@@ -80,7 +77,7 @@ class Backups:
         self.folder = folder or path.parent / FOLDER
 
     def list(self) -> tuple[Backup, ...]:
-        """All copies, latest first. A file of another name is none."""
+        """All copies, latest first. Files with other names are ignored."""
         found: list[Backup] = []
         with contextlib.suppress(OSError):
             for file in self.folder.glob(f"{self.path.stem}-*{self.path.suffix}"):
@@ -92,8 +89,8 @@ class Backups:
         return tuple(sorted(found, key=lambda backup: backup.made_at, reverse=True))
 
     def due(self, now: float | None = None) -> bool:
-        """Whether the latest copy is an hour old and something was written since; cheap, nothing but the
-        files' times is read.
+        """Whether the latest copy is an hour old and the file has changed since. Cheap: reads only file
+        times.
         """
         now = time.time() if now is None else now
         latest = self.latest(now)
@@ -103,7 +100,7 @@ class Backups:
         return written > latest.made_at and now - latest.made_at >= TIERS[0].seconds
 
     def latest(self, now: float) -> Backup | None:
-        """The latest copy up to now: one of the future was made while the clock was wrong."""
+        """The latest copy up to now; one from the future was made while the clock was wrong."""
         return next((backup for backup in self.list() if backup.made_at <= now), None)
 
     def make(
@@ -112,12 +109,10 @@ class Backups:
         cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[float], None] = lambda share: None,
     ) -> Backup | None:
-        """Make a copy, check it, and remove those that are not needed any more: for a thread of its own.
+        """Make a copy, check it and remove copies that are no longer needed, on a thread of the caller's.
 
-        None when cancelled.
-
-        `progress` is told the share that is copied. Raises `DiskFull` when there is no room, `Damaged` when
-        the file is damaged (earlier copies stay as they are), `StoreError` else.
+        Returns None when cancelled. `progress` receives the fraction copied. Raises `DiskFull` if there is no
+        room, `Damaged` if the file is damaged (earlier copies are left alone), otherwise `StoreError`.
         """
         now = time.time() if now is None else now
         target = (
@@ -126,7 +121,7 @@ class Backups:
         )
         part = target.with_name(target.name + ".part")
         try:
-            size = self.path.stat().st_size  # before the folder is made: where it was removed, it stays so
+            size = self.path.stat().st_size  # before creating the folder: one that was removed stays removed
             private_folder(self.folder)
             for stale in self.folder.glob("*.part*"):
                 stale.unlink()
@@ -161,8 +156,9 @@ class Backups:
         return Backup(target, now, target.stat().st_size)
 
     def kept(self, now: float | None = None) -> dict[Path, str]:
-        """The copies that are needed, each with the name of the longest tier it is kept for. One of the
-        future, made while the clock was wrong, takes the place of no other.
+        """The copies to keep, each with the name of the longest tier that keeps it.
+
+        A copy from the future, made while the clock was wrong, never replaces another one.
         """
         found: dict[Path, str] = {}
         backups = self._in_order(now)
@@ -174,12 +170,12 @@ class Backups:
         return found
 
     def _in_order(self, now: float | None = None) -> tuple[Backup, ...]:
-        """All copies, latest first, and those of the future after them."""
+        """All copies, latest first, with those from the future last."""
         limit = time.time() if now is None else now
         return tuple(sorted(self.list(), key=lambda backup: backup.made_at > limit))
 
     def _bound(self, coming: int) -> None:
-        """Remove what no tier needs; then, as long as all are too large with `coming` bytes more, the
+        """Remove copies that no tier keeps; then, while they exceed the bound with `coming` bytes more, the
         oldest of the shortest tier.
         """
         kept, backups = self.kept(), [*self._in_order()]
@@ -220,25 +216,24 @@ class Backups:
 
 
 class _Cancelled(Exception):
-    """The user, or the program's end, did not want the copy any more."""
+    """The copy is no longer needed: the user cancelled it, or the program is ending."""
 
 
 def restore_backup(backup: Path, path: Path) -> Path | None:
-    """Put a copy in the place of the file, which must be closed; returns where the present file was moved
-    (None: there was none).
+    """Replace the file, which must be closed, by a copy; returns where the present file was moved, or None if
+    there was none.
 
-    Raises `StoreError`, with the present file in its place, when the copy is damaged or cannot be copied.
+    Raises `StoreError`, leaving the present file in place, if the copy is damaged or cannot be copied.
     """
     return put_in_place(prepare_restore(backup, path), path)
 
 
 def prepare_restore(backup: Path, path: Path) -> Path:
-    """A checked copy of the backup beside the file, brought up to date: for a thread of its own.
+    """Write a checked, migrated copy of the backup beside the file, for `put_in_place`. Can run on any
+    thread.
 
-    `put_in_place` takes it.
-
-    Raises `StoreError`, with nothing left behind, when the backup is damaged, cannot be copied, or is of a
-    newer version.
+    Raises `StoreError` and leaves nothing behind if the backup is damaged, cannot be copied, or was written
+    by a newer version.
     """
     part = path.with_name(path.name + ".restored")
     try:
@@ -252,7 +247,7 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         finally:
             database.close()
         for old in part.parent.glob(f"{part.stem}.before-*{part.suffix}"):
-            old.unlink()  # what the migration kept of it; the backup itself is still there
+            old.unlink()  # kept by the migration; the backup itself is still there
         with part.open("rb+") as file:
             os.fsync(file.fileno())
     except (OSError, StoreError) as error:
@@ -266,33 +261,33 @@ def prepare_restore(backup: Path, path: Path) -> Path:
 
 
 def put_in_place(part: Path, path: Path) -> Path | None:
-    """Give the file, which must be closed, the place of the present one; returns where that was moved (None:
-    there was none).
+    """Replace the file, which must be closed, by `part`; returns where the file was moved, or None if there
+    was none.
 
-    Raises `StoreError` with the present file in its place.
+    Raises `StoreError`, leaving the present file in place.
     """
-    aside: Path | None = None
+    moved: Path | None = None
     try:
-        aside = set_aside(path, "before-restore") if path.exists() else None
+        moved = set_aside(path, "before-restore") if path.exists() else None
         os.replace(part, path)
     except OSError as error:
-        if aside is not None and not path.exists():
-            aside.rename(path)
+        if moved is not None and not path.exists():
+            moved.rename(path)
         raise StoreError(f"The copy cannot be put in place of {path} ({error.strerror}).") from error
     finally:
         forget_restore(part)
-    return aside
+    return moved
 
 
 def forget_restore(part: Path) -> None:
-    """Remove what `prepare_restore` made, if it is there."""
+    """Remove what `prepare_restore` wrote, if anything."""
     for suffix in ("", "-wal", "-shm", *BESIDE):
         with contextlib.suppress(OSError):
             part.with_name(part.name + suffix).unlink()
 
 
 def count_conversations(backup: Path) -> int:
-    """How many conversations, without those in its trash, a copy holds; -1 where it cannot be read."""
+    """The number of conversations in a copy, without those in its trash; -1 if it cannot be read."""
     try:
         with contextlib.closing(
             sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro&immutable=1", uri=True)

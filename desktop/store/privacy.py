@@ -1,6 +1,4 @@
-"""What the program keeps is closed to other users of the computer: looked after at each start, for older
-installations as well.
-"""
+"""Closes the program's data to other users of the computer; at each start, for older installations too."""
 
 from __future__ import annotations
 
@@ -19,27 +17,26 @@ _OURS = (
     "conversations*", "preferences.json*", ".preferences.json*", "window.ini*", "model-hashes.json*",
     "inglenook.*", "logs", "backups", "models",
 )  # fmt: skip
-"""Names in the data folder that are the program's, as patterns: somebody may have chosen a folder with
-other files in it.
-"""
+"""Patterns of the program's own names in the data folder, which may contain other files too."""
 
 
 def close_data(folder: Path) -> str:
-    """Take the rights of others off the data folder, what is ours in it, and the cache; "" when that was
-    possible.
+    """Remove other users' rights from the data folder, what is ours in it, and the cache; returns "" on
+    success.
 
-    Else a sentence for the user: a disk without such rights, or a folder that belongs to somebody else.
+    Otherwise returns a sentence for the user: the disk has no such rights, or the folder belongs to someone
+    else.
     """
     for place in (folder, cache_dir()):
         try:
             if place.exists():
                 private_folder(place)
         except OSError as error:
-            log.warning("%s cannot be closed to others: %s", place, error)
+            log.warning("cannot close %s to other users: %s", place, error)
     ours = chain.from_iterable(folder.glob(pattern) for pattern in _OURS)
     left = close_to_others(ours)
     if left:
-        log.warning("%d files in %s stay open to others, %s among them", len(left), folder, left[0])
+        log.warning("%d files in %s stay open to other users, among them %s", len(left), folder, left[0])
     if not _is_open(folder):
         return ""
     return (

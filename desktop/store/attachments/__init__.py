@@ -1,1 +1,1 @@
-"""Files within messages."""
+"""Files within messages: reading their text, and writing it into a message."""

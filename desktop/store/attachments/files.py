@@ -1,6 +1,4 @@
-"""The text of a file that is to be attached: its encoding found out, PDF pages read, everything else
-refused in a sentence.
-"""
+"""Reads the text of a file to attach: detects its encoding, extracts PDF pages, refuses anything else."""
 
 from __future__ import annotations
 
@@ -19,37 +17,35 @@ from engine.printable import one_line
 __all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
 
 MOST_BYTES = 8 << 20
-"""Bytes of a text file, and characters of a PDF's text: some two million tokens, more than any model
-reads.
-"""
+"""Bytes of a text file, and characters of a PDF's text: about two million tokens."""
 MOST_PDF_BYTES = 200 << 20
 MOST_PAGES = 500
 MOST_PDF_S = 30.0
 _MOST_PAGE_BYTES = 8 << 20
 _MOST_PDF_MEMORY = 3 << 30
 _GRACE_S = 5.0
-"""Beyond its own bound of time, which it looks at between two pages."""
+"""Time beyond the reader's own limit, which it checks between two pages."""
 _LOOK_S = 0.05
 _GUESSED_BYTES = 64 << 10
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-"""The marks that files begin with; UTF-32's before those of UTF-16, which they begin with."""
+"""Byte order marks; UTF-32's come before UTF-16's, which are prefixes of them."""
 _CONTROLS = frozenset(range(32)) - {7, 8, 9, 10, 12, 13, 27}
 
 
 class Unreadable(Exception):
-    """A file that cannot be attached; the message is one sentence for people."""
+    """A file that cannot be attached; the message is one sentence for the user."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 def read_attachment(path: Path, stop: threading.Event) -> Attachment:
-    """The file's text; of a long PDF, its first pages. Raises `Unreadable`.
+    """The text of the file; for a long PDF, its first pages. Raises `Unreadable`.
 
-    A PDF is read by a process of its own, which `stop` ends at once.
+    A PDF is read by a separate process, which `stop` ends at once.
     """
     try:
         size = path.stat().st_size
@@ -77,9 +73,9 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
 
 
 def decoded(data: bytes) -> str | None:
-    """The text of a file; None when it is none.
+    """The text of a file; None if it is not text.
 
-    By its mark, as UTF-8, as UTF-16 without a mark, else as the likeliest charset.
+    Decodes by byte order mark, as UTF-8, as UTF-16 without a mark, or else as the likeliest charset.
     """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
@@ -100,7 +96,7 @@ def decoded(data: bytes) -> str | None:
     western = best is not None and any(
         match.encoding == "cp1252" and match.chaos <= best.chaos for match in matches
     )
-    # of equals, the one most files are in
+    # among equally likely charsets, the most common one
     for encoding in ("cp1252" if best is None or western else best.encoding, "cp1252"):
         try:
             return data.decode(encoding)
@@ -110,13 +106,13 @@ def decoded(data: bytes) -> str | None:
 
 
 def _binary(data: bytes) -> bool:
-    """Whether there are signs in it that no text has."""
+    """Whether it contains bytes that no text has."""
     sample = data[:_GUESSED_BYTES]
     return 0 in data or sum(byte in _CONTROLS for byte in sample) > len(sample) // 50
 
 
 def _bare_utf16(data: bytes) -> str | None:
-    """UTF-16 without a mark, which has a zero in every other byte of Latin text."""
+    """UTF-16 without a byte order mark, where every other byte of Latin text is zero."""
     sample = data[:4096]
     pairs = len(sample) // 2
     for first, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
@@ -129,15 +125,15 @@ def _bare_utf16(data: bytes) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """One kind of line end, no marks in the middle, no blank end, and no half of a UTF-16 pair, which a
-    PDF's fonts can give.
+    """Normalise line ends; remove marks inside the text, trailing space, and lone surrogates (PDF fonts can
+    yield them).
     """
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "").replace("\x00", "").rstrip()
 
 
 def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
-    """The text of a PDF's pages, as many as bounds of pages, characters, time and memory allow."""
+    """The text of a PDF's pages, within the limits on pages, characters, time and memory."""
     if size > MOST_PDF_BYTES:
         raise Unreadable(
             f"“{path.name}” has {size / 1e6:,.0f} MB, but PDF files of up to {MOST_PDF_BYTES / 1e6:,.0f} MB "
@@ -170,10 +166,10 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
 
 
 def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
-    """What `pdf_text` answers from a process of its own; None when it was stopped, took too long, or was
-    ended by its bounds.
+    """What `pdf_text` answers from a separate process; None if it was stopped, took too long or hit its
+    limits.
     """
-    import subprocess  # not for the window's start
+    import subprocess  # not needed to start the window
 
     limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
     root = str(Path(__file__).resolve().parents[3])

@@ -1,6 +1,6 @@
 """Files within a message: how they are written into its text, and how they are found there again.
 
-A message with files begins with them, each as a line with its name and its text in a fence, then comes what
+A message with files begins with them, each as a line with its name and its text in a fence, followed by what
 the user wrote::
 
     Attached file: report.csv (first 120 of 400 lines)
@@ -10,8 +10,8 @@ the user wrote::
 
     What stands out here?
 
-So they are kept, searched, exported and read by the model like any text, and no other program is puzzled by
-them.
+In this form they are stored, searched, exported and read by the model like any other text, and every other
+program can read them too.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One file: its name, the text that the model gets, and, where that is only its beginning, "first 120
-    of 400 lines".
+    """One file: its name, the text for the model and, if that is only its beginning, "first 120 of 400
+    lines".
     """
 
     name: str
@@ -66,19 +66,19 @@ class Attachment:
 
 
 def language_of(name: str) -> str:
-    """The word behind a fence for the file's kind; empty for plain text."""
+    """The info word of a fence for this kind of file; empty for plain text."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
     return _LANGUAGES.get(ending) or _PROSE.get(ending) or (ending if ending in _TABLES else "")
 
 
 def kind_of(name: str) -> str:
-    """The icon of the file's kind: "code", "table" or "file"."""
+    """The icon for this kind of file: "code", "table" or "file"."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
     return "table" if ending in _TABLES else "code" if ending in _LANGUAGES else "file"
 
 
 def message_text(attachment: Attachment) -> str:
-    """The file as it stands in a message. Its fence is longer than any in it."""
+    """The file as written into a message, in a fence longer than any inside it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
     fence = "`" * (longest + 1)
     note = f" ({attachment.note})" if attachment.note else ""
@@ -95,9 +95,7 @@ def join(attachments: Iterable[Attachment], text: str) -> str:
 
 
 def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
-    """The files that a message begins with, each with the character it starts at, and where the user's own
-    words start.
-    """
+    """The files at the beginning of a message with their offsets, and the offset of the user's own words."""
     found: list[tuple[int, Attachment]] = []
     place = 0
     while message.startswith(_HEAD, place) and (match := _FILE.match(message, place)) is not None:
@@ -108,7 +106,7 @@ def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
 
 
 def auto_source(message: str) -> str:
-    """What a title is made of: the user's own words, else the names of the files."""
+    """What a title is derived from: the user's own words, else the names of the files."""
     files, place = split(message)
     return (
         message[place:]
@@ -118,18 +116,18 @@ def auto_source(message: str) -> str:
 
 
 def lines_of(text: str) -> int:
-    """How many lines the text has."""
+    """The number of lines in the text."""
     return text.count("\n") + 1 if text else 0
 
 
 def cut_inside(attachment: Attachment, characters: int) -> Attachment:
-    """Its first `characters` characters, for a text that has no lines to cut between."""
+    """Its first `characters` characters, for a text without lines to cut between."""
     note = f"first {characters:,} of {len(attachment.text):,} characters"
     return replace(attachment, text=attachment.text[:characters].rstrip(), note=note)
 
 
 def cut(attachment: Attachment, lines: int) -> Attachment:
-    """Its first `lines` lines, marked as such."""
+    """Its first `lines` lines, with a note that says so."""
     whole = attachment.text.split("\n")
     if lines >= len(whole):
         return attachment

@@ -1,10 +1,10 @@
-"""A program of its own that reads the text of one PDF: a hard page can neither hold up the window nor take
+"""A separate program that extracts the text of one PDF, so that a hard page cannot block the window or use
 all memory.
 
     python -m desktop.store.attachments.pdf_text FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES
 
-Writes one line of JSON: {"total": pages, "pages": [text of each page that was read], "cut": whether the last
-one goes on} or {"trouble": "locked" | "broken"}.
+Writes one line of JSON: {"total": pages, "pages": [text of each page read], "cut": whether the last one is
+cut off} or {"trouble": "locked" | "broken"}.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _BROKEN = (
 def read_pages(
     path: str, most_pages: int, most_characters: int, most_s: float, page_bytes: int
 ) -> dict[str, Any]:
-    """The answer as above.
+    """The answer described above.
 
-    A page whose drawing is longer than `page_bytes` is a picture of lines, and counts as empty.
+    A page whose content stream is longer than `page_bytes` is a drawing and counts as empty.
     """
     from pypdf import PdfReader
     from pypdf.errors import DependencyError, PyPdfError
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every small fault of a file
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns about every small fault in a file
     until = time.monotonic() + most_s
     pages: list[str] = []
     total, cut = 0, False
@@ -61,7 +61,7 @@ def read_pages(
 
 
 def _bound(memory: int) -> None:
-    """No more memory than this, where the system can bound it."""
+    """Limit the address space, where the system can."""
     if sys.platform != "win32":
         import resource
 
@@ -74,6 +74,6 @@ def _bound(memory: int) -> None:
 if __name__ == "__main__":
     _file, *_numbers = sys.argv[1:]
     _pages, _characters, _seconds, _page_bytes, _memory = (int(number) for number in _numbers)
-    if sys.platform != "darwin":  # whose address spaces have gigabytes in them from the beginning
+    if sys.platform != "darwin":  # where address spaces start out with gigabytes
         _bound(_memory)
     sys.stdout.write(json.dumps(read_pages(_file, _pages, _characters, _seconds, _page_bytes)) + "\n")

@@ -1,1 +1,1 @@
-"""What was computed once and may vanish."""
+"""Caches on disk: results that can be computed again."""

@@ -1,6 +1,4 @@
-"""SHA-256 of model files, computed once for each path, size and time of change, and kept in a small JSON
-file.
-"""
+"""SHA-256 of model files, computed once for each path, size and modification time, kept as JSON."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _MATTERS = (".gguf", ".safetensors", ".json", ".model", ".jinja", ".tiktoken", "
 
 
 def parts(path: Path) -> list[Path]:
-    """The files that a model consists of: the file itself, with its further shards, or those of its folder
-    that matter.
-    """
+    """The files of a model: the file itself with its other shards, or the relevant files in its folder."""
     if path.is_dir():
         return sorted(each for each in path.iterdir() if each.is_file() and each.suffix in _MATTERS)
     stem, dash, rest = path.stem.rpartition("-of-")
@@ -32,33 +28,30 @@ def parts(path: Path) -> list[Path]:
 
 
 def identity(path: Path) -> str:
-    """What tells one content of a model's files from another without reading them: names, sizes and times
-    of change; "" for none.
+    """Identifies the content of a model's files without reading it, by names, sizes and times; "" if there
+    are none.
     """
     try:
         facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in parts(path)]
     except OSError:
         return ""
-    import hashlib  # here and below: not for the window's start
+    import hashlib  # here and below: not needed to start the window
 
     return f"{path}|{hashlib.sha256(repr(facts).encode()).hexdigest()}" if facts else ""
 
 
 class FileHashes:
-    """The known hashes, in `path`; a file that cannot be read or written costs only that they are computed
-    again.
-    """
+    """The known hashes, stored at `path`. If it cannot be read or written, hashes are just computed again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, str] | None = None
 
     def get(self, key: str) -> str:
-        """The hash of an `identity`; "" while it is not known."""
+        """The hash of an `identity`; "" if it is not known."""
         return self._all().get(key, "") if key else ""
 
     def put(self, key: str, found: str) -> None:
-        """Keep a hash."""
         known = self._all()
         known[key] = found
         while len(known) > _MOST:
@@ -76,10 +69,10 @@ class FileHashes:
 
 
 def computed(path: Path, wait: Callable[[], bool]) -> Iterator[tuple[int, int, str]]:
-    """(bytes read, of so many, hash when done): one file's SHA-256, or for several that of the lines "hash
-    name" of each.
+    """Compute the SHA-256 of one file or, for several, that of the lines "hash name" of each.
 
-    `wait` is asked before each piece, and ends it by returning False. Raises OSError.
+    Yields (bytes read, total bytes, hash when done). `wait` is called before each piece and cancels by
+    returning False. Raises OSError.
     """
     import hashlib
 

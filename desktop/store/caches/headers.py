@@ -1,6 +1,6 @@
-"""What was read from models' headers, kept between starts: a small database that may vanish at any time.
+"""Facts from the headers of model files, kept between starts in a small database.
 
-It is a cache: when it is damaged, locked or cannot be written, there is none, and nothing else happens.
+It is only a cache: if it is damaged, locked or cannot be written, the program works without it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ _TABLE = "CREATE TABLE IF NOT EXISTS headers (path TEXT PRIMARY KEY, stamp TEXT 
 
 
 class HeaderStore:
-    """Facts of models by path, each good as long as its `stamp` (times and sizes of files) is the same.
+    """Facts of models by path, each valid as long as its `stamp` (times and sizes of files) is the same.
 
-    Used by one thread.
-
-    `version` tells apart what different versions of the program read; the entries of others are dropped.
+    Used by one thread. Entries written by another `version` of the program are dropped.
     """
 
     def __init__(self, path: Path, version: str) -> None:
@@ -40,9 +38,7 @@ class HeaderStore:
         self._useless = False
 
     def get(self, path: str, stamp: Sequence[object]) -> ModelInfo | None:
-        """What is known of the model at `path`; None when that is nothing, or it was read from other
-        files.
-        """
+        """What is known of the model at `path`; None if nothing is, or if it was read from other files."""
         from engine.hub.local.header_process import info_from_json
 
         rows = self._run(
@@ -54,7 +50,6 @@ class HeaderStore:
             return None
 
     def put(self, path: str, stamp: Sequence[object], info: ModelInfo) -> None:
-        """Keep what was read."""
         from engine.hub.local.header_process import info_to_json
 
         text = json.dumps(info_to_json(info))
@@ -72,12 +67,12 @@ class HeaderStore:
             return []
         try:
             return self._open().execute(statement, values).fetchall()
-        # no room, no right to write, or another program is at it
+        # disk full, no permission, or locked by another program
         except (OSError, sqlite3.OperationalError) as error:
-            log.info("the cache of headers cannot be used: %s", error)
-            self._useless = True  # until `close`: a thousand models are not to wait a thousand times
+            log.info("cannot use the header cache: %s", error)
+            self._useless = True  # until `close`: otherwise each of a thousand models would wait
         except sqlite3.DatabaseError as error:
-            log.warning("the cache of headers is damaged and begun anew: %s", error)
+            log.warning("the header cache is damaged and is created again: %s", error)
             self._remove()
         return []
 
@@ -107,7 +102,7 @@ class HeaderStore:
 
 
 def _text(path: str) -> str:
-    """A file name that is no Unicode cannot be a text of the database as it is."""
+    """The path as Unicode, which not every file name is."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,1 +1,1 @@
-"""Conversations and what belongs to them."""
+"""Conversations, their messages, and what belongs to them: folders, personas, drafts, the queue."""

@@ -1,8 +1,7 @@
-"""Whole conversations into the store and out of it: each appears when it is whole, and is found again when it
-comes twice.
+"""Whole conversations into the store and out of it: each appears once complete, and is recognised later.
 
-Works on a `Database` and not on a `ConversationStore`, whose opening would stop the reply that runs in the
-window meanwhile.
+Works on a `Database` rather than a `ConversationStore`, because opening the latter would stop the reply that
+is running in the window.
 """
 
 from __future__ import annotations
@@ -19,22 +18,21 @@ from desktop.store.conversations.participants import Cast, portable, settled
 from desktop.store.conversations.records import NOTEBOOK, STATES, auto_title
 from desktop.store.conversations.trash import delete_for_good
 from desktop.store.database.chunked_writes import Steps
-from desktop.store.database.database import Database, StoreError
+from desktop.store.database.database import Database
+from desktop.store.database.errors import missing
 from desktop.store.transfer.records import ConversationRecord, Imported, MessageRecord
 
 __all__ = ["OWN", "Intake", "chain_key", "conversation_ids", "discard_unfinished", "read_whole"]
 
 OWN = "inglenook"
-"""The source of conversations that were made here."""
+"""The source of conversations created here."""
 _MOST_RAW_BYTES = 256 << 20
 _UNFINISHED = 3
-"""The `deleted` of a conversation that is being written: it is in no list, and found by no search."""
+"""The value of `deleted` while a conversation is being written: no list shows it and no search finds it."""
 
 
 def chain_key(parent: str | None, *parts: object) -> str:
-    """A message's key where its file has none: a hash of its parent's key and of what never changes about
-    it.
-    """
+    """A key for a message whose file has none: a hash of its parent's key and of what never changes."""
     text = "\0".join([parent or "", *map(str, parts)])
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -46,13 +44,11 @@ class Intake:
         self._database = database
 
     def save(self, record: ConversationRecord) -> Imported:
-        """Write the conversation, or what is new in it where it is here already.
+        """Write the conversation or, if it is already here, what is new in it.
 
-        Raises `StoreError` when that is not possible.
-
-        In steps of a few milliseconds, between which the window writes; a new conversation is not seen before
-        the last one. Parents must stand before their children; a message under an unknown parent goes to the
-        top.
+        Writes in steps of a few milliseconds, between which the window can write; a new conversation appears
+        only after the last one. Parents come before their children in `record`; a message under an unknown
+        parent goes to the top. Raises `StoreError`.
         """
         now = time.time()
         found = self._find(record)
@@ -84,7 +80,7 @@ class Intake:
             "WHERE source = ? AND key = ? AND deleted < 2",
             (record.source, record.key),
         ).fetchone()
-        if row is None and record.source == OWN:  # made here: no row says so
+        if row is None and record.source == OWN:  # created here, so no row in `imports`
             row = next(
                 (
                     row
@@ -196,7 +192,7 @@ class Intake:
         return message_id
 
     def _persona(self, message: MessageRecord) -> int:
-        """The persona of the name that a reply is from: numbers are others in other stores."""
+        """The id of the persona that a reply is by, found by name (ids differ between stores); else 0."""
         if message.role != "assistant" or not message.author:
             return 0
         row = self._database.execute(
@@ -209,9 +205,7 @@ class Intake:
 
 
 def discard_unfinished(database: Database) -> Iterator[None]:
-    """Delete, in steps, what an import left that was killed in the middle of a conversation; not while
-    another one runs.
-    """
+    """Delete, in steps, a conversation that a killed import left half written. Not during another import."""
     for (number,) in database.execute(
         "SELECT id FROM conversations WHERE deleted = ?", (_UNFINISHED,)
     ).fetchall():
@@ -219,17 +213,16 @@ def discard_unfinished(database: Database) -> Iterator[None]:
 
 
 def conversation_ids(database: Database, deleted: bool = False) -> tuple[int, ...]:
-    """The numbers of all present conversations (with `deleted` those in the trash too), oldest first."""
+    """The ids of all present conversations, oldest first; with `deleted`, those in the trash too."""
     rows = database.execute("SELECT id FROM conversations WHERE deleted <= ? ORDER BY id", (int(deleted),))
     return tuple(int(row[0]) for row in rows)
 
 
 def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
-    """One conversation with everything the store has of it, deleted messages too.
+    """One conversation with everything the store has of it, deleted messages included.
 
-    Raises `StoreError` when it is not there.
-
-    A reply that runs is given as it was last saved, as a stopped one.
+    A running reply is returned as last saved, as a stopped one. Raises `StoreError` if the conversation does
+    not exist.
     """
     head = database.execute(
         "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
@@ -238,9 +231,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         (conversation_id,),
     ).fetchone()
     if head is None:
-        raise StoreError(
-            f"There is no conversation number {conversation_id}; it may have been removed by another window."
-        )
+        raise missing("conversation", conversation_id)
     keys = _message_keys(database, conversation_id)
     messages = tuple(_record(row, keys) for row in database.execute(
         "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, "
@@ -288,7 +279,7 @@ def _unpacked(raw: bytes | None) -> Any:
 
 
 def _message_keys(database: Database, number: int) -> dict[int, str]:
-    """The key of every message: the one it came with, else that of a message made here."""
+    """The key of every message: the imported one, or the one derived for a message created here."""
     rows = database.execute(
         "SELECT id, created_at, key FROM messages LEFT JOIN imported_messages ON message_id = id WHERE "
         "conversation_id = ? ORDER BY id",
@@ -301,9 +292,7 @@ def _message_keys(database: Database, number: int) -> dict[int, str]:
 
 
 def _own_key(number: int, created: float) -> str:
-    """The key of what was made here: numbers are never given twice in this store, and the time tells
-    stores apart.
-    """
+    """The key of something created here: ids are never reused in a store, and the time tells stores apart."""
     return chain_key(None, OWN, number, repr(float(created)))
 
 

@@ -1,7 +1,6 @@
-"""All conversations and their messages: a tree in SQLite of which one path is shown.
+"""Conversations and their messages: each conversation is a tree in SQLite of which one path is shown.
 
-Every change is one short transaction, so that the death of the process loses nothing that a method has
-returned from.
+Every change is one short transaction, so nothing that a method has written is lost when the process dies.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from desktop.store.conversations.messages import first_title, read_message, read_path, read_tree
 from desktop.store.conversations.participants import UNNAMED, Author, Cast
 from desktop.store.conversations.records import (
     CHAT,
@@ -22,19 +22,19 @@ from desktop.store.conversations.records import (
     StoredMessage,
     auto_title,
 )
-from desktop.store.conversations.tree import Node, Tree
 from desktop.store.database.database import Database, StoreError
+from desktop.store.database.errors import missing
 from desktop.store.search.search import Search
 
 __all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
 
 
 class ConversationStore:
-    """Reads and writes conversations. Used by the thread that opened the database.
+    """Reads and writes the conversations of one database, on the thread that opened it.
 
-    On opening, replies that a killed process left "running" become "stopped" with their last checkpoint;
-    `recovered` is how many. `notices` says what opening the file had to do. Methods raise `StoreError` for an
-    id that is not there and for trouble with the file.
+    Opening marks replies that a killed process left "running" as "stopped", with their last checkpoint.
+    `notices` holds sentences about what opening the file had to do. Methods raise `StoreError` for an unknown
+    id and for trouble with the file.
     """
 
     def __init__(self, database: Database) -> None:
@@ -42,19 +42,14 @@ class ConversationStore:
         self._search = Search(database)
         self.notices = database.notices
         with database.transaction():
-            self.recovered = database.execute(
-                "UPDATE messages SET state = 'stopped' WHERE state = 'running'"
-            ).rowcount
-
-    # -- conversations
-    # ------------------------------------------------------------------------------------------------
+            database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'")
 
     def create(
         self, title: str = "", settings: Mapping[str, Mapping[str, Any]] | None = None, kind: str = CHAT
     ) -> Conversation:
-        """A new conversation, empty but for the document of a notebook.
+        """Create a conversation: empty, or with the empty document of a notebook.
 
-        Without a title, its first text will give it one.
+        Without a title it is named after its first text.
         """
         now = time.time()
         cursor = self._database.execute(
@@ -68,11 +63,10 @@ class ConversationStore:
         return self.get(made)
 
     def list(self, deleted: bool = False, first: int = -1) -> tuple[ConversationSummary, ...]:
-        """All present (or all deleted) conversations, latest first; the sidebar puts pinned ones and folders
-        where they belong.
+        """All present (or all deleted) conversations, latest first.
 
-        With `first` only so many of the latest, and all that are pinned or in folders, whose place is above
-        the others.
+        With `first`, only that many of the latest ones, and all that are pinned or in a folder, because the
+        sidebar shows those above the others.
         """
         latest = "SELECT id FROM conversations WHERE deleted = ?1 ORDER BY updated_at DESC, id DESC LIMIT ?2"
         wanted = "" if first < 0 else f" AND (pinned OR folder_id IS NOT NULL OR id IN ({latest}))"
@@ -84,7 +78,7 @@ class ConversationStore:
         return tuple(map(ConversationSummary._make, rows))
 
     def is_listed(self, conversation_id: int) -> bool:
-        """Whether a conversation is there and not thrown away."""
+        """Whether the conversation exists and is not in the trash."""
         return (
             self._database.execute(
                 "SELECT 1 FROM conversations WHERE id = ? AND deleted = 0", (conversation_id,)
@@ -93,25 +87,24 @@ class ConversationStore:
         )
 
     def summary(self, conversation_id: int) -> ConversationSummary:
-        """The row of one conversation, deleted or not."""
+        """The sidebar's row of one conversation, deleted or not."""
         row = self._database.execute(
             "SELECT id, title, updated_at, folder_id, pinned, deleted_at, kind FROM conversations WHERE id "
             "= ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise _no_conversation(conversation_id)
+            raise missing("conversation", conversation_id)
         return ConversationSummary._make(row)
 
     def get(self, conversation_id: int) -> Conversation:
-        """One conversation, deleted or not."""
         row = self._database.execute(
             "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
             "folder_id, pinned, persona_id, inherits_prompt, roles, kind FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise _no_conversation(conversation_id)
+            raise missing("conversation", conversation_id)
         (number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona,
          inherits, cast, kind) = row  # fmt: skip
         return Conversation(
@@ -120,23 +113,21 @@ class ConversationStore:
         )  # fmt: skip
 
     def rename(self, conversation_id: int, title: str) -> None:
-        """Give it a title; an empty one brings back the automatic title. Does not move it in the list."""
+        """Set the title; an empty one brings back the automatic title. The place in the list stays."""
         title = " ".join(title.split())
         self._set(
             conversation_id,
             "title = ?, auto_title = ?",
-            title or self._first_title(conversation_id),
+            title or first_title(self._database, conversation_id),
             not title,
         )
 
     def delete(self, conversation_id: int) -> None:
-        """Throw it away: out of the list and the search, into the trash (`trash.py`); `restore` brings it
-        back.
-        """
+        """Move it to the trash (`trash.py`), out of the list and the search; `restore` brings it back."""
         self._set(conversation_id, "deleted = 1, deleted_at = ?", time.time())
 
     def restore(self, conversation_id: int) -> None:
-        """Undo `delete`. Raises `StoreError` once it is being deleted for good."""
+        """Undo `delete`. Raises `StoreError` once permanent deletion has begun."""
         if self.get(conversation_id).deleted:
             changed = self._database.execute(
                 "UPDATE conversations SET deleted = 0, deleted_at = NULL WHERE id = ? AND deleted = 1",
@@ -146,48 +137,37 @@ class ConversationStore:
                 raise StoreError("This conversation is being deleted for good and cannot be brought back.")
 
     def set_settings(self, conversation_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replace the values that this conversation changed."""
+        """Replace the values that this conversation changes."""
         self._set(conversation_id, "settings = ?", json.dumps(settings))
 
     def set_system_prompt(self, conversation_id: int, text: str, inherit: bool = True) -> None:
-        """Replace the text that goes before all messages; an empty one takes that of the persona or a
-        folder, if `inherit`.
-        """
+        """Replace the system prompt; with `inherit`, an empty one stands for the persona's or a folder's."""
         self._set(conversation_id, "system_prompt = ?, inherits_prompt = ?", text, inherit)
 
     def pin(self, conversation_id: int, pinned: bool = True) -> None:
-        """Keep it at the top of the list, or no more."""
         self._set(conversation_id, "pinned = ?", pinned)
 
     def move(self, conversation_ids: Iterable[int], folder_id: int | None) -> None:
-        """Put conversations into a folder, or (None) into none; all of them or, when one is not there,
-        none.
-        """
+        """Move conversations into a folder, or out of all folders (None): either all of them or none."""
         with self._database.transaction():
             if (
                 folder_id is not None
                 and not self._database.execute("SELECT 1 FROM folders WHERE id = ?", (folder_id,)).fetchone()
             ):
-                raise StoreError(
-                    f"There is no folder number {folder_id}; it may have been removed by another window."
-                )
+                raise missing("folder", folder_id)
             for conversation_id in conversation_ids:
                 self._set(conversation_id, "folder_id = ?", folder_id)
 
     def set_persona(self, conversation_id: int, persona_id: int | None) -> None:
-        """Who answers here (`personas.py`); None is nobody in particular."""
         self._set(conversation_id, "persona_id = ?", persona_id)
 
     def set_cast(self, conversation_id: int, cast: Cast) -> None:
-        """Who takes part here."""
         self._set(conversation_id, "roles = ?", cast.text())
 
     def set_model_path(self, conversation_id: int, path: str) -> None:
-        """Remember which model answers here."""
         self._set(conversation_id, "model_path = ?", path)
 
     # -- messages
-    # -----------------------------------------------------------------------------------------------------
 
     def add_message(
         self,
@@ -198,7 +178,7 @@ class ConversationStore:
         state: str = "complete",
         author: Author = UNNAMED,
     ) -> StoredMessage:
-        """A new message of `author` under `parent_id` (None is the top); it becomes the shown one there."""
+        """Add a message by `author` below `parent_id` (None is the top) and show it there."""
         _check_state(state)
         now = time.time()
         with self._database.transaction():
@@ -220,18 +200,18 @@ class ConversationStore:
                     "UPDATE conversations SET title = ? WHERE id = ? AND auto_title AND title = ''",
                     (auto_title(text), conversation_id),
                 )
-            # what cannot be read is not written: an error means that nothing was added
+            # read inside the transaction: on an error nothing is added
             return self.message(message_id)
 
     def checkpoint(self, message_id: int, text: str) -> None:
-        """Save the text so far of a running reply: one small write."""
+        """Save the text of a running reply so far, in one small write."""
         self._database.execute(
             "UPDATE messages SET text = ? WHERE id = ? AND state = 'running'", (text, message_id)
         )
 
     def note_opened(self, message_id: int, opened: str) -> None:
-        """Keep at the begin of a running reply what closes the thought that it begins in: it is known even
-        if no end is ever saved.
+        """Record, when a reply begins inside a thought, the tag that closes it; needed if no end is ever
+        saved.
         """
         self._database.execute(
             "UPDATE messages SET stats = ? WHERE id = ? AND state = 'running'",
@@ -239,11 +219,10 @@ class ConversationStore:
         )
 
     def set_text(self, message_id: int, text: str, settled: bool = True) -> None:
-        """Save what the user wrote into a notebook's document, which gives the notebook its title until it is
-        renamed.
+        """Save the document of a notebook, whose beginning is its title until the user renames it.
 
-        A document that is not `settled` will soon be written again: it is in the state "running", which no
-        search looks at, because bringing a long text into the index takes longer than a frame.
+        A document that is not `settled` is about to be written again. It stays in the state "running", which
+        the search leaves out, because indexing a long text takes longer than a frame.
         """
         with self._database.transaction():
             state = "complete" if settled else "running"
@@ -254,7 +233,7 @@ class ConversationStore:
             self._touch(self.message(message_id).conversation_id, time.time())
 
     def name_after(self, message_id: int) -> None:
-        """Let a notebook be called as its document begins, unless the user gave it a title."""
+        """Name a notebook after the beginning of its document, unless the user gave it a title."""
         row = self._database.execute(
             "SELECT conversation_id, substr(text, 1, 4000) FROM messages WHERE id = ?", (message_id,)
         ).fetchone()
@@ -266,7 +245,7 @@ class ConversationStore:
             )
 
     def resume(self, message_id: int) -> None:
-        """Mark a reply as running again, to be continued."""
+        """Mark a reply as running again, to continue it."""
         self._database.execute(
             "UPDATE messages SET state = 'running', stats = '{}' WHERE id = ?", (message_id,)
         )
@@ -274,8 +253,8 @@ class ConversationStore:
     def finish(
         self, message_id: int, text: str, state: str, stats: Mapping[str, Any], tokens: bytes = b""
     ) -> StoredMessage:
-        """Save how a reply ended, with its packed tokens if there are any; also for a message deleted
-        meanwhile.
+        """Save how a reply ended, with its packed tokens if any. Works for a message deleted in the meantime
+        too.
         """
         _check_state(state)
         now = time.time()
@@ -293,50 +272,28 @@ class ConversationStore:
             return self.message(message_id)
 
     def tokens(self, message_id: int) -> bytes:
-        """The packed tokens of a reply; empty where none were kept."""
+        """The packed tokens of a reply; empty when none were kept."""
         row = self._database.execute(
             "SELECT data FROM message_tokens WHERE message_id = ?", (message_id,)
         ).fetchone()
         return bytes(row[0]) if row is not None else b""
 
     def message(self, message_id: int) -> StoredMessage:
-        """One message, deleted or not."""
-        row = self._database.execute(
-            f"SELECT {_COLUMNS} FROM messages WHERE id = ?", (message_id,)
-        ).fetchone()
-        if row is None:
-            raise StoreError(
-                f"There is no message number {message_id}; it may have been removed by another window."
-            )
-        beside = self._database.execute(
-            "SELECT id FROM messages WHERE conversation_id = ? AND parent_id IS ? AND (deleted = 0 OR id = "
-            "?) ORDER BY id",
-            (row[1], row[2], message_id),
-        )
-        return _message(row, tuple(int(found[0]) for found in beside))
+        return read_message(self._database, message_id)
 
     def path(self, conversation_id: int) -> tuple[StoredMessage, ...]:
-        """The shown messages from the first to the last."""
-        tree = self._tree(conversation_id)
-        ids = tree.path()
-        rows = self._database.execute(
-            f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids),),
-        ).fetchall()
-        by_id = {int(row[0]): row for row in rows}
-        return tuple(_message(by_id[message_id], tree.variants(message_id)) for message_id in ids)
+        """The messages on the shown path, first to last."""
+        return read_path(self._database, conversation_id)
 
     def variants(self, message_id: int) -> tuple[int, ...]:
-        """The ids of the message and of its present siblings, oldest first."""
-        tree = self._tree(self.message(message_id).conversation_id)
+        """The ids of the message and its present siblings, oldest first."""
+        tree = read_tree(self._database, self.message(message_id).conversation_id)
         if message_id not in tree.nodes:
             raise StoreError(f"Message {message_id} is deleted; undo that before changing it.")
         return tree.variants(message_id)
 
     def show_variant(self, message_id: int) -> None:
-        """Put the message, and what leads to it, on the shown path; what was shown below it comes back
-        with it.
-        """
+        """Put the message and its ancestors on the shown path, with what was last shown below it."""
         with self._database.transaction():
             message: StoredMessage | None = self.message(message_id)
             while message is not None:
@@ -344,51 +301,43 @@ class ConversationStore:
                 message = self.message(message.parent_id) if message.parent_id is not None else None
 
     def delete_message(self, message_id: int) -> None:
-        """Take the message and all that follows under it off the path; another variant is shown if there
-        is one.
-        """
+        """Take the message and everything below it off the path; another variant is shown if there is one."""
         self._database.execute("UPDATE messages SET deleted = 1 WHERE id = ?", (self.message(message_id).id,))
 
     def undelete_message(self, message_id: int) -> None:
-        """Undo `delete_message`: it is shown again, with what followed."""
+        """Undo `delete_message`: show it again with what followed it."""
         with self._database.transaction():
             message = self.message(message_id)
             self._database.execute("UPDATE messages SET deleted = 0 WHERE id = ?", (message_id,))
             self._show(message.conversation_id, message.parent_id, message_id)
 
     def edit_message(self, message_id: int, text: str) -> StoredMessage:
-        """A new variant beside the message with another text; the old one keeps its text and what follows
-        it.
-        """
+        """Add a variant with another text; the old one keeps its text and what follows it."""
         old = self.message(message_id)
         return self.add_message(old.conversation_id, old.parent_id, old.role, text, author=old.author)
 
     def search(self, query: str, limit: int = 50, before: int | None = None) -> tuple[SearchHit, ...]:
-        """Messages that contain all words of `query`, latest first; every query is valid.
+        """Messages that contain every word of `query`, latest first; any query is valid.
 
-        Quick: see `search.py` for what it may miss.
-
-        `before`: only messages with smaller ids, to go on behind the last hit.
+        Fast, so it may miss some (`search.py` says which). With `before`, only messages with smaller ids: the
+        next page.
         """
         return self._search.find(query, limit, before)
 
     def search_rest(
         self, query: str, found: Collection[int] = (), before: int | None = None
     ) -> Iterator[tuple[SearchHit, ...]]:
-        """All hits but those of the ids `found`, the likeliest messages first, then every one: a tuple, often
-        empty, every few milliseconds.
+        """All hits except the ids in `found`, likeliest messages first; yields a tuple, often empty, every
+        few ms.
         """
         return self._search.scan(query, found, before)
-
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
 
     def _set(self, conversation_id: int, assignment: str, *values: object) -> None:
         changed = self._database.execute(
             f"UPDATE conversations SET {assignment} WHERE id = ?", (*values, conversation_id)
         ).rowcount
         if not changed:
-            raise _no_conversation(conversation_id)
+            raise missing("conversation", conversation_id)
 
     def _touch(self, conversation_id: int, now: float) -> None:
         self._database.execute("UPDATE conversations SET updated_at = ? WHERE id = ?", (now, conversation_id))
@@ -402,44 +351,6 @@ class ConversationStore:
             self._database.execute(
                 "UPDATE messages SET shown_child = ? WHERE id = ?", (message_id, parent_id)
             )
-
-    def _first_title(self, conversation_id: int) -> str:
-        row = self._database.execute(
-            "SELECT text FROM messages JOIN conversations ON conversations.id = conversation_id WHERE "
-            "conversation_id = ? AND (role = 'user' OR kind = ?) AND messages.deleted = 0 ORDER BY "
-            "messages.id LIMIT 1",
-            (conversation_id, NOTEBOOK),
-        ).fetchone()
-        return auto_title(str(row[0])) if row else ""
-
-    def _tree(self, conversation_id: int) -> Tree:
-        row = self._database.execute(
-            "SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)
-        ).fetchone()
-        nodes = self._database.execute(
-            "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? AND deleted = 0 "
-            "ORDER BY id",
-            (conversation_id,),
-        )
-        return Tree.build((Node(*found) for found in nodes), row[0] if row else None)
-
-
-_COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona"
-
-
-def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
-    number, conversation, parent, role, text, state, created, stats, author, persona = row
-    place = variants.index(number)
-    return StoredMessage(
-        number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants),
-        Author(author, persona),
-    )  # fmt: skip
-
-
-def _no_conversation(conversation_id: int) -> StoreError:
-    return StoreError(
-        f"There is no conversation number {conversation_id}; it may have been removed by another window."
-    )
 
 
 def _check_state(state: str) -> None:

@@ -1,5 +1,6 @@
-"""What stands in the composer and is not sent yet, for each conversation a text, how the reply is to begin,
-and files: they survive the program's end.
+"""Drafts: for each conversation the unsent text, the beginning of the reply and the files of the composer.
+
+They survive the end of the program.
 """
 
 from __future__ import annotations
@@ -13,39 +14,36 @@ from desktop.store.database.database import Database
 __all__ = ["LONGEST_DRAFT", "MOST_FILES", "DraftStore"]
 
 LONGEST_DRAFT = 4 << 20
-"""Characters of a draft that are kept: pasted text included, far more than a model reads."""
+"""Characters of a draft that are kept, pasted text included: far more than a model reads."""
 MOST_FILES = 8 << 20
-"""Characters of all files of a draft that are kept."""
+"""Characters kept of all files of a draft."""
 
 
 class DraftStore:
-    """Reads and writes drafts: one small write, meant for half a second after the last key.
+    """Reads and writes drafts: one small write, meant for half a second after the last keystroke.
 
-    Raises `StoreError` as the others do.
+    Methods raise `StoreError`.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, conversation_id: int) -> str:
-        """The draft, empty for none."""
+        """The unsent text; empty for none."""
         row = self._database.execute(
             "SELECT text FROM drafts WHERE conversation_id = ?", (conversation_id,)
         ).fetchone()
         return str(row[0]) if row else ""
 
     def opening(self, conversation_id: int) -> str:
-        """How the reply is to begin, empty for no wish."""
+        """How the reply should begin; empty for no preference."""
         row = self._database.execute(
             "SELECT opening FROM drafts WHERE conversation_id = ?", (conversation_id,)
         ).fetchone()
         return str(row[0]) if row else ""
 
     def put(self, conversation_id: int, text: str, opening: str = "") -> None:
-        """Keep both; where they are nothing but blanks they are forgotten.
-
-        Does not move the conversation in the list.
-        """
+        """Save both, or delete the draft if both are blank. The conversation keeps its place in the list."""
         if not text.strip() and not opening.strip():
             self._database.execute("DELETE FROM drafts WHERE conversation_id = ?", (conversation_id,))
             return
@@ -57,14 +55,11 @@ class DraftStore:
         )
 
     def files(self, conversation_id: int) -> tuple[Attachment, ...]:
-        """The files, in order."""
         query = "SELECT name, text, note FROM draft_files WHERE conversation_id = ? ORDER BY place"
         return tuple(Attachment(*row) for row in self._database.execute(query, (conversation_id,)))
 
     def put_files(self, conversation_id: int, files: Sequence[Attachment]) -> tuple[str, ...]:
-        """Keep these and no others, up to `MOST_FILES` characters; returns the names of those that are too
-        much.
-        """
+        """Replace the files, up to `MOST_FILES` characters; returns the names of those that do not fit."""
         room, kept, left_out = MOST_FILES, [], []
         for place, file in enumerate(files):
             if len(file.text) > room:
@@ -79,11 +74,10 @@ class DraftStore:
         return tuple(left_out)
 
     def conversations_with_files(self) -> frozenset[int]:
-        """The conversations that have files."""
         return frozenset(
             int(row[0]) for row in self._database.execute("SELECT DISTINCT conversation_id FROM draft_files")
         )
 
     def conversations(self) -> frozenset[int]:
-        """The conversations that have one, for a mark in the sidebar."""
+        """The conversations that have a draft, for a mark in the sidebar."""
         return frozenset(int(row[0]) for row in self._database.execute("SELECT conversation_id FROM drafts"))

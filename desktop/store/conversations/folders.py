@@ -1,6 +1,4 @@
-"""Folders of conversations: nested, in the order the user gives them, each with a system prompt and
-settings of its own.
-"""
+"""Folders of conversations: nested, ordered by the user, each with its own system prompt and settings."""
 
 from __future__ import annotations
 
@@ -11,18 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from desktop.store.database.database import Database, StoreError
+from desktop.store.database.errors import missing
 
 __all__ = ["DEEPEST", "Folder", "FolderStore", "Removal"]
 
 DEEPEST = 32
-"""Folders inside each other; more cannot be shown."""
+"""The most folders inside one another; more cannot be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
     """One folder; `parent_id` None is the top, `position` its place among its siblings from 0.
 
-    `settings` maps a settings class name to the values that this folder changes for what is in it.
+    `settings` maps the name of a settings class to the values that this folder changes for what is in it.
     """
 
     id: int
@@ -35,8 +34,10 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What `FolderStore.remove` did, for `put_back`: the folders, and the conversations that were in and
-    those thrown away with them.
+    """What `FolderStore.remove` did, so that `put_back` can undo it.
+
+    `folders` are those removed, `children` the subfolders that moved up, `conversations` those that were in a
+    removed folder and `thrown_away` those that went to the trash with it.
     """
 
     folders: tuple[Folder, ...]
@@ -48,14 +49,14 @@ class Removal:
 class FolderStore:
     """Reads and writes folders.
 
-    Methods raise `StoreError` for an id that is not there and for trouble with the file.
+    Methods raise `StoreError` for an unknown id and for trouble with the file.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def all(self) -> tuple[Folder, ...]:
-        """All folders: parents before what is in them, siblings in their order."""
+        """All folders: parents before their contents, siblings in order."""
         by_parent: dict[int | None, list[Folder]] = {}
         for row in self._database.execute(f"SELECT {_COLUMNS} FROM folders ORDER BY position, id"):
             folder = _folder(row)
@@ -68,16 +69,13 @@ class FolderStore:
         return tuple(found)
 
     def get(self, folder_id: int) -> Folder:
-        """One folder."""
         row = self._database.execute(f"SELECT {_COLUMNS} FROM folders WHERE id = ?", (folder_id,)).fetchone()
         if row is None:
-            raise StoreError(
-                f"There is no folder number {folder_id}; it may have been removed by another window."
-            )
+            raise missing("folder", folder_id)
         return _folder(row)
 
     def above(self, folder_id: int | None) -> tuple[Folder, ...]:
-        """The folder and those it is in, outermost first; none for None."""
+        """The folder and its ancestors, outermost first; empty for None."""
         found: list[Folder] = []
         while folder_id is not None:
             found.append(folder := self.get(folder_id))
@@ -85,7 +83,7 @@ class FolderStore:
         return tuple(reversed(found))
 
     def create(self, name: str, parent_id: int | None = None) -> Folder:
-        """A new, empty folder behind its siblings."""
+        """Create an empty folder after its siblings."""
         with self._database.transaction():
             self._check_depth(parent_id, 1)
             cursor = self._database.execute(
@@ -95,7 +93,6 @@ class FolderStore:
         return self.get(int(cursor.lastrowid or 0))
 
     def rename(self, folder_id: int, name: str) -> None:
-        """Give it another name."""
         self._set(folder_id, "name = ?", _name(name))
 
     def set_settings(self, folder_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
@@ -103,16 +100,16 @@ class FolderStore:
         self._set(folder_id, "settings = ?", json.dumps(settings))
 
     def set_system_prompt(self, folder_id: int, text: str) -> None:
-        """Replace the text that goes before all messages of what is in it; empty takes that of the folder
-        around it.
+        """Replace the system prompt of the conversations in it; an empty one stands for that of the parent
+        folder.
         """
         self._set(folder_id, "system_prompt = ?", text)
 
     def move(self, folder_id: int, parent_id: int | None, position: int | None = None) -> None:
-        """Put it, with all that is in it, into another folder (None: the top) before the sibling at
-        `position`, or last.
+        """Move the folder with its contents into another (None: the top), before the sibling at `position` or
+        last.
 
-        Raises `StoreError` for a folder that would be inside itself.
+        Raises `StoreError` if the folder would end up inside itself.
         """
         with self._database.transaction():
             self.get(folder_id)
@@ -127,9 +124,11 @@ class FolderStore:
             self._order(siblings)
 
     def remove(self, folder_id: int, throw_away: bool = False) -> Removal:
-        """Remove a folder. What is in it moves to the folder around it; with `throw_away`, all its
-        conversations and those of the folders in it go to the trash, and these folders are removed too.
-        `put_back` undoes it.
+        """Remove a folder. Its contents move to the parent; with `throw_away`, everything in it is removed
+        too.
+
+        `throw_away` moves all conversations in it and its subfolders to the trash. `put_back` undoes the
+        removal.
         """
         with self._database.transaction():
             folder = self.get(folder_id)
@@ -163,9 +162,8 @@ class FolderStore:
         return Removal(folders, children, tuple((number, place) for number, place, _ in held), thrown)
 
     def put_back(self, removal: Removal) -> None:
-        """Undo `remove`.
-
-        What was deleted for good since then stays so; where the parent is gone, the folder comes to the top.
+        """Undo `remove`, except for what has been deleted permanently since. Without its parent, a folder
+        goes to the top.
         """
         with self._database.transaction():
             present = {folder.id for folder in self.all()}
@@ -191,16 +189,11 @@ class FolderStore:
                 (json.dumps(removal.thrown_away),),
             )
 
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
-
     def _set(self, folder_id: int, assignment: str, value: object) -> None:
         if not self._database.execute(
             f"UPDATE folders SET {assignment} WHERE id = ?", (value, folder_id)
         ).rowcount:
-            raise StoreError(
-                f"There is no folder number {folder_id}; it may have been removed by another window."
-            )
+            raise missing("folder", folder_id)
 
     def _siblings(self, parent_id: int | None) -> list[int]:
         rows = self._database.execute(
@@ -213,7 +206,7 @@ class FolderStore:
             self._database.execute("UPDATE folders SET position = ? WHERE id = ?", (position, number))
 
     def _inside(self, folder_id: int) -> tuple[int, ...]:
-        """The folder and all folders in it."""
+        """The folder and all folders below it."""
         rows = self._database.execute(
             "WITH RECURSIVE inside (id) AS (VALUES (?) UNION SELECT folders.id FROM inside JOIN folders ON "
             "parent_id = inside.id) SELECT id FROM inside",

@@ -1,6 +1,4 @@
-"""A conversation that goes on from the middle of another one: what is shown up to there, with all that is
-kept of it.
-"""
+"""A new conversation that continues from the middle of another one."""
 
 from __future__ import annotations
 
@@ -16,11 +14,10 @@ _STATS = """CASE state WHEN 'running' THEN '{"reason": "cancelled"}' ELSE stats 
 
 
 def fork(stores: ConversationStores, message_id: int) -> int:
-    """A new conversation with the shown path up to and with a message, and the variants beside each message
-    of it; returns its number.
+    """Copy the shown path up to and including a message, with all variants along it; returns the new id.
 
-    Tokens, statistics and dates are copied, as are settings, system prompt, folder and persona. What runs is
-    copied as it is saved, and not as running. A fork of a temporary conversation is temporary. Raises
+    Tokens, statistics and dates are copied, and so are settings, system prompt, folder and persona. A running
+    reply is copied as last saved, as a stopped one. A fork of a temporary conversation is temporary. Raises
     `StoreError`.
     """
     return _copy(stores.database_of(message_id), stores.of(message_id), message_id)
@@ -52,7 +49,7 @@ def _copy(database: Database, store: ConversationStore, message_id: int) -> int:
 
 
 def _above(store: ConversationStore, message_id: int) -> list[int]:
-    """The message and those that lead to it, the first one first."""
+    """The message and its ancestors, topmost first."""
     found: list[int] = []
     number: int | None = message_id
     while number is not None:

@@ -1,6 +1,4 @@
-"""Where an imported conversation goes: the folders of its path and the persona of its name, found, or made
-where they are missing.
-"""
+"""Where an imported conversation goes: its folders and its persona, created where they are missing."""
 
 from __future__ import annotations
 
@@ -14,11 +12,9 @@ __all__ = ["folder_of", "folder_path", "persona_id", "persona_of"]
 
 
 def folder_of(database: Database, names: Sequence[str]) -> int | None:
-    """The folder of this path from the top, made where it is missing; None for the top itself.
+    """The id of the folder with this path from the top, created if missing; None for the top itself.
 
-    Within a transaction.
-
-    A path deeper than folders can be ends at the deepest.
+    A path deeper than folders can be nested ends at the deepest one. Within a transaction.
     """
     above: int | None = None
     for name in names[:DEEPEST]:
@@ -39,7 +35,7 @@ def folder_of(database: Database, names: Sequence[str]) -> int | None:
 
 
 def folder_path(database: Database, folder_id: int | None) -> tuple[str, ...]:
-    """The names from the top down to the folder; none for None."""
+    """The names from the top down to the folder; empty for None."""
     names: list[str] = []
     while folder_id is not None and len(names) < DEEPEST:
         row = database.execute("SELECT name, parent_id FROM folders WHERE id = ?", (folder_id,)).fetchone()
@@ -54,7 +50,7 @@ _FIELDS = "name, avatar, system_prompt, preset, model_path"
 
 
 def persona_id(database: Database, persona: Persona | None) -> int | None:
-    """The persona of this name, made where there is none; None for nobody. Within a transaction."""
+    """The id of the persona with this name, created if missing; None for no persona. Within a transaction."""
     if persona is None:
         return None
     row = database.execute(
@@ -68,7 +64,7 @@ def persona_id(database: Database, persona: Persona | None) -> int | None:
 
 
 def persona_of(database: Database, number: int | None) -> Persona | None:
-    """The persona without its id; None for nobody and for one that was deleted."""
+    """The persona without its id; None for no persona and for a deleted one."""
     row = database.execute(
         f"SELECT {_FIELDS} FROM personas WHERE id = ? AND NOT deleted", (number,)
     ).fetchone()

@@ -1,6 +1,4 @@
-"""What a conversation takes from where it stands: layers of the folders around it, of its persona, and its
-own.
-"""
+"""What a conversation inherits: layers from its folders, its persona and itself."""
 
 from __future__ import annotations
 
@@ -20,10 +18,9 @@ __all__ = ["Layer", "layers_of", "model_of", "settings_of", "system_prompt_of"]
 class Layer:
     """One source of values.
 
-    `source` is "folder", "persona" or "conversation"; `name` is what the user calls it.
-
-    `settings` maps a settings class name to the values that it changes; `preset` is the name of a sampler
-    preset; empty texts say nothing. `inherits` False: the system prompt is this one, be it empty.
+    `source` is "folder", "persona" or "conversation"; `name` is what the user calls it. `settings` maps the
+    name of a settings class to the values that it changes; `preset` names a sampler preset; empty texts
+    change nothing. With `inherits` False the system prompt is this one, even if empty.
     """
 
     source: str
@@ -37,10 +34,10 @@ class Layer:
 
 
 def layers_of(database: Database, found: Conversation) -> tuple[Layer, ...]:
-    """The layers of a conversation; each one goes over those before it: outer folders, inner folders,
-    persona, conversation.
+    """The layers of a conversation, each overriding those before it: outer folders to inner, persona,
+    conversation.
 
-    `database` has the folders and personas; a temporary conversation takes from them too.
+    `database` is the one with the folders and personas, for temporary conversations too.
     """
     layers = [
         Layer("folder", folder.id, folder.name, folder.system_prompt, folder.settings)
@@ -65,7 +62,7 @@ def layers_of(database: Database, found: Conversation) -> tuple[Layer, ...]:
 
 
 def system_prompt_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
-    """The text that goes before all messages, and the layer it comes from (None when there is none)."""
+    """The effective system prompt and the layer it comes from (None if there is none)."""
     for layer in reversed(layers):
         if layer.system_prompt or not layer.inherits:
             return layer.system_prompt, layer
@@ -73,12 +70,10 @@ def system_prompt_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
 
 
 def model_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
-    """The model that is to answer, and the layer it comes from; the one that answered last goes before the
-    persona's.
-    """
+    """The model that should answer, and its layer: the one that answered last comes before the persona's."""
     return next(((layer.model_path, layer) for layer in reversed(layers) if layer.model_path), ("", None))
 
 
 def settings_of(layers: Sequence[Layer], name: str) -> dict[str, tuple[Any, Layer]]:
-    """For a settings class name, each value that a layer changes, with the last layer that does."""
+    """For a settings class, each changed value with the last layer that changes it."""
     return {key: (value, layer) for layer in layers for key, value in layer.settings.get(name, {}).items()}

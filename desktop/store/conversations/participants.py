@@ -1,6 +1,4 @@
-"""Who takes part in a conversation besides the model as such: named participants, the user's own names,
-and who answers when.
-"""
+"""Who takes part in a conversation: named participants, the user's own names, and who answers when."""
 
 from __future__ import annotations
 
@@ -30,15 +28,15 @@ __all__ = [
 ]  # fmt: skip
 
 TURNS = ("hand", "turn", "named")
-"""Who answers: whom the user chooses, each after the one before, or whoever was named last."""
+"""Who answers: the one the user chooses, each in turn, or whoever was named last."""
 MOST_AUTOMATIC = 50
 MOST_PARTICIPANTS = 16
 LONGEST_NAME = 60
 
 
 class Author(NamedTuple):
-    """Who said a message: the name as it was then (empty for nobody in particular) and the persona's
-    number, 0 for none.
+    """Who wrote a message: the name at the time (empty for the plain model or user) and the persona's id, or
+    0.
     """
 
     name: str = ""
@@ -46,14 +44,14 @@ class Author(NamedTuple):
 
 
 UNNAMED = Author()
-"""Nobody in particular: the model, or the user."""
+"""The plain model, or the user without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """One who can be made to speak; `description` tells the model about somebody, or more about a persona.
+    """Someone who can be made to answer; `description` tells the model who that is.
 
-    `persona` 0 is none.
+    `persona` is the persona's id, or 0.
     """
 
     name: str
@@ -63,10 +61,11 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The cast of one conversation, none at all in a plain chat.
+    """The participants of one conversation; none in a plain chat.
 
-    `own` are the user's names, of which `writing_as` is in use (the first one where it is not among them);
-    `turn` is one of `TURNS`; after the first reply `automatic` others follow before it is the user's turn.
+    `own` are the user's names, of which `writing_as` is in use (or the first, if it is not among them).
+    `turn` is one of `TURNS`. After the first reply, `automatic` more participants answer before it is the
+    user's turn.
     """
 
     participants: tuple[Participant, ...] = ()
@@ -86,7 +85,7 @@ class Cast:
 
     @classmethod
     def read(cls, text: str) -> Cast:
-        """What `text` wrote; what is not usable in it is left out."""
+        """Read what `text` returned; unusable parts are left out."""
         try:
             return cls.of(json.loads(text)) if text else cls()
         except (ValueError, RecursionError):
@@ -94,7 +93,7 @@ class Cast:
 
     @classmethod
     def of(cls, value: Any) -> Cast:
-        """From a JSON object of any content."""
+        """Build from a JSON object with any content."""
         given = value if isinstance(value, Mapping) else {}
         found: dict[str, Participant] = {}
         for entry in _items(given.get("participants")):
@@ -131,14 +130,13 @@ PLAIN = Cast()
 
 
 def name_of(value: Any) -> str:
-    """A name as it can stand before a colon: on one line, without colons, not too long."""
+    """The value as a name that can precede a colon: one line, no colons, not too long."""
     return " ".join(_text(value).replace(":", " ").split())[:LONGEST_NAME].strip()
 
 
 def portable(database: Database, cast: Cast) -> dict[str, Any]:
-    """The cast for a file that other machines read: whole personas in place of their numbers.
-
-    Empty for a plain chat.
+    """The cast for a file that other machines read, with whole personas instead of ids; empty for a plain
+    chat.
     """
     if cast == Cast():
         return {}
@@ -151,7 +149,7 @@ def portable(database: Database, cast: Cast) -> dict[str, Any]:
 
 
 def settled(database: Database, given: Mapping[str, Any]) -> Cast:
-    """The cast of such a file here, its personas found by name or made. Within a transaction."""
+    """The cast of such a file in this store; personas are found by name or created. Within a transaction."""
     numbers: list[Any] = []
     for entry in _items(given.get("participants")):
         about = entry if isinstance(entry, Mapping) else {}

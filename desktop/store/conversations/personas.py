@@ -1,27 +1,24 @@
-"""Personas: who answers in a conversation.
-
-A name, a picture, a system prompt, a sampler preset and a model, all optional but the name.
-"""
+"""Personas: a name and, optionally, a picture, a system prompt, a sampler preset and a model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from desktop.store.database.database import Database, StoreError
+from desktop.store.database.errors import missing
 
 __all__ = ["LARGEST_IMAGE", "Persona", "PersonaStore"]
 
 LARGEST_IMAGE = 256 << 10
-"""Bytes of an avatar's picture."""
+"""Bytes of a persona's picture."""
 LONGEST_AVATAR = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """`avatar` is an emoji or initials, shown where there is no picture; `preset` is the name of a sampler
-    preset.
+    """`avatar` is an emoji or initials, shown where there is no picture; `preset` names a sampler preset.
 
-    Empty texts mean: as it is without the persona. `id` 0 is a persona that is not saved yet.
+    Empty texts leave things as they are without the persona. `id` 0 is a persona that is not saved yet.
     """
 
     id: int
@@ -36,7 +33,7 @@ class Persona:
 class PersonaStore:
     """Reads and writes personas.
 
-    Methods raise `StoreError` for an id that is not there and for trouble with the file.
+    Methods raise `StoreError` for an unknown id and for trouble with the file.
     """
 
     def __init__(self, database: Database) -> None:
@@ -55,11 +52,11 @@ class PersonaStore:
             f"SELECT {_COLUMNS} FROM personas WHERE id = ?", (persona_id,)
         ).fetchone()
         if row is None:
-            raise _missing(persona_id)
+            raise missing("persona", persona_id)
         return _persona(row)
 
     def save(self, persona: Persona) -> Persona:
-        """Write all of it but the picture; one with the id 0 is new and returned with its id."""
+        """Write everything but the picture; a persona with the id 0 is new and is returned with its id."""
         persona = replace(
             persona,
             name=" ".join(persona.name.split()) or "Persona",
@@ -77,14 +74,14 @@ class PersonaStore:
         return self.get(persona.id)
 
     def image(self, persona_id: int) -> bytes:
-        """The picture as the file it was; empty for none."""
+        """The picture as the bytes of its file; empty for none."""
         row = self._database.execute("SELECT image FROM personas WHERE id = ?", (persona_id,)).fetchone()
         if row is None:
-            raise _missing(persona_id)
+            raise missing("persona", persona_id)
         return bytes(row[0])
 
     def set_image(self, persona_id: int, data: bytes) -> None:
-        """Replace the picture; empty takes it away. Raises `StoreError` for more than 256 KiB."""
+        """Replace the picture; empty removes it. Raises `StoreError` for more than 256 KiB."""
         if len(data) > LARGEST_IMAGE:
             raise StoreError(
                 f"The picture has {len(data):,} bytes, at most {LARGEST_IMAGE:,} are kept: make it smaller."
@@ -92,18 +89,17 @@ class PersonaStore:
         self._set(persona_id, "image = ?", data)
 
     def delete(self, persona_id: int) -> None:
-        """Take it out of the list; its conversations go on without it. `restore` brings it back to them."""
+        """Remove it from the list; its conversations continue without it until `restore` brings it back."""
         self._set(persona_id, "deleted = 1")
 
     def restore(self, persona_id: int) -> None:
-        """Undo `delete`."""
         self._set(persona_id, "deleted = 0")
 
     def _set(self, persona_id: int, assignment: str, *values: object) -> None:
         if not self._database.execute(
             f"UPDATE personas SET {assignment} WHERE id = ?", (*values, persona_id)
         ).rowcount:
-            raise _missing(persona_id)
+            raise missing("persona", persona_id)
 
 
 _COLUMNS = "id, name, avatar, system_prompt, preset, model_path, deleted"
@@ -111,7 +107,3 @@ _COLUMNS = "id, name, avatar, system_prompt, preset, model_path, deleted"
 
 def _persona(row: tuple[int, str, str, str, str, str, int]) -> Persona:
     return Persona(*row[:-1], deleted=bool(row[-1]))
-
-
-def _missing(persona_id: int) -> StoreError:
-    return StoreError(f"There is no persona number {persona_id}; it may have been removed by another window.")

@@ -1,4 +1,4 @@
-"""Messages that wait until the running reply is complete: they survive the program's end."""
+"""Messages that wait for the running reply to end; they survive the end of the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["QueueStore", "Queued"]
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """One message; `opening` is how the reply to it is to begin."""
+    """One message; `opening` is how the reply to it should begin."""
 
     id: int
     conversation_id: int
@@ -21,9 +21,9 @@ class Queued:
 
 
 class QueueStore:
-    """Reads and writes the messages that wait; those of temporary conversations are kept in memory only.
+    """Reads and writes queued messages; those of temporary conversations stay in memory.
 
-    Raises `StoreError`.
+    Methods raise `StoreError`.
     """
 
     def __init__(self, stores: ConversationStores) -> None:
@@ -32,7 +32,7 @@ class QueueStore:
         self._next = FIRST_TEMPORARY
 
     def all(self) -> tuple[Queued, ...]:
-        """All of them in the order they came, those of conversations in the trash left out."""
+        """All of them in order, except those of conversations in the trash."""
         rows = self._kept.execute(
             "SELECT queued_messages.id, conversation_id, text, opening FROM queued_messages JOIN "
             "conversations ON conversations.id = conversation_id WHERE NOT deleted ORDER BY "
@@ -41,7 +41,7 @@ class QueueStore:
         return (*(Queued(*row) for row in rows), *self._memory)
 
     def add(self, conversation_id: int, text: str, opening: str) -> int:
-        """Put a message behind the others; returns its number."""
+        """Append a message; returns its id."""
         if conversation_id >= FIRST_TEMPORARY:
             self._next += 1
             self._memory.append(Queued(self._next, conversation_id, text, opening))
@@ -53,9 +53,9 @@ class QueueStore:
         return int(cursor.lastrowid or 0)
 
     def move(self, before: int, now: int) -> None:
-        """Let the messages of one chat wait in another one.
+        """Move the messages of one chat to another.
 
-        What cannot be written waits there in memory. Raises `StoreError`.
+        A message that cannot be written stays in memory in the new chat. Raises `StoreError` in that case.
         """
         trouble: StoreError | None = None
         everything = self._memory if before >= FIRST_TEMPORARY else self.all()
@@ -71,7 +71,7 @@ class QueueStore:
             raise trouble
 
     def remove(self, number: int) -> None:
-        """Forget one; nothing happens when it is not there."""
+        """Remove one, if it is there."""
         self._memory = [waiting for waiting in self._memory if waiting.id != number]
         if number < FIRST_TEMPORARY:
             self._kept.execute("DELETE FROM queued_messages WHERE id = ?", (number,))

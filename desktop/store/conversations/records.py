@@ -1,6 +1,4 @@
-"""What the store hands out: frozen records of a conversation, a message and a search hit, and the
-automatic title.
-"""
+"""What the store returns: frozen records of a conversation, a message and a search hit; automatic titles."""
 
 from __future__ import annotations
 
@@ -25,19 +23,19 @@ __all__ = [
 ]
 
 STATES = ("complete", "running", "stopped", "failed")
-"""Every value `StoredMessage.state` can have."""
+"""The possible values of `StoredMessage.state`."""
 TITLE_CHARACTERS = 48
 CHAT, NOTEBOOK = "chat", "notebook"
-"""The kinds of conversations. A notebook has one message, of role "assistant": its text is the document."""
+"""The kinds of conversation. A notebook has a single message with the role "assistant": its document."""
 
 HIDDEN = "hidden"
-"""The role of messages that are shown and never sent to the model; imports bring them."""
+"""The role of messages that are shown but never sent to the model; only imports create them."""
 
 
 class ConversationSummary(NamedTuple):
-    """A row of the sidebar or of the trash; times are seconds since 1970.
+    """A row of the sidebar or the trash; times are seconds since 1970.
 
-    A tuple, because 10,000 are made at once.
+    A named tuple, because 10,000 are created at once.
     """
 
     id: int
@@ -51,11 +49,11 @@ class ConversationSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One conversation without its messages.
+    """A conversation without its messages.
 
-    `settings` maps a settings class name to the values that this conversation changed; `model_path` is the
-    model that answered last; times are seconds since 1970. An empty `system_prompt` takes that of the persona
-    or of a folder where `inherits_prompt`, and is none otherwise.
+    `settings` maps the name of a settings class to the values that this conversation changes. `model_path` is
+    the model that answered last; times are seconds since 1970. Where `inherits_prompt`, an empty
+    `system_prompt` stands for that of the persona or a folder.
     """
 
     id: int
@@ -76,7 +74,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message of the tree; it is variant `variant_index` (from 0) of `variant_count` with the same
+    """One message of the tree: variant `variant_index` (from 0) of the `variant_count` children of its
     parent.
 
     `stats` is plain JSON: how the reply ended, its counts and times, notices about it.
@@ -99,8 +97,8 @@ class StoredMessage:
 class SearchHit:
     """A message that contains the words; `snippet` is the text around the first of them, on one line.
 
-    `spans` are the places of words in the snippet, (first, behind) in characters; `place` is the character of
-    the message's text where the first of them begins.
+    `spans` are the words in the snippet as (start, end) in characters; `place` is where the first of them
+    begins in the message's text.
     """
 
     message_id: int
@@ -113,8 +111,8 @@ class SearchHit:
 
 
 def auto_title(text: str) -> str:
-    """The first line of the user's own words with something in it, shortened at a word to 48 characters;
-    of files alone, their names.
+    """A title of at most 48 characters: the user's first line with text, cut between words; else the file
+    names.
     """
     line = next((" ".join(part.split()) for part in auto_source(text).splitlines() if part.strip()), "")
     line = re.sub(r"^(?:#{1,6}|>|[*-])\s+(?=\S)", "", line)

@@ -1,6 +1,4 @@
-"""Temporary conversations: kept in memory only, never written to a disk, gone with the program unless the
-user keeps one.
-"""
+"""The two stores: conversations on disk, and temporary ones in memory that the user may keep."""
 
 from __future__ import annotations
 
@@ -15,13 +13,11 @@ from desktop.store.provenance.provenance_store import ProvenanceStore
 __all__ = ["FIRST_TEMPORARY", "ConversationStores"]
 
 FIRST_TEMPORARY = 1 << 30
-"""Ids from here on, of conversations and messages, are temporary ones; a file never gets that far, and a C
-int holds them.
-"""
+"""Ids of temporary conversations and messages start here: no file gets that far, and a C int holds them."""
 
 
 class ConversationStores:
-    """The kept conversations and the temporary ones, each in a `ConversationStore`; ids tell which.
+    """A `ConversationStore` for kept conversations and one for temporary ones; the id tells which.
 
     Used by one thread.
     """
@@ -34,7 +30,7 @@ class ConversationStores:
     def _memory(self) -> Database:
         found = Database(MEMORY)
         found.execute("PRAGMA temp_store = MEMORY")
-        found.execute("PRAGMA foreign_keys = OFF")  # folders and personas are in the other one
+        found.execute("PRAGMA foreign_keys = OFF")  # folders and personas are in the other database
         for table in ("conversations", "messages"):
             found.execute(
                 "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, FIRST_TEMPORARY - 1)
@@ -43,19 +39,19 @@ class ConversationStores:
 
     @cached_property
     def temporary(self) -> ConversationStore:
-        """The store of the temporary ones; made with the first of them."""
+        """The store of temporary conversations; created with the first of them."""
         return ConversationStore(self._memory)
 
     def of(self, number: int) -> ConversationStore:
-        """The store of the conversation, or of the message, of this id."""
+        """The store that has the conversation or message with this id."""
         return self.temporary if number >= FIRST_TEMPORARY else self.kept
 
     def database_of(self, number: int) -> Database:
-        """The database that the conversation, or the message, of this id is in."""
+        """The database that has the conversation or message with this id."""
         return self._memory if number >= FIRST_TEMPORARY else self.database
 
     def provenance(self, message_id: int) -> ProvenanceStore:
-        """Where what a message was made from is kept."""
+        """The provenance of the message's store."""
         return ProvenanceStore(self.database_of(message_id))
 
     def forget(self, conversation_id: int) -> None:
@@ -75,9 +71,11 @@ class ConversationStores:
                 self._memory.execute(f"DELETE FROM {table} WHERE {column} = ?", (conversation_id,))
 
     def keep(self, conversation_id: int) -> Conversation:
-        """Write a temporary conversation, all variants and tokens included, and forget the temporary one; not
-        while a reply runs in it. Raises `StoreError` (`DiskFull` ...) when that fails: it is still there
-        then.
+        """Move a temporary conversation, with all variants and tokens, to the disk. Not while a reply runs in
+        it.
+
+        Raises `StoreError` (`DiskFull` and others) on failure; the temporary conversation is then still
+        there.
         """
         found = self.temporary.get(conversation_id)
         new: dict[int, int] = {}
@@ -113,7 +111,7 @@ class ConversationStores:
         return self.kept.get(made)
 
     def close(self) -> None:
-        """Forget all temporary conversations."""
+        """Discard all temporary conversations."""
         if "_memory" in self.__dict__:
             self._memory.close()
 

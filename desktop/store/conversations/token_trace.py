@@ -1,10 +1,10 @@
-"""The tokens of a reply in columns, small enough to be kept for every reply: growing while it is written,
-packed at its end.
+"""The tokens of a reply in columns: they grow while it is written, and are small enough to keep for every
+reply.
 
 A packed trace is one byte of version and a zlib stream (RFC 1950) of sections, each a little-endian uint32
 length and its bytes: the model, the text (UTF-8), the columns of the tokens, the columns of their
-alternatives, and the alternatives' texts, each once. Numbers are little-endian, 4 bytes wide, flags and
-counts 1 byte: some 60 packed bytes for a token with five alternatives.
+alternatives, and the text of each alternative once. Numbers are little-endian and 4 bytes wide, flags and
+counts 1 byte: about 60 packed bytes for a token with five alternatives.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ _MOST_ALTERNATIVES = 255
 class TokenTrace:
     """Every token of a reply's text, in order.
 
-    `model` is the key of the model that wrote them, empty when there were several.
-
-    Columns, one entry for each token: `ids`; `starts`, the character of the text it begins at;
-    `probabilities` after all sampler steps; `raw`, the model's own; `entropies` in nats; `seconds` from the
-    request; `flags`.
+    `model` is the key of the model that wrote them, empty if there were several. Columns have one entry for
+    each token: `ids`; `starts`, the character of the text it begins at; `probabilities` after all sampler
+    steps; `raw`, the model's own; `entropies` in nats; `seconds` from the request; `flags`.
     """
 
     def __init__(self, model: str = "") -> None:
@@ -55,17 +53,17 @@ class TokenTrace:
 
     @property
     def text(self) -> str:
-        """All tokens' text; `length` is the number of its characters."""
+        """The text of all tokens; `length` is its number of characters."""
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]
         return self._parts[0] if self._parts else ""
 
     def append(self, token: TokenInfo) -> None:
-        """The next token. Of more than 255 alternatives the likeliest are kept."""
+        """Add one token, with its 255 likeliest alternatives at most."""
         self.extend((token,))
 
     def extend(self, tokens: Iterable[TokenInfo]) -> None:
-        """The next tokens. Of more than 255 alternatives of one the likeliest are kept."""
+        """Add tokens, each with its 255 likeliest alternatives at most."""
         tokens = tuple(tokens)
         self.ids.extend([token.id for token in tokens])
         self.probabilities.extend([token.probability for token in tokens])
@@ -89,10 +87,7 @@ class TokenTrace:
         self.length = ends[-1]
 
     def token(self, index: int) -> TokenInfo:
-        """One token with its alternatives (`top` is not kept).
-
-        Raises IndexError when there is no such token.
-        """
+        """One token with its alternatives (`top` is not kept). Raises IndexError."""
         first = self._firsts[index]
         others = tuple(
             Alternative(
@@ -107,7 +102,7 @@ class TokenTrace:
         )  # fmt: skip
 
     def end(self, index: int) -> int:
-        """The character behind a token."""
+        """The character just after a token."""
         return self.starts[index + 1] if index + 1 < len(self.starts) else self.length
 
     def at(self, character: int) -> int:
@@ -119,26 +114,23 @@ class TokenTrace:
         return bool(self.flags[index] & _DRAFTED)
 
     def healed(self, index: int) -> bool:
-        """Whether the token took the place of the prompt's last one."""
+        """Whether the token replaced the last one of the prompt."""
         return bool(self.flags[index] & _HEALED)
 
     def piece(self, id: int) -> str | None:
-        """A token's text for people's eyes where it is known: bytes that are no whole character are shown
-        as \\xNN.
-        """
+        """A token's text for display, where known; bytes that are not a whole character appear as \\xNN."""
         return self._pieces.get(id)
 
     def ids_before(self, index: int) -> tuple[int, ...] | None:
-        """The exact ids of the text before a token; None when they are not known."""
+        """The exact ids of the text before a token; None if they are not known."""
         ids = tuple(self.ids[:index])
         return None if UNKNOWN in ids or any(flags & _HEALED for flags in self.flags[:index]) else ids
 
     def until(self, count: int) -> TokenTrace:
-        """A new trace of the first `count` tokens."""
         return self.part(0, count)
 
     def part(self, first: int, last: int) -> TokenTrace:
-        """A new trace of the tokens from `first` to before `last`."""
+        """A new trace of the tokens from `first` up to, but not including, `last`."""
         copy = TokenTrace(self.model)
         last = min(last, len(self))
         begin, stop = self._start(first), self._start(last)
@@ -167,7 +159,7 @@ class TokenTrace:
         return copy
 
     def join(self, other: TokenTrace) -> None:
-        """Add all tokens of another trace behind the last one."""
+        """Append all tokens of another trace."""
         count = len(self._other_ids)
         self.ids += other.ids
         self.starts.extend(start + self.length for start in other.starts)
@@ -186,8 +178,9 @@ class TokenTrace:
         self.length += other.length
 
     def edited(self, text: str) -> TokenTrace:
-        """The trace of `text`, which this one's text was changed into: tokens before the first and behind the
-        last other character are kept, what is between is unknown. It is this trace where nothing was changed.
+        """The trace of `text`, an edit of this one's text; this trace itself if nothing changed.
+
+        Tokens before the first and after the last changed character are kept; what lies between is unknown.
         """
         old = self.text
         if text == old:
@@ -195,9 +188,9 @@ class TokenTrace:
         low = _same_start(old, text)
         first = max(0, bisect_right(self.starts, low) - 1) if low < self.length else len(self)
         while 0 < first < len(self) and self.starts[first - 1] == self.starts[first]:
-            first -= 1  # parts of a character whose last part is not kept
+            first -= 1  # parts of a character whose last part is dropped
         while first and self.ids[first - 1] == UNKNOWN:
-            first -= 1  # one piece of unknown text, however often it is written in
+            first -= 1  # one piece of unknown text, however often it is edited
         same = _same_end(old, text, min(len(old), len(text)) - low)
         last = max(first, bisect_left(self.starts, self.length - same)) if same else len(self)
         while last < len(self) and self.ids[last] == UNKNOWN:
@@ -210,7 +203,7 @@ class TokenTrace:
         return made
 
     def chosen(self, index: int, other: Alternative, text: str) -> TokenTrace:
-        """A new trace of `text`: this one's up to a token, in whose place stands one of its alternatives."""
+        """A new trace of `text`: this one's up to a token, which one of its alternatives replaces."""
         old, made = self.token(index), self.part(0, index)
         visible, final, raw = text[made.length :], other.probability, other.raw_probability
         made.append(
@@ -222,8 +215,8 @@ class TokenTrace:
         return self.starts[index] if index < len(self) else self.length
 
     def covering(self, text: str) -> TokenTrace:
-        """A new trace of all of `text`: this one where the text begins with it, and what is left, or all,
-        as unknown.
+        """A new trace of all of `text`: this one if the text begins with it, then the rest (or everything) as
+        unknown.
         """
         fits = text.startswith(self.text)
         copy = self.until(len(self)) if fits else TokenTrace(self.model)
@@ -233,10 +226,9 @@ class TokenTrace:
         return copy
 
     def branched(self, text: str, ids: tuple[int, ...]) -> TokenTrace:
-        """A new trace of `text`, which begins as this one does and ends with an alternative of the next
-        token.
+        """A new trace of `text`, which follows this one and ends with an alternative of the next token.
 
-        `ids` are the exact ids of `text`; where they are not known (empty), or do not fit, what differs is
+        `ids` are the exact ids of `text`; where they are empty (not known) or do not fit, what differs is
         unknown.
         """
         count = len(ids) - 1
@@ -258,7 +250,6 @@ class TokenTrace:
     # -- packed
 
     def pack(self) -> bytes:
-        """The whole trace in bytes."""
         known = list(self._pieces)
         texts = [self._pieces[id].encode("utf-8", "surrogatepass") for id in known]
         sections = [
@@ -271,7 +262,7 @@ class TokenTrace:
 
     @classmethod
     def unpack(cls, data: bytes) -> TokenTrace | None:
-        """The trace that `pack` made `data` of; None when it is damaged or of a newer version."""
+        """The trace that `pack` wrote; None if it is damaged or of a newer version."""
         if data[:1] != bytes([_VERSION]):
             return None
         try:
@@ -312,8 +303,8 @@ class TokenTrace:
 
 
 def _same_start(first: str, second: str) -> int:
-    """How many characters two texts have in common at their beginning; halving, for comparing pieces is
-    much faster than characters.
+    """How many characters two texts share at the beginning, by bisection: slices compare faster than
+    characters.
     """
     low, high = 0, min(len(first), len(second))
     while low < high:
@@ -323,7 +314,7 @@ def _same_start(first: str, second: str) -> int:
 
 
 def _same_end(first: str, second: str, most: int) -> int:
-    """As `_same_start`, at their ends, and at most `most`."""
+    """Like `_same_start`, at the ends, and at most `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,5 +1,5 @@
-"""The trash: conversations thrown away, deleted for good after some time or when the user empties it, in
-short steps.
+"""The trash: conversations are deleted permanently after a while, or when the user empties it, in short
+steps.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ __all__ = ["DAY_S", "delete_for_good", "empty_trash"]
 
 DAY_S = 86_400.0
 STEP_MESSAGES = 300
-"""Messages deleted in one transaction: some 10 ms."""
+"""Messages deleted in one transaction: about 10 ms."""
 
 
 def empty_trash(database: Database, older_than_s: float = 0.0, now: float | None = None) -> Iterator[int]:
-    """Delete for good what has been in the trash for `older_than_s` seconds or more; yields after each step
-    how many conversations are gone. Stopped between two steps, it leaves the rest in the trash; the next call
-    also ends what was begun.
+    """Permanently delete what has been in the trash for `older_than_s` seconds; yields the count after each
+    step.
+
+    Stopped between two steps, it leaves the rest in the trash; the next call finishes a deletion that had
+    begun.
     """
     limit = (time.time() if now is None else now) - older_than_s
     rows = database.execute(
@@ -34,11 +36,10 @@ def empty_trash(database: Database, older_than_s: float = 0.0, now: float | None
 
 
 def delete_for_good(database: Database, conversation_id: int) -> Iterator[None]:
-    """Delete one conversation of the trash with its messages, in steps; one that is not in the trash any more
-    is left alone.
+    """Permanently delete one conversation and its messages in steps, unless it has left the trash.
 
-    From the first step it is in neither list (`deleted` = 2): half a conversation is nothing to bring back.
-    Replies go before what they answer, because SQLite follows a chain of references only 1000 deep.
+    From the first step on no list shows it (`deleted` = 2): half a conversation cannot be restored. Replies
+    are deleted before what they answer, because SQLite follows a chain of references only 1000 deep.
     """
     begun = database.execute(
         "UPDATE conversations SET deleted = 2 WHERE id = ? AND deleted > 0", (conversation_id,)

@@ -1,6 +1,4 @@
-"""The message tree of one conversation, without texts: which children stand side by side, and which path
-is shown.
-"""
+"""The message tree of one conversation, without texts: siblings, and the path that is shown."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ __all__ = ["Node", "Tree"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One message's place: `parent` None is the top; `shown_child` is the variant asked for below it, if
+    """The place of one message: `parent` None is the top; `shown_child` is the variant chosen below it, if
     any.
     """
 
@@ -23,9 +21,9 @@ class Node:
 
 @dataclass
 class Tree:
-    """The present (not deleted) nodes of a conversation. Children stand in the order they were made.
+    """The present (not deleted) nodes of a conversation; children in the order they were created.
 
-    A node below a deleted one is not reachable from the top, and so on no path.
+    A node below a deleted one cannot be reached from the top, so it is on no path.
     """
 
     nodes: dict[int, Node] = field(default_factory=dict)
@@ -34,7 +32,7 @@ class Tree:
 
     @classmethod
     def build(cls, nodes: Iterable[Node], shown_root: int | None) -> Tree:
-        """A tree of `nodes`, given in the order of their ids."""
+        """Build the tree from `nodes` in the order of their ids."""
         tree = cls(shown_root=shown_root)
         for node in nodes:
             tree.nodes[node.id] = node
@@ -42,10 +40,7 @@ class Tree:
         return tree
 
     def path(self) -> tuple[int, ...]:
-        """The shown messages from the top to the last one.
-
-        Where the variant asked for is gone, the newest is shown.
-        """
+        """The shown messages, first to last. Where the chosen variant is gone, the newest one is shown."""
         found: list[int] = []
         parent: int | None = None
         wanted = self.shown_root
@@ -57,11 +52,11 @@ class Tree:
         return tuple(found)
 
     def variants(self, message_id: int) -> tuple[int, ...]:
-        """The message and those beside it, oldest first. Raises KeyError for a message that is not here."""
+        """The message and its siblings, oldest first. Raises KeyError for an unknown message."""
         return tuple(self.children[self.nodes[message_id].parent])
 
     def reachable(self, message_id: int) -> bool:
-        """Whether nothing above the message is deleted, nor it itself."""
+        """Whether neither the message nor anything above it is deleted."""
         node = self.nodes.get(message_id)
         while node is not None and node.parent is not None:
             node = self.nodes.get(node.parent)

@@ -12,7 +12,7 @@ from typing import Any
 from desktop.store.database.integrity_marker import request_check
 from engine.printable import one_line
 
-__all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "translated"]
+__all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "missing", "translated"]
 
 ROOM = 1 << 20
 """Fewer free bytes than this, and a failed write is laid to a full disk."""
@@ -48,6 +48,11 @@ class Gone(StoreError):
 
 class Damaged(StoreError):
     """The file contradicts itself. What can be read is saved when it is opened next."""
+
+
+def missing(what: str, number: int) -> StoreError:
+    """The error for an id that is not in the database."""
+    return StoreError(f"There is no {what} number {number}; it may have been removed by another window.")
 
 
 class Rows(sqlite3.Cursor):

@@ -1,1 +1,1 @@
-"""Full-text search."""
+"""Full-text search of messages: folding, the word index, and queries."""

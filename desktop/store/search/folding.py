@@ -1,10 +1,9 @@
-"""What counts as the same text in a search: letters without case, accents and width, and the words that are
-indexed.
+"""What counts as the same text in a search (case, accents and width are ignored), and the words to index.
 
-Folding goes character by character, so that a place in folded text can be traced back to the text that was
-written. Writing without blanks (Chinese, Japanese, Thai ...; symbols and emoji too) is indexed in pairs of
-characters, which find any part of it; other scripts in words. Sources: Unicode Standard Annex 15 (NFKD),
-section 3.13 of the standard (case folding).
+Folding goes character by character, so that a position in folded text can be mapped back to the original.
+Scripts without spaces (Chinese, Japanese, Thai and others, and symbols and emoji) are indexed in pairs of
+characters, which find any substring; other scripts are indexed by word. Sources: Unicode Standard Annex 15
+(NFKD), section 3.13 of the standard (case folding).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 __all__ = ["LONGEST_TOKEN", "first_place", "fold", "index_text", "places", "query_terms", "query_words"]
 
 LONGEST_TOKEN = 40
-"""Characters of a word that are indexed; what follows (base64, hashes) is compared with the text."""
+"""Indexed characters of a word; what follows (base64, hashes) is compared with the text itself."""
 _NOT_DECOMPOSED = {
     "ø": "o",
     "ł": "l",
@@ -31,23 +30,23 @@ _NOT_DECOMPOSED = {
     "ـ": "",
 }
 _VOICED = "\u3099\u309a"
-"""Marks that make another letter of a kana: they stay."""
+"""Voicing marks make another kana letter, so they are kept."""
 _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2100-\u2bff\u2e80-\u30ff\u31a0-"
     "\u9fff\ua000-\ua4cf"
     "\uf900-\ufaff\U0001b000-\U0001b2ff\U0001f000-\U0001fbff\U00020000-\U0003ffff"
 )
 _FOLDS = "[^\x00-\x7f\u2012-\u2015\u2018-\u2019\u201c-\u201d\u2022\u2190-\u2193\u3001\u3002\u4e00-\u9fff]"
-"""Characters that may fold to something else; a text of the others, ASCII, dashes, quotes, ideographs,
-needs only lower case.
+"""Characters that may fold to something else. Text of other characters (ASCII, dashes, quotes, ideographs)
+only needs lower case.
 """
 _PIECES, _UNSPACED_START = f"[{_UNSPACED}]+|[^{_UNSPACED}]+", f"[{_UNSPACED}]"
 _STRIDE = 256
-_compiled = functools.cache(re.compile)  # when it is first used: these take 10 ms
+_compiled = functools.cache(re.compile)  # on first use: these take 10 ms to compile
 
 
 class _Folded(dict[int, str]):
-    """A table for `str.translate`: each character without case, accents, width and what cannot be seen."""
+    """A table for `str.translate`: drops case, accents, width and invisible characters."""
 
     def __missing__(self, code: int) -> str:
         decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", chr(code)).casefold())
@@ -56,7 +55,7 @@ class _Folded(dict[int, str]):
 
 
 class _Words(dict[int, str]):
-    """A table for `str.translate`: what is part of no word becomes a blank."""
+    """A table for `str.translate`: turns characters that belong to no word into spaces."""
 
     def __missing__(self, code: int) -> str:
         kind = unicodedata.category(chr(code))
@@ -72,9 +71,7 @@ _FOLDED, _WORDS = _Folded(), _Words()
 
 
 class _Indexed(dict[int, str]):
-    """Both tables in one: a text goes through it once, which is what indexing an import of hundreds of
-    megabytes takes longest with.
-    """
+    """Both tables in one, because translating is most of the work of indexing an import of hundreds of MB."""
 
     def __missing__(self, code: int) -> str:
         return self.setdefault(code, chr(code).translate(_FOLDED).translate(_WORDS))
@@ -89,7 +86,7 @@ def _ignored(char: str) -> bool:
 
 
 def fold(text: str) -> str:
-    """`text` without case, accents, width and invisible characters; its length may change."""
+    """`text` without case, accents, width and invisible characters; the length may change."""
     return text.lower() if _plain(text) else text.translate(_FOLDED)
 
 
@@ -98,7 +95,7 @@ def _plain(text: str) -> bool:
 
 
 def index_text(text: str) -> str:
-    """Every token of a message once, with blanks between them: what the index is given."""
+    """The tokens of a message, each once, separated by spaces: the text for the index."""
     words = dict.fromkeys(text.translate(_INDEXED).split())
     joined = " ".join(words)
     cut = (
@@ -110,15 +107,15 @@ def index_text(text: str) -> str:
 
 
 def query_words(query: str) -> tuple[str, ...]:
-    """The folded words of a query, each once; every one must be found somewhere in a message."""
+    """The folded words of a query, each once; a hit contains every one of them somewhere."""
     return tuple(dict.fromkeys(fold(query.replace("\0", " ")).split()))
 
 
 def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
-    """The tokens that a message with the folded `word` has, where it begins as a word does; True: as a
-    token's beginning.
+    """The tokens of a message that contains the folded `word` at the start of a word; True marks a token's
+    beginning.
 
-    Empty for a word that is nothing but punctuation.
+    Empty for a word of nothing but punctuation.
     """
     found: list[tuple[str, bool]] = []
     pieces = list(_pieces(word))
@@ -129,7 +126,7 @@ def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
             found.append((piece, True))
         else:
             found += [(piece[at : at + 2], False) for at in range(len(piece) - 1)]
-    # A word that ends in punctuation is whole, and so is one that ends in what is compared with the text.
+    # A word that ends in punctuation is complete, so its last token is not just a beginning.
     ends = bool(word) and _WORDS[ord(word[-1])] != " "
     return tuple(
         dict.fromkeys(
@@ -142,19 +139,19 @@ def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
 def places(
     text: str, words: tuple[str, ...], start: int = 0, end: int | None = None
 ) -> tuple[tuple[int, int], ...]:
-    """Where the folded `words` stand in `text` between two characters of it: (first, behind) without
-    overlaps, in order.
+    """Where the folded `words` are in `text` between `start` and `end`: (start, end) pairs in order, not
+    overlapping.
     """
     end = len(text) if end is None else end
     piece = text[start:end]
     folded = fold(piece)
     found = sorted(match.span() for word in words if word for match in re.finditer(re.escape(word), folded))
-    back = _way_back(piece) if not _plain(piece) else None
+    back = _origins_of(piece) if not _plain(piece) else None
     merged: list[tuple[int, int]] = []
     for first, behind in found:
         if back is not None:
             first, behind = back[first], back[behind - 1] + 1
-            while behind < len(piece) and not fold(piece[behind]):  # an accent that stands behind its letter
+            while behind < len(piece) and not fold(piece[behind]):  # a combining accent after its letter
                 behind += 1
         if merged and start + first <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], start + behind))
@@ -164,7 +161,7 @@ def places(
 
 
 def first_place(text: str, words: tuple[str, ...]) -> int:
-    """The character of `text` where the first of the folded `words` begins; 0 when there is none."""
+    """The character of `text` where the first of the folded `words` begins; 0 if there is none."""
     folded = fold(text)
     target = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
     if _plain(text):
@@ -172,11 +169,11 @@ def first_place(text: str, words: tuple[str, ...]) -> int:
     at = passed = 0
     while at < len(text) and passed + (size := len(fold(text[at : at + _STRIDE]))) <= target:
         at, passed = at + _STRIDE, passed + size
-    return at + _way_back(text[at : at + _STRIDE])[target - passed] if at < len(text) else 0
+    return at + _origins_of(text[at : at + _STRIDE])[target - passed] if at < len(text) else 0
 
 
-def _way_back(text: str) -> list[int]:
-    """For each character of the folded text the place in `text` it was made of."""
+def _origins_of(text: str) -> list[int]:
+    """For each character of the folded text, the position in `text` that it comes from."""
     return [place for place, char in enumerate(text) for _ in fold(char)]
 
 

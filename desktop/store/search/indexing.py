@@ -1,8 +1,8 @@
-"""Brings messages of an older file into the index of words, newest first, and removes the index of before: in
-short steps.
+"""Adds the messages of an older file to the word index, newest first, and removes the old index, in short
+steps.
 
-Nobody has to wait for it: the search reads what is not indexed yet (`search.scan`), and new messages are
-indexed by triggers.
+Nobody waits for it: the search reads what is not indexed yet (`search.scan`), and triggers index new
+messages.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from desktop.store.database.database import Database
 __all__ = ["Progress", "index_step"]
 
 STEP_CHARACTERS = 150_000
-"""Text indexed in one step: some 20 ms."""
+"""Text indexed in one step: about 20 ms."""
 STEP_PAGES = 400
 """Rows of the old index removed in one step, about one page each."""
 MERGED_CHARACTERS = 2000
-"""For each so many FTS5 merges a page of its index at once.
+"""FTS5 merges one page of its index for every this many characters.
 
-Left to itself it does that now and then, for 20 to 30 ms.
+Left alone it merges now and then, for 20 to 30 ms.
 """
 AUTOMERGE = 4
-"""SQLite's own value, which holds for new messages:
+"""SQLite's own value, used for new messages:
 https://www.sqlite.org/fts5.html#the_automerge_configuration_option
 """
 _OLD = "message_search"
@@ -31,16 +31,14 @@ _OLD = "message_search"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: `left` messages at most are not in the index; `done` when there is nothing more to
-    do.
-    """
+    """`left` is the most messages that are not indexed yet; `done` when there is nothing left to do."""
 
     left: int
     done: bool
 
 
 def index_step(database: Database, characters: int = STEP_CHARACTERS) -> Progress:
-    """Do the next step, in one transaction. A step that died, or was never made, is made by the next call."""
+    """Do the next step in one transaction. A step that was interrupted is repeated by the next call."""
     low = int(database.execute("SELECT low FROM search_state").fetchone()[0])
     if low > 0:
         with database.transaction():
@@ -73,11 +71,11 @@ def _index(database: Database, characters: int) -> int:
     else:
         number = 0
     _tell_index(database, "automerge", 0)
-    for message_id, text in reversed(batch):  # FTS5 gathers ascending ids in memory and writes them once
+    for message_id, text in reversed(batch):  # FTS5 collects ascending ids in memory
         database.execute(
             "INSERT INTO message_words (rowid, text) VALUES (?, search_tokens(?))", (message_id, text)
         )
-    database.execute("SAVEPOINT written")  # here it writes them
+    database.execute("SAVEPOINT written")  # which makes it write them
     _tell_index(database, "merge", 1 + characters // MERGED_CHARACTERS)
     _tell_index(database, "automerge", AUTOMERGE)
     database.execute("RELEASE written")
@@ -92,9 +90,7 @@ def _tell_index(database: Database, command: str, value: int) -> None:
 
 
 def _remove(database: Database) -> bool:
-    """Some pages of the trigram index, then its tables: dropping it whole would write all its pages at
-    once.
-    """
+    """Delete some pages of the trigram index, then its tables: dropping it at once writes all its pages."""
     sql = f"DELETE FROM {_OLD}_data WHERE id IN (SELECT id FROM {_OLD}_data LIMIT {STEP_PAGES})"
     if database.execute(sql).rowcount > 0:
         return False

@@ -1,10 +1,8 @@
-"""Full-text search: any text a person types is a valid query, and every hit is checked against the message
-itself.
+"""Full-text search: any text is a valid query, and every hit is checked against the message itself.
 
-A message is a hit when it contains every word of the query, case and accents aside, parts of words included.
-The newest messages are read; older ones are looked up in the index, which knows words by their beginnings.
-What is left, parts inside words of old messages and messages not indexed yet, is found by `Search.scan`, in
-steps.
+A message is a hit if it contains every word of the query, ignoring case and accents, even inside words. The
+newest messages are read; older ones are looked up in the index, which finds words by their beginnings. The
+rest (inside the words of old messages, and messages not indexed yet) is found by `Search.scan`, in steps.
 """
 
 from __future__ import annotations
@@ -23,21 +21,20 @@ __all__ = ["Search"]
 SNIPPET_BEFORE = 32
 SNIPPET_CHARACTERS = 96
 RECENT_COST = 150_000
-"""How much of the newest messages is read at once, in characters (and `_ROW_COST` for each message): a few
-milliseconds.
+"""Characters of the newest messages to read at once (plus `_ROW_COST` for each message): a few milliseconds.
 """
 CHECK_COST = 200_000
-"""How much of what the index offers is read at once: words that stand in many messages, but hardly ever
-side by side.
+"""Characters of the index's candidates to read at once: words may occur in many messages but rarely side by
+side.
 """
 SCAN_COST = 60_000
-"""How much is read in one step of a scan: some 3 to 6 ms, less than half a frame."""
+"""Characters to read in one step of a scan: 3 to 6 ms, less than half a frame."""
 _ROW_COST = 200
 _BATCH = 50
 _SAMPLE, _SAMPLE_CHARACTERS = 200, 2000
 _COMMON, _USUAL = 20_000, 12_000
-"""Messages that have a word, about: lists of ids beyond `_COMMON` are too long to merge the words of one
-beginning.
+"""Approximate number of messages with a word. Lists of ids longer than `_COMMON` are too long to merge for
+one beginning.
 """
 _PRESENT = "messages.deleted = 0 AND conversations.deleted = 0 AND state <> 'running'"
 _COLUMNS = "messages.id, conversation_id, title, messages.text, messages.created_at, holes"
@@ -57,14 +54,14 @@ _BY_WORD = (
 )
 _LISTED = "SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid >= ? AND rowid < ?"
 _READ, _LIST, _RANGE = 60, 4000, 10_000
-"""Messages read, ids taken from a list, and ids looked through, in one step."""
+"""Messages read, ids taken from a list, and ids examined in one step."""
 _END = (1 << 63) - 1
 
 Row = tuple[Any, ...]
 
 
 class Search:
-    """Searches the messages of one database; it remembers which words are common.
+    """Searches the messages of one database, and remembers which words are common.
 
     Used by the database's thread.
     """
@@ -74,10 +71,10 @@ class Search:
         self._sample: tuple[int, list[str]] = (-1, [])
 
     def find(self, query: str, limit: int, before: int | None = None) -> tuple[SearchHit, ...]:
-        """At most `limit` hits in present messages, latest first, with ids under `before`; an empty query
+        """At most `limit` hits in present messages, latest first, with ids below `before`; an empty query
         finds nothing.
 
-        Quick however large the library is, and so not always all: `scan` has the others.
+        Fast however many conversations there are, so it may miss some; `scan` finds the others.
         """
         words = query_words(query)
         hits: list[SearchHit] = []
@@ -104,11 +101,10 @@ class Search:
     def scan(
         self, query: str, found: Collection[int] = (), before: int | None = None
     ) -> Iterator[tuple[SearchHit, ...]]:
-        """All hits that are not in `found`: one tuple, often empty, every few milliseconds; stop by not
-        asking on.
+        """All hits that are not in `found`: yields a tuple, often empty, every few milliseconds.
 
         First what the index offers, latest first, then every message, latest first. Nothing is locked between
-        two steps.
+        two steps, and the caller may stop at any time.
         """
         words, known = query_words(query), set(found)
         if not words:
@@ -137,10 +133,9 @@ class Search:
                 gathered = []
 
     def _listed(self, expression: str, end: int) -> Iterator[list[int]]:
-        """The ids that the index offers, latest first, as many as are found in a few milliseconds.
+        """The ids that the index offers, latest first, in batches of what takes a few milliseconds to find.
 
-        Beginnings are merged into one list at first, so they are asked for once; whole words are read where
-        they stand, range by range.
+        A query for beginnings is merged into one list, so it runs once; whole words are read range by range.
         """
         if "*" in expression:
             found = self._database.execute(f"{_LISTED} ORDER BY rowid DESC", (expression, 0, end))
@@ -163,12 +158,11 @@ class Search:
             end = low
 
     def _expression(self, words: tuple[str, ...]) -> str:
-        """The FTS5 query for candidates; empty when there is nothing to look up.
+        """The FTS5 query for candidates; empty if there is nothing to look up. Everything is quoted.
 
-        Everything is quoted: nothing in it is syntax.
-
-        A word is looked up by its beginning where that is not too common; else a word that is not the last
-        one, and so hardly still being typed, as it stands, and the last one not at all, if there are others.
+        A word is looked up by its beginning unless that is too common. Otherwise it is looked up as a whole
+        word, except for the last one, which is probably still being typed and is left out if there are
+        others.
         """
         terms = dict.fromkeys(term for word in words for term in query_terms(word))
         last = next(reversed(query_terms(words[-1])), None)
@@ -182,12 +176,12 @@ class Search:
             else:
                 chosen.append(f'"{term}"*' if begins else f'"{term}"')
         if not chosen and last is not None:
-            # all are common; merging the beginnings would take longer than reading the newest messages
+            # all are common: merging beginnings would take longer than reading the newest messages
             chosen = [f'"{last[0]}"']
         return " ".join(chosen)
 
     def _count(self, term: str, begins: bool) -> float:
-        """About how many messages have the term, from a sample of them."""
+        """The approximate number of messages with the term, from a sample of them."""
         last = int(self._database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
         taken, sample = self._sample
         if taken < 0 or last > taken + taken // 8 + 1000:
@@ -202,7 +196,7 @@ class Search:
         return sum(wanted in tokens for tokens in sample) / max(len(sample), 1) * last
 
     def _hits(self, rows: Iterable[Row], words: tuple[str, ...]) -> list[SearchHit]:
-        """Those of the rows that contain the words, and have nothing deleted above them."""
+        """The rows that contain the words and have nothing deleted above them."""
         found = []
         for row in rows:
             folded = fold(row[3])
@@ -210,7 +204,7 @@ class Search:
                 found.append(row)
         if not found:
             return []
-        # then holes are known
+        # `holes` is known for all conversations once everything is indexed
         indexed = self._database.execute("SELECT low FROM search_state").fetchone()[0] == 0
         doubtful = [row[0] for row in found if row[5] or not indexed]
         tree = self._above(doubtful) if doubtful else Tree()
@@ -218,7 +212,7 @@ class Search:
         return [_hit(row, words) for row in found if row[0] not in gone]
 
     def _above(self, ids: list[int]) -> Tree:
-        """The messages and what is above them, as far as it is not deleted."""
+        """The messages and their ancestors, up to a deleted one."""
         rows = self._database.execute(
             "WITH RECURSIVE up (id) AS (SELECT value FROM json_each(?) UNION SELECT parent_id FROM up JOIN "
             "messages USING (id) WHERE parent_id IS NOT NULL) SELECT id, parent_id, deleted FROM up JOIN "

@@ -1,8 +1,7 @@
 """Sampler presets of other programs: what their names and conventions mean here.
 
-Names and meanings are those of the programs' own settings: text-generation-webui (modules/presets.py),
-SillyTavern (text completion presets), KoboldAI and KoboldCpp (rep_pen, tfs, sampler_order) and llama.cpp
-(server parameters).
+The names and meanings are those of text-generation-webui (modules/presets.py), SillyTavern (text completion
+presets), KoboldAI and KoboldCpp (rep_pen, tfs, sampler_order) and llama.cpp (server parameters).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SAME = {
     "dynatemp_exponent": "temperature_exponent", "nsigma": "top_n_sigma", "n_sigma": "top_n_sigma",
     "adaptive_p_target": "adaptive_target", "adaptive_p_decay": "adaptive_decay",
 }  # fmt: skip
-"""Their name to ours, where only the name differs; our own names are understood as they are."""
+"""Their names to ours, where only the name differs; our own names are accepted as they are."""
 
 _STEPS = {
     "temp": "temperature", "dynatemp": "dynamic_temperature", "quadratic_sampling": "smoothing",
@@ -37,7 +36,7 @@ _STEPS = {
     "tfs_z": "tail_free", "typical_p": "typical", "typ_p": "typical", "top_n_sigma": "top_n_sigma",
     "nsigma": "top_n_sigma", "adaptive_p": "adaptive_p",
 }  # fmt: skip
-"""Their names of steps to ours, for lists that give an order."""
+"""Their names of sampler steps to ours, for lists that give an order."""
 
 _KOBOLD_STEPS = ("top_k", "top_a", "top_p", "tail_free", "typical", "temperature", "repetition")
 """What the numbers of a `sampler_order` mean."""
@@ -45,12 +44,12 @@ _SILENT = frozenset({
     "name", "format", "version", "preset", "do_sample", "dynatemp", "dynamic_temperature", "temperature_last",
     "mirostat_type",
 })  # fmt: skip
-"""Names that are read together with others, or that say nothing about sampling."""
+"""Names that are read in combination with others, or that are not about sampling."""
 
 
 def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Our values for another program's `data`, and the names in it that mean something else, or a value no
-    setting can have.
+    """Our values for another program's `data`, and the names in it that have no counterpart or an invalid
+    value.
 
     What the file does not mention is neutral, as it is in those programs. Without a single known name both
     are empty.
@@ -60,23 +59,21 @@ def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str
         return {}, ()
     good, _ = checked_values(SamplerSettings, found)
     outside = [names.get(target, target) for target in found if target not in good]
-    together, _ = checked_values(SamplerSettings, _together(data))
-    return {**_neutral(), **good, **together}, (*unknown, *outside)
+    combined, _ = checked_values(SamplerSettings, _combined(data))
+    return {**_neutral(), **good, **combined}, (*unknown, *outside)
 
 
 def own_values(data: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Our values for what another program's `data` mentions and nothing else, and the names in it that
-    they come from.
-    """
+    """Our values for exactly what another program's `data` mentions, and the names they come from."""
     found, names, unknown = _translated(data)
     good, _ = checked_values(SamplerSettings, found)
-    together, _ = checked_values(SamplerSettings, _together(data))
+    combined, _ = checked_values(SamplerSettings, _combined(data))
     lost = {names[target] for target in found if target in names and target not in good}
-    return good | together, set(data) - set(unknown) - lost
+    return good | combined, set(data) - set(unknown) - lost
 
 
 def _translated(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Values by our names, their names by ours, and the names that mean nothing here."""
+    """Values by our names, their names by ours, and the names without a counterpart."""
     own = {field.name for field in dataclasses.fields(SamplerSettings)}
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -87,13 +84,20 @@ def _translated(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]
             found[target], names[target] = _value(name, target, value), name
         elif name in _SPECIAL:
             found.update(_SPECIAL[name](value))
-        elif name not in _SILENT and value not in (None, False, 0, "", [], {}):  # else it is off there, too
+        elif name not in _SILENT and value not in (
+            None,
+            False,
+            0,
+            "",
+            [],
+            {},
+        ):  # otherwise it is off there too
             unknown.append(name)
     return found, names, unknown
 
 
 def _neutral() -> dict[str, Any]:
-    """Every step off."""
+    """The values that switch every step off."""
     infos = {field.name: setting_info(field) for field in dataclasses.fields(SamplerSettings)}
     return {
         name: info.neutral
@@ -103,7 +107,7 @@ def _neutral() -> dict[str, Any]:
 
 
 def _value(name: str, target: str, value: Any) -> Any:
-    """One value in our convention."""
+    """Convert one value to our convention."""
     if target == "dry_breakers":
         return _texts(value)
     if target in (
@@ -116,13 +120,13 @@ def _value(name: str, target: str, value: Any) -> Any:
     ) and _is_number(value):
         value = int(value)
     if target == "top_k":
-        return 0 if value == -1 else value  # both are "off"
+        return 0 if value == -1 else value  # both mean "off"
     if target == "seed":
         return None if value == -1 else value
     if name in ("repetition_penalty_range", "rep_pen_range"):
-        return -1 if value == 0 else value  # 0 is the whole text there
+        return -1 if value == 0 else value  # there, 0 means the whole text
     if target == "dry_range":
-        return 0 if value == -1 else value  # -1 is the whole text there
+        return 0 if value == -1 else value  # there, -1 means the whole text
     return value
 
 
@@ -136,7 +140,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _texts(value: Any) -> Any:
-    """A list of texts; other programs also write it as JSON in a string, with or without its brackets."""
+    """A list of texts; other programs also write it as JSON in a string, with or without brackets."""
     if not isinstance(value, str):
         return value
     inner = value.strip()
@@ -147,17 +151,17 @@ def _texts(value: Any) -> Any:
 
 
 def _mirostat(value: Any) -> dict[str, Any]:
-    """0 is off; 1 and 2 are two ways to the same end, of which the second is kept."""
+    """0 is off; 1 and 2 are two versions of the algorithm, of which we have the second."""
     return {"mirostat": bool(value)}
 
 
 def _dynamic_range(value: Any) -> dict[str, Any]:
-    """llama.cpp: so much below and above the temperature, which `_together` knows."""
+    """llama.cpp: the distance below and above the temperature; `_combined` reads both."""
     return {}
 
 
 def _samplers(value: Any) -> dict[str, Any]:
-    """An order as a list of names, or as names on lines or between semicolons."""
+    """An order as a list of names, or as names separated by newlines or semicolons."""
     names = value.replace("\n", ";").split(";") if isinstance(value, str) else value
     if not isinstance(names, list):
         return {}
@@ -189,8 +193,8 @@ _SPECIAL: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _together(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What several of their values say together."""
+def _combined(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What several of their values mean in combination."""
     result: dict[str, Any] = {}
     span, middle = data.get("dynatemp_range"), data.get("temperature", data.get("temp", 1.0))
     if _is_number(span) and _is_number(middle) and span:
@@ -198,7 +202,7 @@ def _together(data: Mapping[str, Any]) -> dict[str, Any]:
     elif not data.get("dynatemp", data.get("dynamic_temperature", True)):
         result |= {"min_temperature": 0.0, "max_temperature": 0.0}
     if data.get("dry_penalty_last_n") == 0:
-        result["dry_multiplier"] = 0.0  # it looks at no token
+        result["dry_multiplier"] = 0.0  # it looks at no tokens
     if data.get("do_sample") is False:
         result["temperature"] = 0.0
     if data.get("temperature_last") is True:

@@ -1,8 +1,8 @@
-"""The user's saved defaults and recent models: one small JSON file, replaced as a whole so that it is never
-half written.
+"""Saved defaults and recent models, in one small JSON file that is replaced as a whole, so never half
+written.
 
-Only values that the user changed are in it, so that a later version's better defaults reach everyone else.
-Keys this version does not know are kept as they are.
+It contains only values that the user changed, so that better defaults of a later version reach everyone else.
+Keys that this version does not know are kept.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ S = TypeVar("S", bound=Settings)
 
 
 class Preferences:
-    """Saved defaults by settings class, what is kept for single models, recent models, added folders, the
-    last conversation.
+    """Saved defaults by settings class, settings of single models, recent models, model folders, and so on.
 
-    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at
-    once; where `write_soon` is set, that is called instead, and its owner calls `save` soon; `unsaved` says
-    that there is something to save.
+    `notices` holds sentences about what had to be replaced on reading; it is usually empty. Every change is
+    written at once. If `write_soon` is set, it is called instead, and its owner calls `save` soon; `unsaved`
+    says whether there is something to save.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,11 +67,11 @@ class Preferences:
         )
 
     def settings(self, cls: type[S]) -> S:
-        """The saved defaults of a settings class over its built-in ones."""
+        """The saved defaults of a settings class, over the built-in ones."""
         return cls(**self._saved.get(cls.__name__, {}))
 
     def saved_names(self, cls: type[Settings]) -> frozenset[str]:
-        """The fields whose default the user changed."""
+        """The fields whose defaults the user changed."""
         return frozenset(self._saved.get(cls.__name__, {}))
 
     def save_settings(self, settings: Settings) -> None:
@@ -81,14 +80,14 @@ class Preferences:
         self._changed()
 
     def forget_setting(self, cls: type[Settings], name: str) -> None:
-        """Bring back the built-in default of one field."""
+        """Restore the built-in default of one field."""
         if name in self._saved[cls.__name__]:
             del self._saved[cls.__name__][name]
             self._changed()
 
     @property
     def presets(self) -> dict[str, dict[str, Any]]:
-        """The user's sampler presets: each name with its values, ready for JSON."""
+        """The user's sampler presets: the values of each by name, ready for JSON."""
         saved = self._data.get("presets")
         return (
             {name: dict(values) for name, values in saved.items() if isinstance(values, dict)}
@@ -97,37 +96,37 @@ class Preferences:
         )
 
     def save_preset(self, name: str, values: Mapping[str, Any], instead_of: str = "") -> None:
-        """Keep a preset under `name`, in the place of one of that name and of the one called `instead_of`."""
+        """Save a preset as `name`, replacing one of that name and the one called `instead_of`."""
         kept = {other: its for other, its in self.presets.items() if other not in (name, instead_of)}
         self._data["presets"] = {**kept, name: dict(values)}
         self._changed()
 
     def remove_preset(self, name: str) -> None:
-        """Forget a preset; conversations keep the values they took from it."""
+        """Delete a preset; conversations keep the values they took from it."""
         self._data["presets"] = {other: values for other, values in self.presets.items() if other != name}
         self._changed()
 
     @property
     def shortcuts(self) -> dict[str, tuple[str, ...]]:
-        """The keys that the user gave to commands, by the command's name; what is no list of texts is left
-        out.
+        """The keys that the user gave to commands, by the name of the command; anything but a list of texts
+        is left out.
         """
         saved = self._data.get("shortcuts")
         read = {name: _keys(its) for name, its in saved.items()} if isinstance(saved, dict) else {}
         return {name: keys for name, keys in read.items() if keys is not None}
 
     def save_shortcuts(self, keys: Mapping[str, Sequence[str]]) -> None:
-        """Keep these keys of commands, and no others."""
+        """Replace all keys of commands."""
         self._data["shortcuts"] = {name: list(its) for name, its in keys.items()}
         self._changed()
 
     @property
     def recent_choices(self) -> tuple[str, ...]:
-        """What was chosen in the command palette, latest first."""
+        """Recent choices in the command palette, latest first."""
         return self._texts("recent_choices")
 
     def remember_choice(self, key: str) -> None:
-        """Note what was just chosen in the command palette."""
+        """Record a choice in the command palette."""
         self._data["recent_choices"] = [key, *(each for each in self.recent_choices if each != key)][
             :RECENT_CHOICES
         ]
@@ -135,7 +134,7 @@ class Preferences:
 
     @property
     def last_model(self) -> str:
-        """The path of the model that was loaded last; empty when there was none."""
+        """The path of the model that was loaded last; empty if there was none."""
         return self._text("last_model")
 
     @property
@@ -145,17 +144,17 @@ class Preferences:
 
     @property
     def model_folders(self) -> tuple[str, ...]:
-        """Folders the user added, in which to look for models."""
+        """Folders the user added to search for models."""
         return self._texts("model_folders")
 
     @property
     def last_conversation(self) -> int:
-        """The conversation that was open last; 0 when there was none."""
+        """The conversation that was open last; 0 if there was none."""
         value = self._data.get("last_conversation")
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
     def remember_model(self, path: str) -> None:
-        """Note a model that was just loaded; one that was taken out of the library is back in it."""
+        """Record a model that was just loaded; it is no longer hidden."""
         if path in self.hidden_models:
             self._data["hidden_models"] = [each for each in self.hidden_models if each != path]
         others = [recent for recent in self.recent_models if recent != path]
@@ -164,67 +163,65 @@ class Preferences:
         self._changed()
 
     def forget_model(self, path: str) -> None:
-        """Take a model out of the recent ones, for example because its file is gone."""
+        """Remove a model from the recent ones, for example because its file is gone."""
         self._data["recent_models"] = [recent for recent in self.recent_models if recent != path]
         if self.last_model == path:
             self._data["last_model"] = ""
         self._changed()
 
     def add_model_folder(self, path: str) -> None:
-        """Look for models in this folder too."""
+        """Search this folder for models too."""
         if path not in self.model_folders:
             self._data["model_folders"] = [*self.model_folders, path]
             self._changed()
 
     def remove_model_folder(self, path: str) -> None:
-        """Look there no longer; nothing on disk changes."""
+        """No longer search this folder; nothing on disk changes."""
         self._data["model_folders"] = [folder for folder in self.model_folders if folder != path]
         self._changed()
 
     @property
     def hidden_models(self) -> tuple[str, ...]:
-        """Paths of models that the user took out of the library; their files stay."""
+        """Paths of models that the user removed from the library; their files stay."""
         return self._texts("hidden_models")
 
     def hide_model(self, path: str) -> None:
-        """Leave a model out of the library and of the recent ones."""
+        """Remove a model from the library and from the recent ones."""
         self._data["hidden_models"] = [*(each for each in self.hidden_models if each != path), path]
         self.forget_model(path)
 
     def show_hidden_models(self) -> None:
-        """Bring all models back into the library."""
+        """Show all hidden models in the library again."""
         if self.hidden_models:
             self._data["hidden_models"] = []
             self._changed()
 
     @property
     def offline(self) -> bool:
-        """Whether the user wants no connection to the hub of models."""
+        """Whether the user allows no connection to the model hub."""
         return self._data.get("offline") is True
 
     def set_offline(self, on: bool) -> None:
-        """Connect to the hub of models, or never."""
+        """Allow or forbid connections to the model hub."""
         if on != self.offline:
             self._data["offline"] = on
             self._changed()
 
     def kept(self, path: str, cls: type[Settings]) -> dict[str, Any]:
-        """The values of a settings class that are kept for the model at `path`; those that are not usable
-        are left out.
-        """
+        """The valid values of a settings class that are saved for the model at `path`."""
         models = self._data.get("models")
         own = models.get(path) if isinstance(models, dict) else None
         return checked_values(cls, own.get(cls.__name__) if isinstance(own, dict) else None)[0]
 
     @property
     def models_with_settings(self) -> frozenset[str]:
-        """The paths of the models for which anything is kept."""
+        """The paths of the models that have settings of their own."""
         models = self._data.get("models")
         return frozenset(models) if isinstance(models, dict) else frozenset()
 
     def keep(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> None:
-        """Keep these values, and no others of the class, for the model at `path`; they come before the
-        saved defaults there.
+        """Replace the values of this class saved for the model at `path`; there they take precedence over the
+        defaults.
         """
         models = self._data.get("models")
         models = dict(models) if isinstance(models, dict) else {}
@@ -235,7 +232,7 @@ class Preferences:
         self._changed()
 
     def remember_conversation(self, conversation_id: int) -> None:
-        """Note the conversation that is open."""
+        """Record which conversation is open."""
         if conversation_id != self.last_conversation:
             self._data["last_conversation"] = conversation_id
             self._changed()
@@ -257,7 +254,7 @@ class Preferences:
             raise StoreError(
                 f"The preferences in {self.path} cannot be read ({error.strerror}); check its permissions."
             ) from error
-        except ValueError:  # no JSON, or no UTF-8
+        except ValueError:  # not JSON, or not UTF-8
             data = None
         if isinstance(data, dict):
             return data
@@ -271,7 +268,7 @@ class Preferences:
     def save(self) -> None:
         """Write what has changed since the last time, if anything.
 
-        Raises `StoreError`; then the next `save` tries again.
+        Raises `StoreError`; the next `save` then tries again.
         """
         if self.unsaved:
             self._write()
@@ -285,7 +282,7 @@ class Preferences:
             self.save()
 
     def _write(self) -> None:
-        """Write a new file beside the old one and put it in its place."""
+        """Write a new file and put it in place of the old one."""
         unknown = self._data.get("settings")
         kept: dict[str, Any] = dict(unknown) if isinstance(unknown, dict) else {}
         for _, cls in PANES:
@@ -308,12 +305,12 @@ class Preferences:
 
 
 def _keys(saved: object) -> tuple[str, ...] | None:
-    """The saved keys of one command; None when that is no list of texts."""
+    """The saved keys of one command; None if that is not a list of texts."""
     return tuple(saved) if isinstance(saved, list) and all(isinstance(each, str) for each in saved) else None
 
 
 def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The good ones among saved `values` of a settings class, and a sentence for each bad one.
+    """The valid ones among saved `values` of a settings class, and a sentence for each invalid one.
 
     Unknown names are left out.
     """
@@ -330,6 +327,6 @@ def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any],
 
 
 def without_defaults(settings: Settings) -> dict[str, Any]:
-    """The values that differ from the class's defaults, ready for JSON."""
+    """The values that differ from the defaults of the class, ready for JSON."""
     defaults = type(settings)().to_json()
     return {name: value for name, value in settings.to_json().items() if value != defaults[name]}

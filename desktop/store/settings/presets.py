@@ -1,4 +1,4 @@
-"""Sampler presets: named sets of sampling values, the program's own and the user's, and their JSON files."""
+"""Sampler presets: named sets of sampling values, built in or the user's, and their JSON files."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _BUILT_IN = ("precise", "balanced", "creative", "long-stories", "steady", "deter
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """`settings` is JSON of the sampling fields that it sets; the others have the program's defaults, but
-    the seed stays as it is.
+    """`settings` is JSON of the sampling fields it sets. The others have their defaults, except that the seed
+    is kept.
     """
 
     name: str
@@ -45,9 +45,8 @@ class Preset:
     built_in: bool = False
 
     def over(self, present: SamplerSettings) -> SamplerSettings:
-        """The settings that this preset makes of the present ones.
-
-        Raises `BadSetting` for values that no preset has.
+        """The present settings with this preset applied. Raises `BadSetting` for values that no preset can
+        have.
         """
         return SamplerSettings(**{"seed": present.seed, **self.settings})
 
@@ -59,14 +58,14 @@ def preset_of(name: str, settings: SamplerSettings) -> Preset:
 
 @lru_cache(maxsize=1)
 def built_in_presets() -> tuple[Preset, ...]:
-    """The program's own presets, in the order they are shown."""
+    """The built-in presets, in the order they are shown."""
     return tuple(
         _parse(json.loads(resources.text(f"presets/{file}.json")), "", built_in=True)[0] for file in _BUILT_IN
     )
 
 
 def all_presets(preferences: Preferences) -> tuple[Preset, ...]:
-    """The program's own presets, then the user's by name; values that a setting cannot have are left out."""
+    """The built-in presets, then the user's by name; invalid values are left out."""
     own = sorted(preferences.presets.items(), key=lambda item: item[0].casefold())
     return (
         *built_in_presets(),
@@ -75,14 +74,11 @@ def all_presets(preferences: Preferences) -> tuple[Preset, ...]:
 
 
 def find_preset(preferences: Preferences, name: str) -> Preset | None:
-    """The preset of this name."""
     return next((preset for preset in all_presets(preferences) if preset.name == name), None)
 
 
 def free_name(name: str, taken: frozenset[str]) -> str:
-    """`name`, cut to a usual length, or with a number behind it when it is taken; letters' case makes no
-    difference.
-    """
+    """`name`, shortened, and with a number if it is taken (ignoring case)."""
     wanted = " ".join(name.split())[:LONGEST_NAME].strip() or "Preset"
     lower = {other.casefold() for other in taken}
     found, count = wanted, 1
@@ -93,7 +89,7 @@ def free_name(name: str, taken: frozenset[str]) -> str:
 
 
 def write_preset(path: Path, preset: Preset) -> None:
-    """Write one preset as a JSON file. Raises `StoreError` when that is not possible."""
+    """Write one preset as a JSON file. Raises `StoreError`."""
     data = {"format": FORMAT, "version": VERSION, "name": preset.name, "settings": preset.settings}
     try:
         write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
@@ -104,10 +100,10 @@ def write_preset(path: Path, preset: Preset) -> None:
 
 
 def read_preset(path: Path) -> tuple[Preset, tuple[str, ...]]:
-    """The preset in a JSON file of this program or of another one, and the names in it that mean nothing
-    here.
+    """Read a preset of this or another program from a JSON file; also returns the names in it that have no
+    counterpart.
 
-    Raises `StoreError` when the file cannot be read or holds no preset.
+    Raises `StoreError` if the file cannot be read or is not a preset.
     """
     try:
         with path.open("rb") as file:
@@ -116,7 +112,7 @@ def read_preset(path: Path) -> tuple[Preset, tuple[str, ...]]:
         raise StoreError(f"The file {path.name} cannot be read ({error.strerror}).") from error
     try:
         data = json.loads(content.decode("utf-8-sig")) if len(content) <= MOST_BYTES else None
-    except (ValueError, RecursionError):  # no JSON, or no UTF-8
+    except (ValueError, RecursionError):  # not JSON, or not UTF-8
         data = None
     if not isinstance(data, dict):
         raise StoreError(f"The file {path.name} is no preset: it must be a JSON object of sampler settings.")

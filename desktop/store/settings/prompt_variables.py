@@ -1,6 +1,4 @@
-"""Placeholders in a saved prompt: `{{topic}}`, `{{language=English}}` with what stands there unless the
-user writes something else.
-"""
+"""Placeholders in a saved prompt: `{{topic}}`, or `{{language=English}}` with a default value."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ _PLACE = re.compile(r"\{\{\s*(?P<name>[^{}=\n]+?)\s*(?:=(?P<value>[^{}]*))?\}\}"
 
 
 def variables(text: str) -> dict[str, str]:
-    """The names of the placeholders in their order, each with its default; the first default of a name
-    counts.
-    """
+    """The placeholders in order, each with its default; the first default of a name wins."""
     found: dict[str, str] = {}
     for match in _PLACE.finditer(text):
         name, value = match["name"], (match["value"] or "").strip()
@@ -24,8 +20,6 @@ def variables(text: str) -> dict[str, str]:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with `values` in the places; where there is none, the default, and where there is no
-    default, nothing.
-    """
+    """The text with `values` for the placeholders; without a value the default, and without that nothing."""
     defaults = variables(text)
     return _PLACE.sub(lambda match: values.get(match["name"], "") or defaults[match["name"]], text)

@@ -1,4 +1,4 @@
-"""Saved prompts: kept in the library's file, exchanged as JSON."""
+"""Saved prompts: stored with the conversations, exchanged as JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from engine.platform.whole_file import write_whole
 __all__ = ["LONGEST_PROMPT", "Prompt", "PromptStore", "read_prompts", "write_prompts"]
 
 LONGEST_PROMPT = 1 << 20
-"""Characters of a prompt that is read from a file."""
+"""Characters of a prompt that are read from a file."""
 _MOST_FILE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt; `id` 0 is not kept yet."""
+    """One prompt; `id` 0 is not saved yet."""
 
     id: int
     name: str
@@ -27,21 +27,18 @@ class Prompt:
 
 
 class PromptStore:
-    """Reads and writes the prompts. Raises `StoreError` as the others do."""
+    """Reads and writes saved prompts. Methods raise `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def all(self) -> tuple[Prompt, ...]:
-        """All prompts by name."""
+        """All prompts, sorted by name."""
         found = [Prompt(*row) for row in self._database.execute("SELECT id, name, text FROM prompts")]
         return tuple(sorted(found, key=lambda prompt: (prompt.name.casefold(), prompt.id)))
 
     def put(self, prompt: Prompt) -> int:
-        """Keep a prompt, a new one (id 0) under a new number; returns its number.
-
-        A number that was removed comes back.
-        """
+        """Save a prompt, a new one (id 0) under a new id, a deleted one under its old id; returns the id."""
         cursor = self._database.execute(
             "INSERT INTO prompts (id, name, text) VALUES (?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET name = excluded.name, text = excluded.text",
@@ -50,7 +47,6 @@ class PromptStore:
         return prompt.id or int(cursor.lastrowid or 0)
 
     def remove(self, number: int) -> None:
-        """Forget one."""
         self._database.execute("DELETE FROM prompts WHERE id = ?", (number,))
 
 
@@ -69,7 +65,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """The prompts in a JSON file: ours, or a list of objects with "name" (or "title", "command") and "text"
     (or "content").
 
-    Raises `StoreError` with a sentence when there are none to read.
+    Raises `StoreError` with a sentence if there are none.
     """
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:

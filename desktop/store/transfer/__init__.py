@@ -1,1 +1,1 @@
-"""Conversations as files of this program and of others."""
+"""Import and export: conversations as files of this program and of others."""

@@ -1,6 +1,4 @@
-"""Conversations on their way in or out: plain records between the store and the files of this and other
-programs.
-"""
+"""Conversations being imported or exported: plain records between the store and files of any program."""
 
 from __future__ import annotations
 
@@ -18,11 +16,10 @@ __all__ = ["Broken", "ConversationRecord", "Event", "Imported", "LeftOut", "Mess
 class MessageRecord:
     """One message of a tree.
 
-    `key` names it within its conversation and stays the same from file to file; `parent` None is the top.
-
-    `created_at` is seconds since 1970, None where the file does not say. `part` marks a piece of a reply (a
-    thought, a use of a tool) that is read as one with the assistant's messages around it. `raw` is JSON of
-    what `text` cannot show in full. `author` is the name of who said it, empty for nobody in particular.
+    `key` names it within its conversation and is the same in every export; `parent` None is the top.
+    `created_at` is seconds since 1970, None if the file does not say. `part` marks a piece of a reply (a
+    thought, a tool call) that is merged with the assistant's messages around it. `raw` is JSON of what `text`
+    cannot fully express. `author` is the name of who wrote it, empty for the plain model or user.
     """
 
     key: str
@@ -44,14 +41,13 @@ class MessageRecord:
 class ConversationRecord:
     """One whole conversation.
 
-    `source` and `key` together name it for good: importing it again finds it by them.
-
-    Parents stand before their children in `messages`, and siblings in the order they were made. Times are
-    seconds since 1970, None where the file does not say. `folder` is the names of the folders it is in,
-    outermost first; `persona` is who answers, with the id 0, None for nobody; `deleted_at` is when it was
-    thrown away; `cast` is the cast (`cast.portable`); `kind` is that of `Conversation`. `left_out` names
-    what the file says of the conversation and this program has no place for, a sentence without its full stop
-    each: an import tells of it.
+    `source` and `key` together identify it permanently: a later import recognises it by them. In `messages`,
+    parents come before their children, and siblings in the order they were created. Times are seconds since
+    1970, None if the file does not say. `folder` is the names of its folders, outermost first; `persona` is
+    who answers, with the id 0, or None; `deleted_at` is when it was moved to the trash; `cast` is what
+    `participants.portable` returns; `kind` is that of `Conversation`. `left_out` lists what the file says
+    about the conversation that has no counterpart here, as sentences without full stops, for the import's
+    report.
     """
 
     source: str
@@ -86,10 +82,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A conversation that is in the store now.
+    """A conversation that is now in the store.
 
-    `outcome` is "new"; "extended" (it was here, `messages` new ones came to it); "known" (it was here,
-    nothing new) or "deleted" (it was here and lies in the trash, where it was left).
+    `outcome` is "new"; "extended" (it was here and gained `messages` new ones); "known" (it was here, nothing
+    was new) or "deleted" (it was in the trash, where it stays).
     """
 
     conversation_id: int
@@ -101,7 +97,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Something that could not be read: where it stands in the file, and one sentence why."""
+    """Something that could not be read: its place in the file, and a sentence that says why."""
 
     place: str
     reason: str
@@ -109,8 +105,9 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something readable that has no place here, as a sentence without its full stop, and of how many
-    chats or files it is told.
+    """Something readable without a counterpart here, as a sentence without its full stop.
+
+    `count` is the number of chats (or of whatever `of` names) that it concerns.
     """
 
     what: str

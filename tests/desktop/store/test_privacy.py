@@ -15,6 +15,7 @@ from desktop.store.backups import Backups, restore_backup
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database, data_folder
 from desktop.store.database.integrity_marker import request_check
+from desktop.store.database.open import open_conversations
 from desktop.store.privacy import close_data
 from desktop.store.settings.preferences import Preferences
 
@@ -53,7 +54,7 @@ def test_everything_is_made_closed(tmp_path: Path) -> None:
         data = bytearray(database.path.read_bytes())
         data[100:4096] = bytes(3996)
         database.path.write_bytes(data)
-        Database(database.path).close()  # set aside, and begun anew
+        open_conversations(database.path).close()  # sets the damaged file aside and starts afresh
         assert len(list(folder.iterdir())) > 5
         assert open_to_others(tmp_path / "above") == set()
     finally:

@@ -1,1 +1,1 @@
-"""Conversations into files for people and programs: Markdown, a web page, and JSON that loses nothing."""
+"""Writes conversations as Markdown, as a web page, as pieces for print, and as JSON that loses nothing."""

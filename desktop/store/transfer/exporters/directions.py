@@ -1,8 +1,7 @@
-"""The direction of each block of Markdown that is exported as a web page: that of its first letter which has
-one.
+"""The direction of each block in an exported web page: that of its first letter with a strong direction.
 
-HTML's own `dir="auto"` on a list or table looks past whatever within it has a direction, and on the whole of
-a reply it lets the first line decide for all.
+HTML's own `dir="auto"` on a list or table skips any descendant that has a direction, and on a whole reply it
+lets the first line decide for all lines.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ if TYPE_CHECKING:
 __all__ = ["add_directions", "direction"]
 
 _ROWS = ("thead_open", "tbody_open", "tr_open")
-"""Parts of a table that run as it does: only it and its cells have directions of their own."""
+"""Parts of a table that share its direction; only the table and its cells have one of their own."""
 _DIRECTIONS = {"L": "ltr", "R": "rtl", "AL": "rtl"}
 
 
 def add_directions(markdown: MarkdownIt) -> MarkdownIt:
-    """Give every block whose direction is not that of what it stands in the attribute `dir`."""
+    """Set the attribute `dir` on every block whose direction differs from that of its container."""
     markdown.core.ruler.push("directions", _set_directions)
     return markdown
 
 
 def direction(text: str) -> str:
-    """ "ltr" or "rtl"; empty for a text of digits and signs."""
+    """ "ltr" or "rtl"; empty for a text without letters."""
     return next((_DIRECTIONS[kind] for kind in map(bidirectional, text) if kind in _DIRECTIONS), "")
 
 
 def _set_directions(state: StateCore) -> None:
-    """From the end to the beginning, so that each block knows what it holds when it is come to."""
+    """Go backwards, so that the content of each block is known when its start is reached."""
     tokens = state.tokens
     own: dict[int, str] = {}
-    # of each block that is open: the direction of the first words seen, the last one read being the first
+    # for each open block: the direction of the first words in it seen so far, reading backwards
     inside = [""]
     for place in range(len(tokens) - 1, -1, -1):
         token = tokens[place]
@@ -48,7 +47,7 @@ def _set_directions(state: StateCore) -> None:
             own[place] = found = inside.pop() if len(inside) > 1 else ""
             inside[-1] = found or inside[-1]
         elif token.type == "inline":
-            inside[-1] = _spoken(token.children or []) or inside[-1]
+            inside[-1] = _words_direction(token.children or []) or inside[-1]
     around = ["ltr"]
     for place, token in enumerate(tokens):
         if token.nesting > 0:
@@ -61,7 +60,7 @@ def _set_directions(state: StateCore) -> None:
             around.pop()
 
 
-def _spoken(children: Sequence[Token]) -> str:
-    """The direction of words; code and formulas are no words."""
+def _words_direction(children: Sequence[Token]) -> str:
+    """The direction of the words; code and formulas do not count."""
     found = (direction(child.content) for child in children if child.type == "text")
     return next((each for each in found if each), "")

@@ -1,9 +1,8 @@
-"""Footnotes in Markdown that is exported: small numbers in the text, and the notes as a numbered list behind
-it.
+"""Footnotes in exported Markdown: small numbers in the text, and the notes as a numbered list at the end.
 
-The plugin `mdit-py-plugins` finds them. It drops a note that nothing refers to, and the first of two with one
-label; here every note is in the list: first those that are referred to, in the order of the references, then
-the others.
+The plugin `mdit-py-plugins` finds them. It drops notes that nothing refers to, and the first of two notes
+with one label; here every note is listed: first those that are referred to, in the order of the references,
+then the others.
 """
 
 from __future__ import annotations
@@ -20,20 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["NOTE_BACK", "NOTE_REF", "add_footnotes"]
 
 NOTE_REF, NOTE_BACK = "footnote_ref", "footnote_back"
-"""Types of tokens: a number in the text, and the ways back from a note to it.
+"""Token types: a number in the text, and the links from a note back to it.
 
 `meta` has `id`, and `subId` or `count`.
 """
 
 
 def add_footnotes(markdown: MarkdownIt) -> MarkdownIt:
-    """Teach it footnotes. `env["page"]` tells the notes of several texts on one page apart."""
+    """Make the parser recognise footnotes. `env["page"]` distinguishes the notes of several texts on one
+    page.
+    """
     from mdit_py_plugins.footnote import footnote_plugin
 
     markdown.use(footnote_plugin, inline=False, move_to_end=False)
     markdown.core.ruler.after("inline", "footnotes", _to_end)
     markdown.add_render_rule(NOTE_REF, _reference)
-    markdown.add_render_rule(NOTE_BACK, _way_back)
+    markdown.add_render_rule(NOTE_BACK, _back_links)
     return markdown
 
 
@@ -94,6 +95,6 @@ def _reference(_renderer: Any, tokens: Sequence[Token], index: int, _options: An
     return f'<sup><a href="#note-{page}-{number}" id="to-note-{page}-{number}-{again}">{number}</a></sup>'
 
 
-def _way_back(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, env: Any) -> str:
+def _back_links(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, env: Any) -> str:
     number, count, page = int(tokens[index].meta["id"]) + 1, int(tokens[index].meta["count"]), _page(env)
     return "".join(f' <a href="#to-note-{page}-{number}-{again}">\u21a9\ufe0e</a>' for again in range(count))

@@ -1,5 +1,5 @@
-"""Formulas in Markdown that is exported: found by the rules of the transcript, as tokens `math` whose
-`meta` is the `Span`.
+"""Formulas in exported Markdown, found by the rules of the transcript: `math` tokens whose `meta` is the
+`Span`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["INLINE", "ROW", "add_formulas"]
 
 INLINE, ROW = "math", "math_row"
-"""Types of tokens: a formula among words, and one that stands for itself."""
+"""Token types: a formula within text, and one on its own."""
 _STOPS = ("", ".", ",", ";")
 
 
 def add_formulas(markdown: MarkdownIt) -> MarkdownIt:
-    """Teach it formulas; it needs a render rule for each of the two types."""
+    """Make the parser recognise formulas; the caller adds a render rule for each of the two token types."""
     markdown.block.ruler.before("fence", ROW, _row, {"alt": ["paragraph", "reference", "blockquote", "list"]})
     markdown.inline.ruler.before("escape", INLINE, _inline)
     return markdown
@@ -42,7 +42,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
 
 
 def _row(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-    """Display math from its own line on; text behind what closes it is a paragraph."""
+    """Display math that starts on its own line; text after its end becomes a paragraph."""
     begin = state.bMarks[first] + state.tShift[first]
     opening = (
         display_math(state.src[begin : state.eMarks[first]])

@@ -1,6 +1,4 @@
-"""Conversations as one web page that needs nothing else: no script, no request to any server, light and
-dark, fit for print.
-"""
+"""Conversations as one self-contained web page: no scripts, no requests, light and dark, fit for printing."""
 
 from __future__ import annotations
 
@@ -81,9 +79,9 @@ _MOST_HIGHLIGHTED = 100_000
 
 
 def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> Iterator[str]:
-    """Pieces of the page's text, one conversation at a time.
+    """Yield the text of the page, one conversation at a time.
 
-    Without a title, the first conversation gives it.
+    Without a title, the first conversation provides it.
     """
     is_first = True
     pages = itertools.count(1)
@@ -126,7 +124,7 @@ def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator
 
 
 def _message(message: MessageRecord, pages: Iterator[int]) -> Iterator[str]:
-    """`pages` numbers the pieces of text: footnotes of each are told apart by that."""
+    """`pages` numbers the texts, to distinguish the footnotes of each."""
     made = when(message.created_at)
     yield f"<h2><bdi>{escape(label(message))}</bdi>" + (f" · {made}" if made else "") + "</h2>\n"
     if message.role == "user":
@@ -142,13 +140,13 @@ def _plain(text: str) -> str:
 
 
 def _rendered(text: str, page: int) -> str:
-    """Markdown as HTML; HTML within it is shown as text, and pictures from elsewhere as links."""
+    """Markdown as HTML; embedded HTML is shown as text, and remote pictures as links."""
     return str(renderer().render(text, {"page": page})).replace("\n</code></pre>", "</code></pre>")
 
 
 @lru_cache(maxsize=1)
 def renderer() -> MarkdownIt:
-    """Markdown to HTML as web pages have it."""
+    """The renderer for web pages."""
     found = add_directions(make_renderer())
     found.add_render_rule("table_open", _table_open)
     found.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
@@ -156,7 +154,7 @@ def renderer() -> MarkdownIt:
 
 
 def make_renderer() -> MarkdownIt:
-    """A renderer for who changes some of its rules."""
+    """A renderer whose rules the caller may change."""
     from markdown_it import MarkdownIt
 
     found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(
@@ -169,12 +167,12 @@ def make_renderer() -> MarkdownIt:
 
 
 def _table_open(renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """A wide one scrolls by itself; one that runs from right to left stands at the right."""
+    """A wide table scrolls inside its own box; a right-to-left one is aligned right."""
     return f'<div class="wide"{renderer.renderAttrs(tokens[index])}>\n<table>\n'
 
 
 def _formula(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """MathML, which browsers draw themselves; LaTeX where it is not known."""
+    """MathML, which browsers render; LaTeX if the formula is not understood."""
     span = tokens[index].meta["span"]
     return math_ml(span.content, span.kind is SpanKind.DISPLAY) or f"<code>{escape(span.source)}</code>"
 
@@ -184,7 +182,7 @@ def _formula_row(renderer: Any, tokens: Sequence[Token], index: int, options: An
 
 
 def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """A picture that is in the text itself; any other would be fetched, and is a link."""
+    """A picture embedded in the text; any other would have to be fetched, so it becomes a link."""
     source, name = str(tokens[index].attrs.get("src", "")), escape(tokens[index].content)
     if source.startswith("data:image/"):
         return f'<img src="{escape(source)}" alt="{name}">'
@@ -192,7 +190,7 @@ def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any,
 
 
 def highlighted(code: str, language: str, _attributes: Any = None) -> str:
-    """The code with Pygments' classes; empty, which leaves it plain, for a language that is not known."""
+    """The code with the classes of Pygments; empty for an unknown language, which leaves it plain."""
     if not language or len(code) > _MOST_HIGHLIGHTED:
         return ""
     from pygments import highlight
@@ -214,13 +212,13 @@ def _formatter() -> Any:
 
 @lru_cache(maxsize=1)
 def _style() -> str:
-    """The sheet: light, dark on a dark screen, and for print."""
+    """The style sheet: light, dark on a dark screen, and for print."""
     dark = "@media screen and (prefers-color-scheme: dark) {" + _DARK + code_style("monokai") + "}"
     return _STYLE + code_style("default") + "\n" + dark + _PRINT
 
 
 def code_style(name: str = "default") -> str:
-    """Pygments' colours for `pre`, as a style sheet."""
+    """The colours of Pygments for `pre`, as a style sheet."""
     from pygments.formatters import HtmlFormatter
 
     rules = HtmlFormatter(style=name).get_style_defs("pre").splitlines()

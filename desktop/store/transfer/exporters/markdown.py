@@ -12,7 +12,7 @@ __all__ = ["markdown"]
 
 
 def markdown(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
-    """Pieces of the file's text, one conversation at a time, with a rule between two."""
+    """Yield the text of the file, one conversation at a time, separated by rules."""
     separator = ""
     for conversation in conversations:
         yield separator + "\n\n".join(_parts(conversation)) + "\n"
@@ -45,6 +45,6 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text on one line, as text and not as Markdown."""
+    """The text on one line, escaped so that Markdown leaves it alone."""
     line = " ".join(text.split())
     return "".join("\\" + character if character in "\\`*_[]<>#" else character for character in line)

@@ -1,6 +1,4 @@
-"""This program's own JSON: a list of conversations with everything the store has of them, to be read back
-without loss.
-"""
+"""This program's own JSON: a list of conversations with everything the store has of them, without loss."""
 
 from __future__ import annotations
 
@@ -14,19 +12,18 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 __all__ = ["FORMAT", "PERSONA_FIELDS", "VERSION", "own_json", "plain"]
 
 FORMAT, VERSION = "inglenook-conversation", 2
-"""Each conversation says so for itself: one of them alone is a file, too.
+"""Stored with each conversation, because one conversation alone is a valid file too.
 
-Version 1 knew no folders, pins and personas.
+Version 1 had no folders, pins or personas.
 """
 
 PERSONA_FIELDS = ("name", "avatar", "system_prompt", "preset", "model_path")
-"""What is kept of a persona: all but its picture."""
+"""What is exported of a persona: everything but its picture."""
 
 
 def own_json(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
-    """Pieces of the file's text, one conversation at a time.
-
-    Times are seconds since 1970; `tokens` is base64.
+    """Yield the text of the file, one conversation at a time. Times are seconds since 1970; `tokens` is
+    base64.
     """
     yield "["
     separator = "\n"

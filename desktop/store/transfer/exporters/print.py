@@ -1,7 +1,7 @@
-"""A conversation as a row of small pieces of HTML for Qt's rich text, which are printed one after another.
+"""A conversation as a sequence of small pieces of HTML for Qt's rich text, printed one after another.
 
 Pieces are small, so that a chat of any length is printed in bounded memory and no piece takes long. What Qt's
-rich text cannot draw around a block (a ground, a bar, a formula) is told beside its HTML.
+rich text cannot draw around a block (a background, a bar, a formula) is stated beside its HTML.
 """
 
 from __future__ import annotations
@@ -52,37 +52,37 @@ table.grid th { background-color: #f1f2f5; }
 a { color: #1f56b3; }
 """
 TYPED, CODE, LINE = "#f0f1f4", "#f6f7f9", "#c4c6d0"
-"""Grounds of what the user typed and of code, and the colour of bars."""
+"""Backgrounds of what the user typed and of code, and the colour of bars."""
 GRID = 'class="grid"'
-"""By this the tables of the text are told from others."""
+"""Marks the tables of the text, as opposed to those used for layout."""
 _BOX = '<table width="100%" cellspacing="0" border="0" style="margin-top: 5px; margin-bottom: 6px" '
 FORMULA = "formula:"
-"""The address of a picture in whose place the formula of this number is to be drawn."""
+"""The address of a picture that stands for the formula with this number."""
 CODE_LINES = 30
 """Lines of code in one piece."""
 PLAIN_CHARACTERS = 4000
 TABLE_ROWS = 60
-"""Rows of one table: a longer one is printed as several, each with the head."""
+"""Rows in one piece of a table; a longer table is split, and each piece repeats the head."""
 LIST_ITEMS = 60
-"""Entries of one list: a longer one is printed as several."""
+"""Items in one piece of a list."""
 _HEADING = re.compile(r"<h([1-6])>(.*?)</h[1-6]>", re.DOTALL)
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def sheet(coloured: bool = True) -> str:
-    """The style sheet of pieces, with the colours of code or without: reading it takes as long as a short
-    piece.
+    """The style sheet of the pieces, with or without the colours of code, which take as long to parse as a
+    short piece.
     """
     return SHEET + (code_style() if coloured else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`before` is the gap above it in CSS pixels.
+    """One piece of HTML.
 
-    One that `keeps` stands on the page of what follows it. `ground` is a colour behind it and `bar` a line
-    beside it; `begins` and `ends` say where these end, for what is cut into several pieces. `mark` is its
-    entry in the outline.
+    `before` is the space above it in CSS pixels. A piece that `keeps` stays on the page of the next one.
+    `ground` is a colour behind it and `bar` a line beside it; `begins` and `ends` say whether these start and
+    end here, for a block cut into several pieces. `mark` is its entry in the outline.
     """
 
     html: str
@@ -97,7 +97,7 @@ class Piece:
 
 
 def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
-    """The pieces, in order: the head, then every message of the shown path."""
+    """The pieces in order: the head, then every message of the shown path."""
     made = when(conversation.created_at)
     yield Piece(
         f'<p class="title">{escape(" ".join(conversation.title.split()) or "Conversation")}</p>', 0.0, True
@@ -112,8 +112,8 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
 
 
 def first_words(text: str, most: int = 64) -> str:
-    """At most this many characters of the text on one line, cut between two words where that can be;
-    nothing that is no character.
+    """At most this many characters of the text on one line, cut between words if possible, without control
+    characters.
     """
     line = " ".join(_HIDDEN.sub(" ", text[: 8 * most]).split())
     if len(line) <= most:
@@ -147,18 +147,18 @@ def _message(message: MessageRecord) -> Iterator[Piece]:
 
 
 def _plain(text: str, colour: str) -> Iterator[Piece]:
-    """Text as it was typed, on a ground of this colour."""
+    """Text as typed, on a background of this colour."""
     parts = list(_cut(text.strip("\n")))
     for number, part in enumerate(parts):
         lines = (escape(line).replace("\t", "    ").replace("  ", "\u00a0 ") for line in part.split("\n"))
-        html = "".join(f"<p>{line or '&nbsp;'}</p>" for line in lines)  # each line has a direction of its own
+        html = "".join(f"<p>{line or '&nbsp;'}</p>" for line in lines)  # each line has its own direction
         yield Piece(
             html, 8.0 if not number else 0.0, ground=colour, begins=not number, ends=number == len(parts) - 1
         )
 
 
 def _cut(text: str) -> Iterator[str]:
-    """Parts of some 4000 characters, cut at ends of lines where there are some."""
+    """Parts of about 4000 characters, cut at line ends where possible."""
     while len(text) > PLAIN_CHARACTERS:
         place = text.rfind("\n", PLAIN_CHARACTERS // 2, PLAIN_CHARACTERS)
         place = place if place > 0 else text.rfind(" ", PLAIN_CHARACTERS // 2, PLAIN_CHARACTERS)
@@ -170,7 +170,7 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _rendered(text: str) -> Iterator[Piece]:
-    """Markdown, a piece for each of its blocks; code in pieces of some lines."""
+    """Markdown, as one piece for each block; code in pieces of some lines."""
     tokens = _printer().parse(text)
     start = depth = 0
     for place, token in enumerate(tokens):
@@ -190,7 +190,7 @@ def _rendered(text: str) -> Iterator[Piece]:
         elif token.type == "hr":
             yield Piece("<hr>", 10.0)
         else:
-            # to the list or code after it
+            # a paragraph that introduces the list or code after it
             leads = token.type == "paragraph_close" and block[-2].content.rstrip().endswith((":", "："))
             bar = token.type == "blockquote_close"
             yield replace(_piece(block), keeps=leads, bar=bar, before=11.0 if token.type == ROW else 8.0)
@@ -201,16 +201,13 @@ def _piece(tokens: Sequence[Token]) -> Piece:
     html = str(found.renderer.render(tokens, found.options, formulas))
     html = html.replace("<table>", f'<table {GRID} cellspacing="0" cellpadding="5">')
     html = html.replace("\n</code></pre>", "</code></pre>")
-    # Qt's own sizes are large
+    # Qt's own heading sizes are too large
     html = _HEADING.sub(lambda head: f'<p class="h{min(int(head[1]), 3)}">{head[2]}</p>', html)
     return Piece(html, formulas=tuple(formulas["formulas"]))
 
 
 def _table(tokens: Sequence[Token]) -> Iterator[Piece]:
-    """The table; of many rows, several with the same head.
-
-    One in a script that runs from right to left begins at the right.
-    """
+    """The table; a long one as several with the same head. One in a right-to-left script is aligned right."""
     head = next((token.content for token in tokens if token.type == "inline" and token.content.strip()), "")
     if (
         next((bidirectional(letter) for letter in head if bidirectional(letter) in ("L", "R", "AL")), "L")
@@ -254,7 +251,7 @@ def _upright_table(tokens: Sequence[Token]) -> Iterator[Piece]:
 
 
 def _list(tokens: Sequence[Token]) -> Iterator[Piece]:
-    """The list; a long one as several that go on where the one before ends."""
+    """The list; a long one as several, each of which continues the numbering."""
     depth, ends = 0, []
     for place, token in enumerate(tokens):
         depth += token.nesting
@@ -273,7 +270,7 @@ def _list(tokens: Sequence[Token]) -> Iterator[Piece]:
 
 
 def _code(code: str, language: str) -> Iterator[Piece]:
-    # each line is closed for itself
+    # every element ends on its own line
     lines = (highlighted(code, language) or escape(code)).rstrip("\n").split("\n")
     for first in range(0, len(lines), CODE_LINES):
         body = "\n".join(lines[first : first + CODE_LINES])
@@ -285,7 +282,7 @@ def _code(code: str, language: str) -> Iterator[Piece]:
 
 @lru_cache(maxsize=1)
 def _printer() -> MarkdownIt:
-    """As web pages have it, with the numbers of formulas in the place of MathML."""
+    """Like the renderer of web pages, with numbers of formulas instead of MathML."""
     found = make_renderer()
     found.add_render_rule(INLINE, _formula)
     found.add_render_rule(ROW, _formula_row)
@@ -301,18 +298,14 @@ def _printer() -> MarkdownIt:
 
 
 def _inner_code(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """Code within a list, a quote or a note: a table of one cell, since a ground stands behind whole
-    pieces only.
-    """
+    """Code in a list, a quote or a note: a table of one cell, since only whole pieces have a background."""
     code, language = tokens[index].content, tokens[index].info.split()
     body = (highlighted(code, language[0] if language else "") or escape(code)).rstrip("\n")
     return f'{_BOX}bgcolor="{CODE}" cellpadding="7"><tr><td><pre dir="ltr">{body}</pre></td></tr></table>'
 
 
 def _quote_open(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    """A quote within something has its bar as a narrow cell; beside one that is a piece of its own the bar
-    is drawn.
-    """
+    """A nested quote has its bar as a narrow cell; a quote that is a piece of its own has it drawn."""
     if not tokens[index].level:
         return "<blockquote>"
     return (

@@ -1,6 +1,4 @@
-"""What an exported conversation shows to a reader: its shown path, names for roles, thoughts apart from
-the text.
-"""
+"""What an exported conversation shows: the shown path, names of authors, thoughts separate from the text."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ _LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": 
 
 
 def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
-    """The messages on display, from the first to the last; where the variant asked for is gone, the newest
-    one.
-    """
+    """The shown messages, first to last; where the chosen variant is gone, the newest one."""
     children: dict[str | None, list[MessageRecord]] = {}
     for message in conversation.messages:
         if not message.deleted:
@@ -35,13 +31,11 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
 
 
 def without_thoughts(conversation: ConversationRecord) -> ConversationRecord:
-    """The conversation with replies that hold no thoughts; a reply that was nothing but thoughts is empty
-    then.
-    """
-    return dataclasses.replace(conversation, messages=tuple(map(_said, conversation.messages)))
+    """The conversation without the thoughts in its replies; a reply of nothing but thoughts becomes empty."""
+    return dataclasses.replace(conversation, messages=tuple(map(_without_thoughts, conversation.messages)))
 
 
-def _said(message: MessageRecord) -> MessageRecord:
+def _without_thoughts(message: MessageRecord) -> MessageRecord:
     if message.role != "assistant":
         return message
     parts = pieces(message.text)
@@ -53,7 +47,7 @@ def _said(message: MessageRecord) -> MessageRecord:
 
 
 def label(message: MessageRecord) -> str:
-    """Who speaks, with the model's name where it is known."""
+    """The author's name, with that of the model if it is known."""
     name = " ".join(message.author.split()) or _LABELS.get(
         message.role, message.role.capitalize() or "Message"
     )
@@ -62,7 +56,7 @@ def label(message: MessageRecord) -> str:
 
 
 def when(seconds: float | None) -> str:
-    """A time in this machine's zone, to the minute; empty where it is not known."""
+    """A time in the local time zone, to the minute; empty if it is not known."""
     if seconds is None:
         return ""
     try:
@@ -72,9 +66,7 @@ def when(seconds: float | None) -> str:
 
 
 def pieces(text: str, tags: Sequence[tuple[str, str]] = THINKING_TAGS) -> list[tuple[bool, str]]:
-    """The text in order, as (is it a thought, its text); a thought begins on a line of its own and may not
-    be closed.
-    """
+    """Split the text into (is a thought, text) pairs; a thought starts on its own line, perhaps unclosed."""
     begins = "|".join(f"(?:{re.escape(begin)}.*?(?:{re.escape(end)}|\\Z))" for begin, end in tags)
     found: list[tuple[bool, str]] = []
     place = 0

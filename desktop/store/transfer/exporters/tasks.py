@@ -1,6 +1,4 @@
-"""Items of lists that are tasks, in Markdown that is exported: `[ ]` and `[x]` become boxes (GitHub
-Flavored Markdown, section 5.3).
-"""
+"""Task list items in exported Markdown: `[ ]` and `[x]` become boxes (GitHub Flavored Markdown, 5.3)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _MARK = re.compile(r"\[([ xX])\]\s+(?=\S)")
 
 
 def add_tasks(markdown: MarkdownIt) -> MarkdownIt:
-    """Teach it tasks; their items have the class `task`."""
+    """Make the parser recognise task list items, which get the class `task`."""
     markdown.core.ruler.after("block", "tasks", _tasks)
     return markdown
 

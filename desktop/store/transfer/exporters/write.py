@@ -1,4 +1,4 @@
-"""One export: conversations from the store into a file, which appears only when it is whole."""
+"""One export: conversations from the store into a file, which appears only once it is complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FORMATS", "Choice", "ExportFormat", "export_conversations", "export_
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """A kind of file: its name for people, its ending, and what gives its text piece by piece."""
+    """A file format: its name for the user, its extension, and the function that yields its text."""
 
     label: str
     suffix: str
@@ -39,8 +39,9 @@ FORMATS = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to export: the conversations' ids; `given` are those that are no rows of the file (temporary
-    ones). Without `thoughts`, what was thought before an answer is left out; JSON keeps everything.
+    """What to export: the ids of conversations; `given` has those that are not in the file (temporary ones).
+
+    Without `thoughts`, thoughts are left out of replies; JSON keeps everything.
     """
 
     ids: Sequence[int]
@@ -48,7 +49,7 @@ class Choice:
     given: Mapping[int, ConversationRecord] = field(default_factory=dict)
 
     def record(self, database: Database, number: int) -> ConversationRecord:
-        """One conversation of the choice. Raises `StoreError` when it is not there."""
+        """One conversation of the choice. Raises `StoreError` if it does not exist."""
         found = self.given[number] if number in self.given else read_whole(database, number)
         return found if self.thoughts else without_thoughts(found)
 
@@ -60,20 +61,19 @@ def export_conversations(
     format: ExportFormat,
     cancel: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """Write the conversations into one file, telling how many of them are done; `database` is the calling
-    thread's.
+    """Write the conversations into one file, yielding how many are done; `database` belongs to this thread.
 
-    When `cancel()` turns true, or anything fails, a file that was there stays as it was. Raises `StoreError`
-    when a conversation is not there or the file cannot be written.
+    When `cancel()` returns true, or anything fails, an existing file stays unchanged. Raises `StoreError` if
+    a conversation does not exist or the file cannot be written.
     """
-    wanted = choice if isinstance(choice, Choice) else Choice(choice)
+    chosen = choice if isinstance(choice, Choice) else Choice(choice)
     done = 0
     is_cancelled = False
 
     def records() -> Iterator[ConversationRecord]:
         nonlocal done
-        for number in wanted.ids:
-            yield wanted.record(database, number)
+        for number in chosen.ids:
+            yield chosen.record(database, number)
             done += 1
 
     with written_whole(path) as part:
@@ -82,13 +82,13 @@ def export_conversations(
                 if is_cancelled := cancel():
                     break
                 file.write(piece)
-                yield Progress(done, len(wanted.ids))
+                yield Progress(done, len(chosen.ids))
             file.flush()
             os.fsync(file.fileno())
         if is_cancelled:
             part.unlink()
             return
-    yield Progress(len(wanted.ids), len(wanted.ids))
+    yield Progress(len(chosen.ids), len(chosen.ids))
 
 
 def export_folder(
@@ -99,11 +99,11 @@ def export_folder(
     write: Callable[[ConversationRecord, Path], Iterator[Progress]],
     cancel: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """A file of its own for each conversation, named after its title; nothing that is in the folder is
+    """Write a file for each conversation, named after its title; existing files in the folder are not
     replaced.
 
-    `write` makes one file. What was written before `cancel()` turned true stays. Raises `StoreError` as
-    `export_conversations` does.
+    `write` writes one file. Files finished before `cancel()` returned true are kept. Raises `StoreError` like
+    `export_conversations`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,8 +121,8 @@ def export_folder(
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` at the end; where that is not reached, or the file is gone,
-    `path` stays as it was.
+    """A temporary name to write to, which replaces `path` at the end unless an error occurs or the file is
+    gone.
 
     Raises `StoreError` for an `OSError` inside.
     """

@@ -1,4 +1,4 @@
-"""Conversations from files of this and other programs: one module a format, found by what the file holds."""
+"""Reads conversations from files of this and other programs: one module a format, recognised by content."""
 
 from desktop.store.transfer.importers.formats import FORMATS, LINE_FORMATS, labels
 from desktop.store.transfer.importers.run import import_conversations

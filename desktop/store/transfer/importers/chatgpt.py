@@ -1,7 +1,7 @@
 """ChatGPT's data export: `conversations.json`, a list of conversations that are trees of nodes.
 
-Format, as seen from outside: github.com/mitkury/chatgpt-export-parser, docs/chatgpt-data-export-format.md,
-and github.com/mohamed-chs/convoviz, docs/dev/chatgpt-spec.md (of 2026).
+The format is undocumented; descriptions: github.com/mitkury/chatgpt-export-parser,
+docs/chatgpt-data-export-format.md, and github.com/mohamed-chs/convoviz, docs/dev/chatgpt-spec.md (2026).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from desktop.store.transfer.importers.fields import (
     seconds,
     text,
 )
-from desktop.store.transfer.importers.kept import told, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import (
     fenced,
     join,
@@ -37,7 +37,7 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 __all__ = ["ChatGpt"]
 
 _MARKS = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue000-\uf8ff]")
-"""Citations between private-use characters, which mean nothing outside that program."""
+"""Citations between private-use characters, which mean nothing outside ChatGPT."""
 _ROLES = ("system", "user", "assistant", "tool")
 _CHAT = (
     "mapping",
@@ -56,7 +56,7 @@ _METADATA = (
     "is_user_system_message", "user_context_message_data", "request_id", "parent_id", "message_type",
     "timestamp_", "turn_exchange_id", "is_complete", "message_source", "serialization_metadata", "can_save",
 )  # fmt: skip
-"""What is read, and what means nothing outside of that program."""
+"""Metadata that is read, or that means nothing outside ChatGPT."""
 _FILES = {
     "image_asset_pointer": "image",
     "audio_asset_pointer": "audio",
@@ -97,12 +97,12 @@ class ChatGpt:
             self.source, key, text(value.get("title")), seconds(value.get("create_time")),
             seconds(value.get("update_time")), with_chat(shaped.messages, kept), shaped.shown_root,
             shaped.system_prompt, pinned=value.get("is_starred") is True or bool(value.get("pinned_time")),
-            left_out=told(kept),
+            left_out=left_out_notes(kept),
         )  # fmt: skip
 
 
 def _in_order(messages: list[MessageRecord], nodes: dict[str, Any]) -> list[MessageRecord]:
-    """Siblings in the order of their parent's `children`, where that names them."""
+    """Siblings in the order of their parent's `children`, if it lists them."""
     rank = {
         child: place
         for node in nodes.values()
@@ -117,7 +117,7 @@ def _newest(messages: list[MessageRecord]) -> str | None:
 
 
 def _hidden(message: Any) -> list[Any]:
-    """A message that the program itself hid, if it says anything."""
+    """A message that ChatGPT itself hid, if it has any content."""
     content = mapping(mapping(message).get("content"))
     about = mapping(mapping(message).get("metadata"))
     is_hidden = (
@@ -129,7 +129,7 @@ def _hidden(message: Any) -> list[Any]:
 
 
 def _message(key: str, parent: str | None, message: Any, note: Note) -> MessageRecord | None:
-    """The node's message; None where there is nothing to show."""
+    """The node's message; None if there is nothing to show."""
     if message is None:
         return None
     author, content = mapping(mapping(message).get("author")), mapping(mapping(message).get("content"))
@@ -191,25 +191,25 @@ def _instructions(data: dict[str, Any]) -> str:
 
 
 def _extra(content: dict[str, Any]) -> bool:
-    """Whether thoughts hold more than summaries and words."""
+    """Whether thoughts contain more than summaries and text."""
     return any(
         rest(piece, "summary", "content", "chunks", "finished") for piece in items(content.get("thoughts"))
     )
 
 
 def _identity(pointer: str) -> str:
-    """The file's id in "file-service://file-1", "sediment://file_1" and the like."""
+    """The id of the file in "file-service://file-1", "sediment://file_1" and the like."""
     return pointer.rpartition("/")[2].partition("#")[0].partition("?")[0]
 
 
 def _names(about: dict[str, Any]) -> dict[str, str]:
-    """The names of attached files by their ids."""
+    """The names of attached files by id."""
     files = [mapping(file) for file in items(about.get("attachments"))]
     return {_identity(text(file.get("id"))): text(file.get("name")) for file in files if file.get("id")}
 
 
 def _unnamed(about: dict[str, Any], content: dict[str, Any]) -> list[str]:
-    """Words for the attached files that no part of the message points at."""
+    """Placeholders for the attached files that no part of the message refers to."""
     pointers = {_identity(text(mapping(part).get("asset_pointer"))) for part in items(content.get("parts"))}
     files = [mapping(file) for file in items(about.get("attachments"))]
     return [
@@ -221,7 +221,7 @@ def _unnamed(about: dict[str, Any], content: dict[str, Any]) -> list[str]:
 
 
 def _document(words: str) -> str:
-    """A document of the canvas, as it was made."""
+    """A canvas document, as it was created."""
     try:
         given = mapping(json.loads(words))
     except (ValueError, RecursionError):
@@ -243,7 +243,7 @@ def _words(content: dict[str, Any], kind: str, names: dict[str, str]) -> str:
             join([join([text(piece.get("summary")), text(piece.get("content"))]) for piece in thoughts])
         )
     if kind == "reasoning_recap":
-        return ""  # "Thought for 5 seconds", which is kept beside it
+        return ""  # "Thought for 5 seconds", which is kept in `raw`
     if kind == "code":
         language = text(content.get("language"))
         return fenced(text(content.get("text")), "" if language == "unknown" else language)

@@ -1,7 +1,7 @@
 """Claude's data export: `conversations.json`, a list of conversations with `chat_messages`.
 
-A message's `parent_message_uuid` makes a tree of them; files without it are plain rows. `content` holds parts
-(text, thinking, tool_use, tool_result); older files have only `text`.
+With a `parent_message_uuid` in messages they form a tree, otherwise a sequence. `content` holds parts (text,
+thinking, tool_use, tool_result); older files have only `text`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.fields import first_text, items, mapping, rest, seconds, text
-from desktop.store.transfer.importers.kept import told, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import (
     document,
     join,
@@ -40,12 +40,12 @@ _MESSAGE = ("uuid", "text", "content", "sender", "role", "index", "created_at", 
             "parent_message_uuid")  # fmt: skip
 _TEXT = ("type", "text", "thinking", "start_timestamp", "stop_timestamp")
 _SILENT = ("token_budget", "flag")
-"""Parts that say nothing to a reader."""
+"""Parts without anything for a reader."""
 _LANGUAGES = {
     "application/vnd.ant.react": "jsx", "application/vnd.ant.mermaid": "mermaid", "text/html": "html",
     "image/svg+xml": "xml", "text/markdown": "markdown",
 }  # fmt: skip
-"""Of artifacts by their type, where they do not say it themselves."""
+"""Languages of artifacts by type, if they do not state their own."""
 _ARTIFACT = re.compile(r"\n*<antArtifact\b([^>]{0,2000})>(.*?)(?:</antArtifact>|\Z)\n*", re.DOTALL)
 _ATTRIBUTE = re.compile(r'(\w{1,40})="([^"]*)"')
 _NO_PARENT = "00000000-0000-4000-8000-000000000000"
@@ -86,7 +86,7 @@ class Claude:
             first_text(value.get("name"), value.get("title")), seconds(value.get("created_at")),
             seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
             shaped.system_prompt, folder=(folder,) if folder else (), pinned=value.get("is_starred") is True,
-            left_out=told(kept),
+            left_out=left_out_notes(kept),
         )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _file(file: dict[str, Any]) -> str:
 
 
 def _with_artifacts(words: str) -> str:
-    """Artifacts of old, as elements in the text, as files under their names."""
+    """The text with old artifacts, which are elements in it, as files under their names."""
 
     def made(match: re.Match[str]) -> str:
         about = {name: unescape(value) for name, value in _ATTRIBUTE.findall(match[1])}
@@ -143,8 +143,8 @@ def _with_artifacts(words: str) -> str:
 
 
 def _made(name: str, given: dict[str, Any]) -> str:
-    """A file that a tool was given to write: an artifact that is new or written anew, or a file; empty for
-    every other use.
+    """A file that a tool was told to write: a new or rewritten artifact, or a file; empty for any other tool
+    call.
     """
     display = given.get("display_content")
     if isinstance(display, str):

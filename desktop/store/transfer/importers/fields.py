@@ -1,4 +1,4 @@
-"""Values out of JSON that may hold anything in their place."""
+"""Reads values from JSON that may contain anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 
 
 def clean(value: str) -> str:
-    """The text with halves of UTF-16 pairs, which no file can hold, as replacement characters."""
+    """The text with lone surrogates, which no file can hold, as replacement characters."""
     return value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
 
 
@@ -31,7 +31,7 @@ def text(value: Any) -> str:
 
 
 def first_text(*values: Any) -> str:
-    """The first value that is a text with something in it."""
+    """The first value that is a non-empty text; else an empty one."""
     return next((clean(value) for value in values if isinstance(value, str) and value), "")
 
 
@@ -46,25 +46,23 @@ def items(value: Any) -> list[Any]:
 
 
 def rest(value: Any, *known: str) -> dict[str, Any]:
-    """What an object holds beside the fields `known`, and what says something: no nulls, nothing empty,
-    nothing false.
-    """
+    """The fields of an object other than `known`, without those that are null, false or empty."""
     return {
         clean(name): inner
         for name, inner in mapping(value).items()
-        if name not in known and not _says_nothing(inner)
+        if name not in known and not _is_empty(inner)
     }
 
 
-def _says_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or value is False or (isinstance(value, (str, list, dict)) and not value)
 
 
 def seconds(value: Any) -> float | None:
-    """A time as seconds since 1970: from seconds, milliseconds, microseconds or nanoseconds, or a date in ISO
-    8601 or SillyTavern's way.
+    """A time as seconds since 1970, from a number of s, ms, µs or ns, an ISO 8601 date, or SillyTavern's
+    formats.
 
-    Dates without a zone are the machine's local time. None for anything else.
+    Dates without a zone are in local time. None for anything else.
     """
     if isinstance(value, bool):
         return None
@@ -112,18 +110,18 @@ def _loose(value: str) -> float | None:
 def _checked(value: datetime) -> float | None:
     try:
         return _number(value.timestamp() if value.tzinfo is not None else value.astimezone(UTC).timestamp())
-    except (OverflowError, OSError, ValueError):  # years that the system's calendar does not know
+    except (OverflowError, OSError, ValueError):  # years outside the range of the system's calendar
         return None
 
 
 def compact(value: Any) -> str:
-    """JSON of the value for people's eyes: on one line where it is short."""
+    """JSON of the value for the user to read: on one line if it is short."""
     line = json.dumps(value, ensure_ascii=False)
     return clean(line if len(line) <= 100 else json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def content_key(value: Any) -> str:
-    """A hash of a JSON value, whatever the order of its keys."""
+    """A hash of a JSON value that does not depend on the order of its keys."""
     import hashlib
 
     data = json.dumps(value, sort_keys=True, ensure_ascii=True).encode("ascii")

@@ -9,7 +9,7 @@ from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.gpt4all import LABEL
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
-from desktop.store.transfer.importers.open_webui import OpenWebUi
+from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.own import Own
 from desktop.store.transfer.importers.protocol import Format, LineFormat
 from desktop.store.transfer.importers.sharegpt import BareMessages, ShareGpt
@@ -18,21 +18,21 @@ from desktop.store.transfer.importers.silly_tavern import SillyTavern
 __all__ = ["FORMATS", "LINE_FORMATS", "format_of", "labels", "line_format_of"]
 
 FORMATS: tuple[Format, ...] = (Own(), ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), ShareGpt())
-"""ShareGPT last: its shape is the loosest."""
+"""ShareGPT comes last because it accepts the most."""
 LINE_FORMATS: tuple[LineFormat, ...] = (LlamaCpp(), SillyTavern(), BareMessages())
 
 
 def format_of(value: Any) -> Format | None:
-    """The format in which this JSON value is a conversation."""
+    """The format of which this JSON value is a conversation."""
     return next((found for found in FORMATS if found.recognises(value)), None)
 
 
 def line_format_of(value: Any) -> LineFormat | None:
-    """The format in which a conversation begins with this JSON value."""
+    """The format of which a conversation begins with this JSON value."""
     return next((found for found in LINE_FORMATS if found.begins(value)), None)
 
 
 def labels() -> tuple[str, ...]:
-    """The programs whose files can be read, for people, in the order of the table."""
+    """The names of the programs whose files can be read, in the order of the table."""
     names = [found.label for found in FORMATS] + [LABEL] + [found.label for found in LINE_FORMATS]
     return tuple(dict.fromkeys(name for name in names if name != "messages"))

@@ -2,7 +2,7 @@
 
 Layout: github.com/nomic-ai/gpt4all, gpt4all-chat/src/chat.cpp, chatllm.cpp, chatmodel.cpp and tool.cpp
 (versions 1 to 12); primitive types: https://doc.qt.io/qt-6/datastreamformat.html (big-endian; texts are
-UTF-16 behind their length in bytes).
+UTF-16 after their length in bytes).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from desktop.store.transfer.importers.fields import clean, seconds
-from desktop.store.transfer.importers.kept import RATINGS, told, with_chat
+from desktop.store.transfer.importers.left_out import RATINGS, left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
@@ -32,7 +32,7 @@ _NAMES = (*_ROLES, "Text: ", "ToolCall: ", "Think: ")
 
 @dataclass
 class _Item:
-    """One item of the chat with the fields that are kept."""
+    """One item of the chat, with the fields that are read."""
 
     name: str
     value: str = ""
@@ -47,7 +47,7 @@ class _Item:
 
 
 class _Stream:
-    """A cursor over the bytes. Raises `Unreadable` at their end or for a length that cannot be."""
+    """A cursor over the bytes. Raises `Unreadable` at their end or for an impossible length."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -76,7 +76,7 @@ class _Stream:
         return clean(self.bytes().decode("utf-16-be", "replace"))
 
     def count(self, code: str = "q", least: int = 1) -> int:
-        """How many things of at least `least` bytes follow."""
+        """The number of following entries, each of at least `least` bytes."""
         found = int(self.number(code))
         if not 0 <= found * least <= len(self._data) - self.at:
             raise Unreadable(f"byte {self.at:,} announces {found:,} entries, more than the file can hold")
@@ -84,9 +84,8 @@ class _Stream:
 
 
 def read_chat(data: bytes, note: Note) -> ConversationRecord:
-    """The conversation in a `.chat` file.
-
-    When the file is cut or damaged, what stands before that place is kept.
+    """The conversation in a `.chat` file. If the file is cut off or damaged, what precedes that point is
+    kept.
     """
     stream = _Stream(data)
     if stream.take(4) != MAGIC:
@@ -109,12 +108,12 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
     return ConversationRecord(
         SOURCE, key or shaped.messages[0].key, name, made, None, with_chat(shaped.messages, kept),
         shaped.shown_root, shaped.system_prompt,
-        left_out=(*told(kept), *((RATINGS, ) if any(item.rating for item in found) else ())),
+        left_out=(*left_out_notes(kept), *((RATINGS, ) if any(item.rating for item in found) else ())),
     )  # fmt: skip
 
 
 def _skip_engine_state(stream: _Stream, version: int) -> None:
-    """What versions before 11 keep of the model's state, which nothing can use any more."""
+    """Skip what versions before 11 keep of the model's state, which is of no use any more."""
     has_state = stream.flag() if version >= 6 else True
     if version >= 2:
         stream.take(8)  # model type, state version
@@ -190,7 +189,7 @@ def _inner(stream: _Stream, depth: int) -> _Item:
     item = _Item(_name(stream))
     item.value = stream.string()
     if item.name == "Think: ":
-        stream.take(4)  # how long it took
+        stream.take(4)  # its duration
     elif item.name == "ToolCall: ":
         item.tool = stream.string()
         given = []
@@ -241,7 +240,7 @@ def _message(item: _Item, model: str) -> MessageRecord | None:
         return None
     stats: dict[str, Any] = {"model": model} if model and role == "assistant" else {}
     state = "failed" if item.failed else "stopped" if item.stopped else "complete"
-    # the last: an answer that was not taken
+    # `suggested` is an answer that was not used
     kept = {"sources": item.sources, "rating": item.rating, "suggested": item.other}
     raw = {name: value for name, value in kept.items() if value}
     return MessageRecord("", None, role, words, None, state, stats, raw=raw or None, part=role == "tool")

@@ -1,9 +1,9 @@
-"""The conversations of a JSON file one after another: an array's elements, or values on lines, in bounded
+"""Reads the conversations in a JSON file one by one (elements of an array, or values on lines), in bounded
 memory.
 
-A general streaming parser stops at the first error; here each entry is cut out by its brackets and read for
-itself, so that a damaged one is reported with its place and reading goes on at the next. Grammar: RFC 8259,
-with NaN and Infinity as Python writes them.
+A general streaming parser stops at the first error. Here each entry is cut out by its brackets and parsed on
+its own, so that a damaged one is reported with its place and reading continues at the next. Grammar: RFC
+8259, with NaN and Infinity as Python writes them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ __all__ = ["MOST_BYTES", "Entry", "Flaw", "json_entries"]
 
 CHUNK = 1 << 18
 MOST_BYTES = 128 << 20
-"""An entry larger than this is refused: it must fit into memory, several times over once it is read."""
+"""A larger entry is refused: it must fit into memory, several times over once it is parsed."""
 DEEPEST = 200
 
-# One match runs over everything between two brackets; possessive, so that it never goes back and needs no
-# memory.
+# One match covers everything between two brackets; possessive, so it never backtracks and needs no memory.
 _BETWEEN = re.compile(
     rb'(?:[\s,:]++|"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"|[0-9.eE+\-]++|true|false|null|NaN|Infinity)*+'
 )
@@ -30,14 +29,14 @@ _STRING = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+')
 _SPACE = re.compile(rb"[\s,]*+")
 _LINE = re.compile(rb"\n(?=[{\[])")
 _FIRST_KEY = re.compile(rb'\{\s*("(?:[^"\\\x00-\x1f]){0,64}")\s*:')
-_LONGEST_WORD = 16  # a literal that the end of the buffer has cut is shorter
+_LONGEST_WORD = 16  # a literal cut off by the end of the buffer is shorter
 _OVERLAP = 1024
 _OPEN = {0x7D: 0x7B, 0x5D: 0x5B}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value and its place in words; `end` is the offset of the byte behind it."""
+    """One value and a description of its place; `end` is the offset of the byte after it."""
 
     place: str
     value: Any
@@ -46,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A stretch that could not be read, up to `end`."""
+    """A stretch up to `end` that could not be read."""
 
     place: str
     reason: str
@@ -54,7 +53,7 @@ class Flaw:
 
 
 class _Bad(Exception):
-    """Not JSON: `at` is the place in the buffer where that shows."""
+    """Invalid JSON: `at` is the index in the buffer where it shows."""
 
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(reason)
@@ -64,24 +63,22 @@ class _Bad(Exception):
 def json_entries(
     read: Callable[[int], bytes], accepts: Callable[[Any], bool], most_bytes: int = MOST_BYTES
 ) -> Iterator[Entry | Flaw | int]:
-    """Entries and flaws of the bytes that `read(count)` gives; an int in between says how many were read so
-    far.
+    """Entries and flaws in the bytes that `read(count)` returns; an int in between is the number of bytes
+    read so far.
 
-    `accepts` says whether a value is a conversation: after a flaw, reading goes on at the next one that is.
+    `accepts` says whether a value is a conversation: after a flaw, reading resumes at the next one that is.
     """
     return _Reader(read, accepts, most_bytes).entries()
 
 
 class _Reader:
-    """The bytes between `_at` and the end of the buffer are still to be read; only `_advance` throws any
-    away.
-    """
+    """The bytes from `_at` to the end of the buffer are still to be read; only `_advance` discards any."""
 
     def __init__(self, read: Callable[[int], bytes], accepts: Callable[[Any], bool], most_bytes: int) -> None:
         self._read, self._accepts, self._most = read, accepts, most_bytes
         self._buffer = bytearray()
         self._at = 0
-        self._before = 0  # bytes thrown away
+        self._before = 0  # bytes discarded so far
         self._line = 1
         self._count = 0
         self._in_array = self._ended = False
@@ -107,7 +104,7 @@ class _Reader:
             )
 
     def _one(self, byte: int) -> Iterator[Entry | Flaw | int]:
-        """The value that begins here, or what is wrong with it; after this, the next one begins."""
+        """The value that begins here, or what is wrong with it; afterwards the reader is at the next one."""
         self._count += 1
         place = self._place(self._count)
         try:
@@ -125,10 +122,8 @@ class _Reader:
         self._advance(end)
         yield Entry(place, value, self._before + self._at)
 
-    # -- going on after a flaw
-
     def _recover(self) -> Generator[int, None, None]:
-        """Go on at the next line that begins a value; in a list, at the next conversation."""
+        """Continue at the next line that begins a value or, in a list, at the next conversation."""
         if not self._in_array:
             yield from self._find(_LINE, self._at)
             return
@@ -145,7 +140,7 @@ class _Reader:
                 start = max(other.at, self._at + 1)
 
     def _find(self, pattern: re.Pattern[bytes], start: int) -> Generator[int, None, bool]:
-        """Advance to the next match at or behind `start`, else to the end of the file."""
+        """Advance to the next match at or after `start`, else to the end of the file."""
         while (found := pattern.search(self._buffer, start)) is None:
             self._advance(len(self._buffer) if self._ended else max(start, len(self._buffer) - _OVERLAP))
             if self._ended:
@@ -155,10 +150,8 @@ class _Reader:
         self._advance(found.end() if pattern is _LINE else found.start())
         return True
 
-    # -- one value
-
     def _end(self) -> Generator[int, None, int]:
-        """Where the object or list at `_at` ends. Raises `_Bad` where it cannot be JSON any more."""
+        """The index after the object or list at `_at`. Raises `_Bad` as soon as it cannot be JSON."""
         at = place = self._at
         stack = bytearray()
         while True:
@@ -190,9 +183,7 @@ class _Reader:
             yield from self._more()
 
     def _check_open(self, stack: bytearray, at: int, place: int) -> None:
-        """A bracket within an object stands behind a colon, and in a list behind a comma: else a closing
-        one is missing.
-        """
+        """In an object a bracket follows a colon, in a list a comma; otherwise a closing one is missing."""
         if not stack:
             return
         before = place - 1
@@ -233,8 +224,6 @@ class _Reader:
         except (ValueError, RecursionError) as error:  # a number of thousands of digits
             raise _Bad("it holds a number that is too long", end) from error
 
-    # -- the buffer
-
     def _place(self, count: int) -> str:
         return (
             f"entry {count:,} (byte {self._before + self._at:,})"
@@ -243,7 +232,7 @@ class _Reader:
         )
 
     def _skip_space(self) -> Generator[int, None, bool]:
-        """Advance to the next byte that says something; False at the end of the file."""
+        """Advance to the next significant byte; False at the end of the file."""
         while True:
             found = _SPACE.match(self._buffer, self._at)
             self._advance(found.end() if found else self._at)

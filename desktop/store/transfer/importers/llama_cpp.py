@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, rest, seconds, text
-from desktop.store.transfer.importers.kept import told, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
@@ -43,7 +43,7 @@ class LlamaCpp:
         return isinstance(value, dict) and value.get("type") == "session" and isinstance(value.get("id"), str)
 
     def continues(self, value: Any) -> bool:
-        """Lines of a type that is not known are to be passed over."""
+        """Lines of an unknown type belong to the conversation, and are ignored."""
         return isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] != "session"
 
     def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
@@ -77,12 +77,12 @@ class LlamaCpp:
             self.source, _id(session.get("id")) or shaped.messages[0].key, text(session.get("name")), None,
             changed, with_chat(shaped.messages, rest(session, *_SESSION)), shaped.shown_root,
             shaped.system_prompt, pinned=session.get("pinned") is True,
-            left_out=told(rest(session, *_SESSION)),
+            left_out=left_out_notes(rest(session, *_SESSION)),
         )  # fmt: skip
 
 
 def _id(value: Any) -> str:
-    """Ids are texts, in old files numbers."""
+    """The id as a text; old files have numbers."""
     return (
         text(value)
         if isinstance(value, str)
@@ -113,7 +113,7 @@ def _message(key: str, about: dict[str, Any]) -> MessageRecord:
 
 
 def _calls(value: Any) -> list[Any]:
-    """A list; in the program's own store it is JSON in a text."""
+    """A list of calls; the program's own store has it as JSON in a text."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else []

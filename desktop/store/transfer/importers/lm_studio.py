@@ -1,9 +1,9 @@
-"""LM Studio's chat files, `<time>.conversation.json`: a row of messages, each with versions of which one is
+"""LM Studio's chat files, `<time>.conversation.json`: a sequence of messages with versions, one of them
 selected.
 
-What follows a message is put below its selected version. Format, as seen from outside: github.com/YorkieDev/
-lm-studio-conversation-converter and github.com/ispaure/migration-chatgpt-to-lmstudio; it may change, and is
-read defensively.
+What follows a message goes below its selected version. The format is undocumented and may change, so it is
+read defensively; descriptions: github.com/YorkieDev/lm-studio-conversation-converter and
+github.com/ispaure/migration-chatgpt-to-lmstudio.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.fields import compact, first_text, items, mapping, rest, seconds, text
-from desktop.store.transfer.importers.kept import told, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import join, placeholder, thought, tool_call, tool_result
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings, switched
@@ -92,7 +92,7 @@ class LmStudio:
             self.source, str(made) if isinstance(made, (int, str)) and made else shaped.messages[0].key,
             text(value.get("name")), seconds(made), seconds(value.get("assistantLastMessagedAt")),
             with_chat(shaped.messages, kept), shaped.shown_root, join([prompt, shaped.system_prompt]),
-            settings=settings, pinned=value.get("pinned") is True, left_out=told(kept),
+            settings=settings, pinned=value.get("pinned") is True, left_out=left_out_notes(kept),
         )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _version(version: Any, above: str | None) -> MessageRecord | None:
 
 
 def _step(step: Any, raw: list[Any]) -> str:
-    """One step of a reply; what its text cannot show is added to `raw`."""
+    """One step of a reply; what text cannot express is added to `raw`."""
     if not isinstance(step, dict):
         return ""
     kind = text(step.get("type"))
@@ -157,7 +157,7 @@ def _content(content: Any, raw: list[Any]) -> str:
     for part in items(content):
         about = mapping(part)
         kind = text(about.get("type"))
-        if kind == "text":  # pieces of one text, cut where a draft model's tokens begin
+        if kind == "text":  # pieces of one text, split where a draft model's tokens begin
             run += text(about.get("text"))
             continue
         words, run = [*words, run], ""

@@ -1,6 +1,4 @@
-"""This program's own JSON: everything the store has of a conversation
-(`desktop/store/transfer/exporters/own.py` writes it).
-"""
+"""This program's own JSON, as `desktop/store/transfer/exporters/own.py` writes it."""
 
 from __future__ import annotations
 
@@ -67,13 +65,13 @@ class Own:
 
 
 def _folder(value: Any) -> tuple[str, ...]:
-    """The names, as folders are called: on one line, and never empty."""
+    """Valid folder names: on one line and never empty."""
     names = (" ".join(text(name).split()) for name in items(value))
     return tuple(name for name in names if name)
 
 
 def _persona(value: Any) -> Persona | None:
-    """A persona that is not saved yet; None where there is none with a name."""
+    """A persona that is not saved yet; None if there is none with a name."""
     name, avatar, prompt, preset, model = (text(mapping(value).get(field)) for field in PERSONA_FIELDS)
     name = " ".join(name.split())
     return Persona(0, name, avatar, prompt, preset, model) if name else None
@@ -91,7 +89,7 @@ def _settings(value: Any, note: Note) -> dict[str, dict[str, Any]]:
 
 
 def _parent(value: Any, messages: dict[str, MessageRecord], lost: dict[str, str | None]) -> str | None:
-    """The message above, past those that could not be read. Parents stand before their children."""
+    """The message above, skipping those that could not be read. Parents come before their children."""
     key = text(value) or None
     return lost[key] if key in lost and key not in messages else key if key in messages else None
 
@@ -113,7 +111,7 @@ def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
 
 
 def _stats(given: dict[str, Any]) -> dict[str, Any]:
-    """The values with counts and times only where they are of the kind that the window reckons with."""
+    """The values, with counts and times only where they have the types that the window expects."""
     counts = given.get("stats")
     if counts is None:
         return given

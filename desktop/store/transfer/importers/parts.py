@@ -1,5 +1,5 @@
-"""How parts of a message that are no plain text are written into it: thoughts, uses of tools, files, what
-is not known.
+"""How the parts of a message that are not plain text are written into it: thoughts, tool calls, files and
+others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_NAME = 120
 
 
 def join(parts: list[str]) -> str:
-    """The parts that say something, with an empty line between them."""
+    """The parts that are not blank, separated by empty lines."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())
 
 
@@ -38,20 +38,20 @@ def thought(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A code block, whose fence is longer than any within."""
+    """A code block, with a fence longer than any inside it."""
     runs = re.findall(r"`{3,}", text)
     fence = "`" * (max(map(len, runs), default=2) + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
 def placeholder(kind: str, name: str = "") -> str:
-    """A word in the place of what text cannot show; the thing itself is kept beside the message."""
+    """A short mark for what text cannot show; the original is kept beside the message."""
     return f"[{kind}: {_short(name)}]" if name.strip() else f"[{kind}]"
 
 
 def document(name: str, text: str, kind: str = "file") -> str:
-    """A file that came with a message: as this program attaches one where its text is known, else a word
-    in its place.
+    """A file that came with a message: as an attachment of this program if its text is known, else a
+    placeholder.
     """
     return (
         message_text(Attachment(_short(name), text.rstrip("\n"))) if text.strip() else placeholder(kind, name)
@@ -59,23 +59,23 @@ def document(name: str, text: str, kind: str = "file") -> str:
 
 
 def with_files(files: Sequence[str], words: str) -> str:
-    """A message with what `document` gave for its files: attached ones stand at the beginning, where they
-    are found again.
+    """A message with the results of `document` for its files; attachments come first, where they are found
+    again.
     """
     attached = [file for file in files if "\n" in file]
     return join([*attached, *(file for file in files if file not in attached), words]) if files else words
 
 
 def made_file(name: str, text: str, language: str = "") -> str:
-    """A file that was written in the chat, as a block of code under its name."""
+    """A file written in the chat, as a code block under its name."""
     title = f"**{_short(name) or 'File'}**"
     return f"{title}\n\n{fenced(text, language or language_of(name))}" if text.strip() else title
 
 
 def tool_call(name: str, arguments: Any) -> str:
-    """That a tool was called, and with what: a text, or JSON in one, or an object.
+    """A tool call with its arguments: a text, JSON in a text, or an object.
 
-    Texts of several lines within an object (code, whole files) stand in blocks of their own, as they were
+    Texts of several lines within an object (code, whole files) go into blocks of their own, as they were
     written.
     """
     title = f"**Tool call: {_short(name) or 'tool'}**"
@@ -96,7 +96,7 @@ def tool_call(name: str, arguments: Any) -> str:
 
 
 def _object(arguments: Any) -> dict[str, Any] | None:
-    """The object in an argument whose texts have several lines; None where it is better shown as it is."""
+    """The object in an argument that has texts of several lines; None if it is better shown as it is."""
     if isinstance(arguments, str) and arguments.lstrip().startswith("{") and "\\n" in arguments:
         try:
             arguments = json.loads(arguments)
@@ -112,7 +112,7 @@ def _object(arguments: Any) -> dict[str, Any] | None:
 
 
 def tool_result(name: str, text: str) -> str:
-    """What a tool gave back."""
+    """What a tool returned."""
     title = f"**Tool result: {_short(name)}**" if name.strip() else "**Tool result**"
     return f"{title}\n\n{fenced(text)}" if text.strip() else title
 

@@ -1,6 +1,4 @@
-"""Whether a file is an export of chats, from its beginning: a few milliseconds at most, however large it
-is.
-"""
+"""Whether a file is an export of chats, judging by its beginning: a few milliseconds however large it is."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ from pathlib import Path
 
 from desktop.store.transfer.importers.formats import format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC
-from desktop.store.transfer.importers.open_webui_database import MAGIC as DATABASE
-from desktop.store.transfer.importers.open_webui_database import has_chats
+from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
+from desktop.store.transfer.importers.open_webui.database import has_chats
 
 __all__ = ["ENDINGS", "is_chats"]
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
-"""Endings of the files that are looked into; an archive is always taken for one of chats."""
+"""Extensions of the files to inspect; every archive is taken for an export of chats."""
 HEAD = 1 << 16
 _MARKS = (
     ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"),
@@ -24,14 +22,14 @@ _MARKS = (
     ("conversations", "from", "value"), ("messages", "role", "content"), ("chat_metadata",),
     ("user_name", "character_name"), ("type", "session"),
 )  # fmt: skip
-"""Words in quotes that stand together where a conversation begins whose end is not in the part that is
+"""Quoted words that occur together where a conversation begins, for one that does not end in the part that is
 read.
 """
 _WORD = re.compile(r'"([\w-]{1,40})"')
 
 
 def is_chats(path: Path) -> bool:
-    """Whether it looks like chats of a program that can be read; False where the file cannot be read."""
+    """Whether it looks like chats of a supported program; False if the file cannot be read."""
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         return False
@@ -52,7 +50,7 @@ def is_chats(path: Path) -> bool:
 
 
 def _first(text: str) -> bool | None:
-    """Whether the first value is a conversation, or holds some; None when it does not end within `text`."""
+    """Whether the first value is a conversation or contains some; None if it does not end within `text`."""
     try:
         value, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):

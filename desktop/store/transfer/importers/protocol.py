@@ -1,4 +1,4 @@
-"""What every format gives, and how a reader tells what it could not read."""
+"""The interface of every format, and how a reader reports what it could not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Note = Callable[[str, str], None]
 
 
 class Unreadable(Exception):
-    """An entry of the right format that holds no conversation; `str(error)` is one sentence."""
+    """An entry of the right format without a readable conversation; `str(error)` is one sentence."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -24,24 +24,24 @@ class Unreadable(Exception):
 class Format(Protocol):
     """A program's file format in which one JSON value is one conversation.
 
-    `source` names the program in the store for good; `label` is for people.
+    `source` identifies the program in the store permanently; `label` is shown to the user.
     """
 
     source: str
     label: str
 
     def recognises(self, value: Any) -> bool:
-        """Whether this JSON value is a conversation of this format, by what it holds."""
+        """Whether this JSON value is a conversation of this format, judging by its content."""
 
     def read(self, value: Any, note: Note) -> ConversationRecord:
-        """The conversation in it; damaged messages go to `note`.
+        """The conversation in it; damaged messages are reported to `note`.
 
-        Raises `Unreadable` when nothing of it can be read.
+        Raises `Unreadable` if nothing of it can be read.
         """
 
 
 class LineFormat(Protocol):
-    """A format in which a conversation is a row of JSON values, one a line."""
+    """A format in which a conversation is a sequence of JSON values, one per line."""
 
     source: str
     label: str
@@ -50,10 +50,10 @@ class LineFormat(Protocol):
         """Whether a conversation begins with this value."""
 
     def continues(self, value: Any) -> bool:
-        """Whether this value goes on with the conversation that is being read."""
+        """Whether this value continues the current conversation."""
 
     def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
-        """The conversation of all its values, the first of which `begins`.
+        """The conversation made of these values, for the first of which `begins` is true.
 
-        Raises `Unreadable` as `Format.read` does.
+        Raises `Unreadable` like `Format.read`.
         """

@@ -1,5 +1,5 @@
-"""One import: from a path, entry by entry, into the store, with progress, and with a report of everything
-that is broken.
+"""One import: from a path into the store, entry by entry, with progress and a report of everything that is
+broken.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from desktop.store.transfer.importers.fields import mapping
 from desktop.store.transfer.importers.formats import format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
-from desktop.store.transfer.importers.open_webui_database import MAGIC as DATABASE
-from desktop.store.transfer.importers.open_webui_database import chat_rows
+from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
+from desktop.store.transfer.importers.open_webui.database import chat_rows
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
 from desktop.store.transfer.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
 from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
@@ -28,7 +28,7 @@ __all__ = ["import_conversations"]
 
 PROGRESS_S = 0.1
 _MOST_NOTES = 100
-"""Damaged messages told of one conversation; the rest are counted."""
+"""Damaged messages reported for one conversation; the others are only counted."""
 _HEAD = 1024
 _LONGEST = 200
 _OTHER_FILES = "Files of the archive that hold no chats (pictures, sounds, account data) were not imported"
@@ -37,13 +37,12 @@ _OTHER_FILES = "Files of the archive that hold no chats (pictures, sounds, accou
 def import_conversations(
     database: Database, path: Path, cancel: Callable[[], bool] = lambda: False, most_bytes: int = MOST_BYTES
 ) -> Iterator[Event]:
-    """Import every conversation of a file (or zip archive), each whole or not at all, and tell what happened
-    as it happens.
+    """Import every conversation of a file or zip archive, each completely or not at all; yields events.
 
-    `database` is one that the calling thread opened. When `cancel()` turns true the import ends between two
-    entries; what was imported stays. An entry of more than `most_bytes` is refused, and at most that much is
-    held. Whatever is wrong with the file comes as `Broken`; only trouble with the store itself raises
-    `StoreError`.
+    `database` was opened by the calling thread. When `cancel()` returns true the import ends between two
+    entries; what was imported stays. An entry of more than `most_bytes` is refused, and no more than that is
+    held in memory. Whatever is wrong with the file is reported as `Broken`; only trouble with the store
+    raises `StoreError`.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -63,7 +62,7 @@ def import_conversations(
 
 @dataclass
 class _Group:
-    """A conversation of which more lines may come."""
+    """A conversation in lines, of which more may follow."""
 
     format: LineFormat
     place: str
@@ -90,15 +89,12 @@ class _Run:
     _others: int = 0
     _left_out: Counter[str] = field(default_factory=Counter)
     _done: int = 0
-    _told: float = 0.0
+    _reported: float = 0.0
     _foreign: int = 0
     _group: _Group | None = None
 
     def file(self, source: SourceFile, name: str) -> Iterator[Event]:
-        """Everything in one file.
-
-        In an archive, a file that holds nothing known is passed over and counted.
-        """
+        """Everything in one file. In an archive, a file with nothing known in it is skipped and counted."""
         yield from self._progress(0)
         if self.cancel():
             self.stopped = True
@@ -129,7 +125,7 @@ class _Run:
         self._done += source.size
 
     def end(self, name: str) -> Iterator[Event]:
-        """What is to be told of the whole."""
+        """The report on the whole import."""
         if not self.found_any:
             yield from self.held[:_MOST_NOTES]
             yield Broken(name, "No conversations of a known program were found in it.")
@@ -138,8 +134,6 @@ class _Run:
         for what, count in self._left_out.items():
             yield LeftOut(what, count)
         yield Progress(self.total, self.total)
-
-    # -- what files hold
 
     def _chat(self, data: bytes, name: str) -> Iterator[Event]:
         if len(data) > self.most_bytes:
@@ -207,7 +201,7 @@ class _Run:
             self._foreign += 1
 
     def _close(self) -> Iterator[Event]:
-        """The conversation of lines that was open is whole."""
+        """Save the open conversation of lines: it is complete."""
         group, self._group = self._group, None
         if group is not None:
             yield from self._save(lambda note: group.format.read_lines(group.values, note), group.place)
@@ -216,8 +210,6 @@ class _Run:
         return format_of(value) is not None or (
             self._group is not None and self._group.format.continues(value)
         )
-
-    # -- what is told
 
     def _save(self, read: Callable[[Note], ConversationRecord], place: str) -> Iterator[Event]:
         if not self._found:
@@ -239,7 +231,7 @@ class _Run:
             yield Broken(place, _sentence(str(error)))
         else:
             saved = self.intake.save(record)
-            if saved.messages:  # of what is here already it was told before
+            if saved.messages:  # otherwise an earlier import has reported it
                 self._left_out.update(record.left_out)
             yield saved
         yield from notes
@@ -254,25 +246,25 @@ class _Run:
 
     def _progress(self, done: int) -> Iterator[Event]:
         now = time.monotonic()
-        if now - self._told >= PROGRESS_S:
-            self._told = now
+        if now - self._reported >= PROGRESS_S:
+            self._reported = now
             yield Progress(min(self._done + done, self.total), self.total)
 
 
 def _inside(value: Any) -> list[Any]:
-    """The conversations in an object that wraps a list of them, or in a list; empty when there are none."""
+    """The conversations in a list, or in an object that wraps a list of them; empty if there are none."""
     lists = (
         [value]
         if isinstance(value, list)
         else [below for below in mapping(value).values() if isinstance(below, list)]
     )
     if isinstance(value, list) and line_format_of(next(iter(value), None)) is not None:
-        return [{"messages": value}]  # a row of messages
+        return [{"messages": value}]  # a bare list of messages
     return next((found for found in lists if any(format_of(entry) is not None for entry in found)), [])
 
 
 def _after(head: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
-    """Reads `head` first, then the rest of the stream."""
+    """A function that reads `head` first, then the rest of the stream."""
     waiting = [head]
     return lambda count: waiting.pop() if waiting and head else stream.read(count)
 

@@ -1,4 +1,4 @@
-"""How a chat's replies were drawn in the program that it comes from, as settings of the chat here."""
+"""The sampling settings of an imported chat, as settings of the chat here."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SAMPLER_NAMES = {
     "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
     "frequencyPenalty": "frequency_penalty",
 }  # fmt: skip
-"""LM Studio's names, where those of other programs differ."""
+"""LM Studio's names, where they differ from those of other programs."""
 
 
 def chat_settings(given: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Settings by the name of their class, and what of `given` is none here, or has no value that a setting
-    can have.
+    """Settings by the name of their class, and the part of `given` that has no counterpart or an invalid
+    value.
 
-    Only what the file names is set: the rest stays with the model's or the user's own.
+    Only what the file mentions is set: the rest stays as the model or the user has it.
     """
     renamed = {_SAMPLER_NAMES.get(name, name): value for name, value in given.items() if value is not None}
     sampler, used = own_values({name: value for name, value in renamed.items() if name not in _STOP_NAMES})
@@ -36,7 +36,7 @@ def chat_settings(given: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], 
     for name, target in _STOP_NAMES.items():
         value = renamed.get(name)
         if target == "max_tokens" and value in (-1, -2):
-            value = 0  # goes on until the context is full
+            value = 0  # until the context is full
         elif target == "stop_strings" and value is not None:
             value = (
                 [value]
@@ -55,8 +55,6 @@ def chat_settings(given: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], 
 
 
 def switched(value: Any) -> Any:
-    """LM Studio's values that can be switched off: `{"checked": true, "value": 40}`; None where one is
-    off.
-    """
+    """A value of LM Studio that can be switched off, `{"checked": true, "value": 40}`; None if it is off."""
     about = mapping(value)
     return value if "checked" not in about else about.get("value") if about["checked"] is True else None

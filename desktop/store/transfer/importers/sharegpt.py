@@ -1,5 +1,7 @@
-"""ShareGPT and OpenAI-style conversations, as data sets have them: `conversations` of `from` and `value`, or
-`messages` of `role` and `content`; as a list, as lines, or a bare list of messages.
+"""ShareGPT and OpenAI-style conversations, as data sets have them.
+
+Either `conversations` of `from` and `value`, or `messages` of `role` and `content`; as a list, as lines, or
+as a bare list of messages.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from desktop.store.transfer.importers.fields import (
     seconds,
     text,
 )
-from desktop.store.transfer.importers.kept import told, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import join, placeholder, thought, tool_call, tool_result
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
@@ -60,7 +62,7 @@ class BareMessages:
 
 
 def _messages(value: Any) -> list[Any] | None:
-    """The list whose first object is a message."""
+    """The list whose first objects contain a message."""
     for name in _LISTS:
         found = items(mapping(value).get(name))
         if any(_is_message(entry) for entry in found[:3]):
@@ -105,7 +107,7 @@ def _record(
     return ConversationRecord(
         source, content_key([about.get("id"), entries]), first_text(about.get("title"), about.get("name")),
         made, seconds(about.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
-        join([prompt, shaped.system_prompt]), left_out=told(kept),
+        join([prompt, shaped.system_prompt]), left_out=left_out_notes(kept),
     )  # fmt: skip
 
 

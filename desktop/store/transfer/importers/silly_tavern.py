@@ -1,5 +1,5 @@
-"""SillyTavern's chats, one a `.jsonl` file: a line about the chat, then a message a line, whose swipes are
-its variants.
+"""SillyTavern's chats, one per `.jsonl` file: a header line, then one message per line, with swipes as
+variants.
 
 Format: github.com/SillyTavern/SillyTavern, src/endpoints/chats.js and public/script.js; its macros:
 docs.sillytavern.app, usage/core-concepts.
@@ -23,7 +23,7 @@ from desktop.store.transfer.importers.fields import (
     seconds,
     text,
 )
-from desktop.store.transfer.importers.kept import told, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
@@ -51,20 +51,20 @@ _NAMES = re.compile(r"\{\{(user|char)\}\}|<(USER|BOT|CHAR)>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _Cast:
-    """The names that macros stand for: of the user, and of the character where a message does not say its
+    """What macros stand for: the user's name, and that of the character where a message does not name its
     own.
     """
 
     user: str
     character: str
 
-    def named(self, words: str, speaker: str) -> str:
-        """The text with names in the place of `{{user}}` and `{{char}}`, which that program fills in when
-        it shows a message.
+    def named(self, words: str, author: str) -> str:
+        """The text with names instead of `{{user}}` and `{{char}}`, which SillyTavern fills in when it shows
+        a message.
         """
 
         def name(match: re.Match[str]) -> str:
-            found = self.user if (match[1] or match[2]).lower() == "user" else speaker or self.character
+            found = self.user if (match[1] or match[2]).lower() == "user" else author or self.character
             return found or match[0]
 
         return _NAMES.sub(name, words)
@@ -121,18 +121,18 @@ class SillyTavern:
             shaped.shown_root,
             shaped.system_prompt,
             cast=_cast(shaped.messages),
-            left_out=told({"notes": about.get("note_prompt")}),
+            left_out=left_out_notes({"notes": about.get("note_prompt")}),
         )
 
 
 def _cast_of(head: dict[str, Any], lines: Sequence[Any]) -> _Cast:
-    """From the first line; newer files have "unused" there, and names stand in the messages alone."""
+    """The names from the first line; newer files have "unused" there, so the messages are searched too."""
 
     def name(field: str, is_user: bool) -> str:
         own = text(head.get(field))
         seen = (line for line in lines if line.get("is_system") is not True)
-        spoken = (text(line.get("name")) for line in seen if (line.get("is_user") is True) is is_user)
-        return own if own not in _UNUSED else next((found for found in spoken if found), "")
+        names = (text(line.get("name")) for line in seen if (line.get("is_user") is True) is is_user)
+        return own if own not in _UNUSED else next((found for found in names if found), "")
 
     return _Cast(name("user_name", True), name("character_name", False))
 
@@ -149,7 +149,7 @@ def _cast(messages: Sequence[MessageRecord]) -> dict[str, Any]:
 
 
 def _variants(line: dict[str, Any], above: str | None, cast: _Cast) -> tuple[list[MessageRecord], str | None]:
-    """The message's swipes, or its only text; and the key of the shown one."""
+    """The message's swipes, or its only text, and the key of the shown one."""
     swipes = [swipe for swipe in items(line.get("swipes")) if isinstance(swipe, str)]
     chosen, infos = line.get("swipe_id"), items(line.get("swipe_info"))
     if not isinstance(chosen, int) or isinstance(chosen, bool) or not 0 <= chosen < len(swipes):
@@ -162,7 +162,7 @@ def _variants(line: dict[str, Any], above: str | None, cast: _Cast) -> tuple[lis
             swipes.append(shown_text)
         chosen = swipes.index(shown_text)
     else:
-        swipes[chosen] = line["mes"]  # an edit changes it first
+        swipes[chosen] = line["mes"]  # an edit changes `mes` first
     found: list[MessageRecord] = []
     shown: str | None = None
     for place, swipe in enumerate(swipes):
@@ -176,32 +176,32 @@ def _variants(line: dict[str, Any], above: str | None, cast: _Cast) -> tuple[lis
 def _message(
     line: dict[str, Any], info: dict[str, Any], swipe: str, above: str | None, cast: _Cast, is_shown: bool
 ) -> MessageRecord:
-    """What `is_system` marks is shown there and not sent to the model: the notes of the program itself,
-    and what was hidden by hand.
+    """`is_system` marks messages that are shown but not sent to the model: the program's own, and hidden
+    ones.
     """
     extra = mapping(info.get("extra"))
     narrator = mapping(line.get("extra")).get("type") == "narrator"
-    said = "user" if line.get("is_user") is True else "system" if narrator else "assistant"
+    role = "user" if line.get("is_user") is True else "system" if narrator else "assistant"
     hidden = line.get("is_system") is True and not narrator
     name = " ".join(text(line.get("name")).split())
     kept = rest(info if info is not line else {}, "extra", "send_date") | rest(extra, *_EXTRA)
     kept |= {kind: extra[kind] for kind in _MEDIA if extra.get(kind)}
     kept |= rest(line, *_LINE) if is_shown else {}
-    if said == "assistant" and name not in ("", cast.character):  # a chat with several characters
+    if role == "assistant" and name not in ("", cast.character):  # one of several characters
         kept["name"] = name
     if hidden:
         kept |= {"is_system": True, "is_user": line.get("is_user") is True, "name": name}
-    shown = cast.named(swipe, name if said == "assistant" else "")
+    shown = cast.named(swipe, name if role == "assistant" else "")
     uses = [_use(mapping(use)) for use in items(extra.get("tool_invocations"))]
     if uses:
         kept["tool_invocations"] = extra["tool_invocations"]
-    thinking = thought(cast.named(text(extra.get("reasoning")), name if said == "assistant" else ""))
+    thinking = thought(cast.named(text(extra.get("reasoning")), name if role == "assistant" else ""))
     words = join([thinking, shown, *uses]) if thinking or uses else shown
     files = [file for kind in _MEDIA for file in _files(kind, extra.get(kind))]
     created = seconds(info.get("send_date")) or seconds(line.get("send_date"))
     author = "" if narrator else f"{name} (hidden)" if hidden and name else "" if hidden else name
     return MessageRecord(
-        chain_key(above, said, swipe), above, HIDDEN if hidden else said, with_files(files, words), created,
+        chain_key(above, role, swipe), above, HIDDEN if hidden else role, with_files(files, words), created,
         stats={"model": text(extra.get("model"))} if extra.get("model") else {}, raw=kept or None,
         author=author,
     )  # fmt: skip
@@ -217,7 +217,7 @@ def _use(use: dict[str, Any]) -> str:
 
 
 def _files(kind: str, value: Any) -> list[str]:
-    """Words for attached files: a path, an object, or a list of these."""
+    """Placeholders for attached files: a path, an object, or a list of these."""
     found: list[str] = []
     for file in value if isinstance(value, list) else [value] if value else []:
         about = mapping(file)

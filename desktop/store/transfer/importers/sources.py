@@ -1,8 +1,8 @@
-"""The files behind a chosen path: itself, or what a zip archive holds.
+"""The files at a chosen path: the file itself, or the members of a zip archive. Names do not matter, only
+content.
 
-Only their bytes are looked at, never their names.
-
-An archive's directory is read once, however many members it has, and what is unpacked to the disk is bounded.
+The directory of an archive is read once, however many members it has, and what is unpacked to disk is
+bounded.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from engine.printable import one_line
 __all__ = ["TROUBLE", "SourceFile", "on_disk", "opened", "source_files"]
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
-"""What reading a damaged, encrypted or unknown kind of archive raises: the module has no common base for
-it.
+"""What reading a damaged, encrypted or unknown kind of archive raises: zipfile's errors have no common base.
 """
 
 _PIECE = 1 << 20
 _MOST_DIRECTORY = 64 << 20
-"""Bytes of an archive's directory, which is held in memory several times over: some 500,000 members."""
+"""Bytes of an archive's directory, several copies of which are held in memory: about 500,000 members."""
 _MOST_RATIO = 100
 _FREELY = 64 << 20
-"""A database may be this large, or this many times its packed size: a real one of text packs to a fifth or
-a tenth.
+"""A database may be this large, or `_MOST_RATIO` times its packed size; a real one packs to a fifth or a
+tenth.
 """
 _LEFT_FREE = 1 << 30
-"""What unpacking leaves free on the disk."""
+"""Free disk space to keep when unpacking."""
 _END, _END_64, _LONGEST_COMMENT = b"PK\x05\x06", b"PK\x06\x06", 65_535
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read: `member` is its entry in `archive`, None for the file itself; `size` is bytes,
+    """A file to read: `member` is its entry in `archive`, None for the file itself; `size` is in bytes,
     unpacked.
 
     Members can be read while `source_files` is open.
@@ -56,13 +55,13 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name to show."""
         return one_line(
             self.path.name if self.member is None else f"{self.path.name}, {self.member.filename}"
         )
 
     def beside(self, ending: str) -> SourceFile | None:
-        """The archive's member whose name is this one's and `ending`; None where there is none."""
+        """The archive's member named like this one plus `ending`; None if there is none."""
         if self.archive is None or self.member is None:
             return None
         try:
@@ -74,7 +73,7 @@ class SourceFile:
 
 @contextlib.contextmanager
 def source_files(path: Path) -> Iterator[list[SourceFile]]:
-    """The files behind `path`. Raises one of `TROUBLE` when it cannot be read."""
+    """The files at `path`. Raises one of `TROUBLE` if it cannot be read."""
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             yield [SourceFile(path, None, None, path.stat().st_size)]
@@ -88,12 +87,12 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
 
 
 def _directory_size(file: IO[bytes]) -> int:
-    """Bytes of a zip archive's directory as its end says; 0 where that is not found.
+    """The size in bytes of a zip archive's directory, from the record at its end; 0 if that is not found.
 
     Layout: PKWARE's APPNOTE.TXT, 4.3.14 to 4.3.16.
     """
     whole = file.seek(0, 2)
-    # with the larger end of 56 bytes and its locator of 20 before it
+    # including the zip64 record of 56 bytes and its locator of 20 bytes before it
     file.seek(max(0, whole - 22 - _LONGEST_COMMENT - 76))
     tail = file.read()
     file.seek(0)
@@ -109,7 +108,7 @@ def _directory_size(file: IO[bytes]) -> int:
 
 @contextlib.contextmanager
 def opened(source: SourceFile) -> Iterator[IO[bytes]]:
-    """The file's bytes as a stream. Raises one of `TROUBLE`, also while it is read."""
+    """The file's bytes as a stream. Raises one of `TROUBLE`, while reading too."""
     if source.archive is None or source.member is None:
         with source.path.open("rb") as file:
             yield file
@@ -120,11 +119,10 @@ def opened(source: SourceFile) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def on_disk(source: SourceFile, cancel: Callable[[], bool]) -> Iterator[Path | None]:
-    """A database by itself: where it lies, or unpacked for as long as this lasts; None when `cancel()` turned
-    true meanwhile.
+    """The path of a database file, unpacked for as long as the context lasts; None if `cancel()` became true.
 
-    With it comes its journal, where the archive has that beside it. Raises one of `TROUBLE`, and `Unreadable`
-    for one that is far larger than it can be, or than the disk has room for: nothing is written then.
+    The journal comes with it if the archive has one. Raises one of `TROUBLE`, or `Unreadable` for a database
+    that is implausibly large or exceeds the free disk space; nothing is written then.
     """
     if source.archive is None or source.member is None:
         yield source.path

@@ -1,6 +1,4 @@
-"""From a format's nodes to a tree that the store can hold: parents first, no cycles, parts of one reply as
-one message.
-"""
+"""Turns the nodes of a format into a tree for the store: parents first, no cycles, split replies merged."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _MOST_SYSTEM = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shaped:
-    """The messages as `ConversationRecord` wants them, and a system prompt that stood on top of them."""
+    """The messages as `ConversationRecord` needs them, and a system prompt that was at the top."""
 
     messages: tuple[MessageRecord, ...]
     shown_root: str | None
@@ -28,7 +26,7 @@ class Shaped:
 
 
 def chained(messages: Iterable[MessageRecord]) -> list[MessageRecord]:
-    """A plain row of messages as a chain, with keys made of their content where they have none."""
+    """A sequence of messages as a chain; those without a key get one from their content."""
     found: list[MessageRecord] = []
     parent: str | None = None
     for message in messages:
@@ -44,11 +42,11 @@ def shape(
     current: str | None = None,
     skipped: Mapping[str, str | None] | None = None,
 ) -> Shaped:
-    """The tree of `messages`, given in the order they were made, parents and children in any order.
+    """Build the tree of `messages`, given in the order they were created (parents and children in any order).
 
-    `skipped` maps nodes that are no messages to their parents: their children move up to them. `current` is
-    the last message on display, of which a path up is shown; a node without a shown child on it shows its
-    newest. Messages that cannot be reached from the top go to `note`.
+    `skipped` maps nodes that are not messages to their parents: their children move up to those. `current` is
+    the last message on display; the path to it is shown, and elsewhere the newest child of each node.
+    Messages that cannot be reached from the top are reported to `note`.
     """
     tree = _Tree(messages, dict(skipped or {}))
     ordered = tree.ordered()
@@ -75,14 +73,14 @@ def shape(
 
 
 def _stats(message: MessageRecord) -> Mapping[str, object]:
-    """A stopped reply says that it was stopped: one that says nothing was cut off by the end of this
+    """A stopped reply says that it was cancelled; without that, it would look cut off by the end of this
     program.
     """
     return message.stats if message.stats or message.state != "stopped" else {"reason": "cancelled"}
 
 
 class _Tree:
-    """Nodes by key, their parents resolved past what is skipped."""
+    """Nodes by key, with parents resolved past skipped nodes."""
 
     def __init__(self, messages: Iterable[MessageRecord], skipped: dict[str, str | None]) -> None:
         self.nodes: dict[str, MessageRecord] = {}
@@ -95,7 +93,7 @@ class _Tree:
             self.children.setdefault(self._above(message.parent), []).append(key)
 
     def _above(self, parent: str | None) -> str | None:
-        """The nearest message at or above `parent`; None where there is none."""
+        """The nearest message at or above `parent`; None if there is none."""
         way: list[str] = []
         seen: set[str] = set()
         while parent is not None and parent not in self.nodes and parent not in self._resolved:
@@ -110,9 +108,7 @@ class _Tree:
         return found
 
     def ordered(self) -> list[MessageRecord]:
-        """Parents before children, by breadth: siblings keep their order, and so do messages made one
-        after another.
-        """
+        """Parents before children, breadth first: siblings and consecutive messages keep their order."""
         found: list[MessageRecord] = []
         row: list[str | None] = [None]
         while row:
@@ -135,11 +131,10 @@ class _Tree:
 
 
 def _merged(ordered: list[MessageRecord]) -> tuple[list[MessageRecord], dict[str, str]]:
-    """Thoughts and uses of tools as one message with the only reply that goes on from them; and old keys to
-    new ones.
+    """Merge thoughts and tool calls with the single reply that continues them; also map old keys to new ones.
 
-    The last key of such a row stands for it: when the row has grown in a later file, the longer one comes in
-    beside it.
+    The last key of such a run stands for it: if the run is longer in a later file, that one is added beside
+    it.
     """
     count: dict[str | None, int] = {}
     for message in ordered:
@@ -177,7 +172,7 @@ def _joined(row: list[MessageRecord], renamed: dict[str, str]) -> MessageRecord:
 
 
 def _without_system_prompt(messages: list[MessageRecord]) -> tuple[str, list[MessageRecord]]:
-    """Take the system messages off the top of the tree, as long as nothing stands beside them."""
+    """Take system messages off the top of the tree, as long as they have no siblings."""
     texts: list[str] = []
     for _ in range(_MOST_SYSTEM):
         top = [message for message in messages if message.parent is None]

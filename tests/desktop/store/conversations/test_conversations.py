@@ -143,9 +143,7 @@ def test_a_running_reply(store: ConversationStore, database: Database) -> None:
     store.resume(reply.id)
     store.checkpoint(reply.id, "one two three four")
     again = ConversationStore(database)
-    assert again.recovered == 1
     assert (again.message(reply.id).state, again.message(reply.id).text) == ("stopped", "one two three four")
-    assert ConversationStore(database).recovered == 0
     with pytest.raises(ValueError, match="half"):
         store.finish(reply.id, "", "half", {})
 

@@ -15,7 +15,7 @@ from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.gpt4all import _Stream, _variant, read_chat
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
-from desktop.store.transfer.importers.open_webui import OpenWebUi
+from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.protocol import Format, Unreadable
 from desktop.store.transfer.importers.sharegpt import ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern

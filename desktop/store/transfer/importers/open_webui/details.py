@@ -1,7 +1,7 @@
-"""What Open WebUI writes into a reply as HTML `<details>`: thoughts, uses of tools and code that was run, in
-the words of this program.
+"""What Open WebUI writes into replies as HTML `<details>` (thoughts, tool calls, executed code), in this
+program's form.
 
-Their forms: `serialize_content_blocks` in backend/open_webui/utils/middleware.py of open-webui/open-webui.
+Source: `serialize_content_blocks` in backend/open_webui/utils/middleware.py of open-webui/open-webui.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _END = "</details>"
 
 
 def without_details(text: str) -> str:
-    """The text with these elements as other imports write such things; elements of other types, and open
-    ones, stay as they are.
-    """
+    """The text with these elements as other imports write them; unknown types and unclosed elements stay."""
     parts: list[str] = []
     place = 0
     while found := _BEGIN.search(text, place):
@@ -54,7 +52,7 @@ def _words(kind: str, about: dict[str, str], inner: str) -> str:
 
 
 def _value(words: str) -> Any:
-    """JSON in a text, which may hold JSON in a text again; else the text."""
+    """The JSON value in a text, which may be encoded twice; otherwise the text itself."""
     value: Any = words
     for _ in range(2):
         try:
@@ -65,7 +63,7 @@ def _value(words: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """What came back: the text of a result that holds little else, in lines as it was written."""
+    """The text of a result: the lines as written if the result holds little else."""
     if isinstance(value, dict) and all(isinstance(inner, str) for inner in value.values()):
         return "\n".join(
             inner if name in ("stdout", "result") else f"{name}: {inner}"
@@ -76,7 +74,7 @@ def _text(value: Any) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Without the signs of a quote; where these are escaped, all of it was."""
+    """The text without quote marks; if these are escaped, the whole text was."""
     lines = text.splitlines()
     if all(line.startswith((">", "&gt;")) or not line.strip() for line in lines):
         if any(line.startswith("&gt;") for line in lines):

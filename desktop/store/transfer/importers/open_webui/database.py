@@ -1,8 +1,7 @@
-"""Open WebUI's own database, `webui.db`: the rows of its table `chat`, one at a time, as the objects that its
-export holds.
+"""Open WebUI's database, `webui.db`: yields the rows of its table `chat` as the objects that its export has.
 
-The file is only read, and so that nothing appears beside it. What a row may hold is bounded; a row that
-cannot be read is told and passed over. Columns: `backend/open_webui/models/chats.py` of
+The file is opened read-only, in a way that creates no file beside it. The size of a row is bounded; a row
+that cannot be read is reported and skipped. Columns: `backend/open_webui/models/chats.py` of
 open-webui/open-webui; old versions lack some.
 """
 
@@ -28,11 +27,11 @@ _COLUMNS = (
 _JSON = ("meta", "variables", "tasks")
 _MOST_FOLDERS, _DEEPEST = 100_000, 50
 _STEPS = 10_000
-"""Instructions of SQLite between two looks at whether to stop."""
+"""SQLite instructions between two checks whether to stop."""
 
 
 def has_chats(path: Path) -> bool:
-    """Whether it is a database that holds Open WebUI's chats; False when it cannot be read."""
+    """Whether it is a database with Open WebUI's chats; False if it cannot be read."""
     try:
         with contextlib.closing(_opened(path)) as database:
             return _columns(database) is not None
@@ -43,10 +42,10 @@ def has_chats(path: Path) -> bool:
 def chat_rows(
     path: Path, cancel: Callable[[], bool], most_bytes: int
 ) -> Iterator[Entry | Flaw | tuple[int, int]]:
-    """The chats of a database, in the order of their rows, with flaws in their places; pairs are (rows done,
-    all rows).
+    """The chats of a database in the order of their rows, with flaws in between; pairs are (rows done, all
+    rows).
 
-    Ends early when `cancel()` turns true. A database of something else is one flaw without a place.
+    Ends early when `cancel()` returns true. A database of something else yields one flaw without a place.
     """
     try:
         with contextlib.closing(_opened(path)) as database:
@@ -68,22 +67,20 @@ def chat_rows(
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Without a journal beside it the file is taken as it stands; with one, Open WebUI may be running, and
-    SQLite joins both.
-    """
+    """Open the file read-only. With a journal beside it Open WebUI may be running, and SQLite reads both."""
     journal = path.with_name(f"{path.name}-wal")
     alone = not journal.exists() or not journal.stat().st_size
     database = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if alone else ''}", uri=True, timeout=2
     )
     database.text_factory = lambda data: data.decode("utf-8", "replace")
-    database.execute("PRAGMA trusted_schema = OFF")  # what the file defines must not run anything
+    database.execute("PRAGMA trusted_schema = OFF")  # the schema in the file must not run anything
     database.execute("PRAGMA query_only = ON")
     return database
 
 
 def _columns(database: sqlite3.Connection) -> tuple[str, ...] | None:
-    """The columns to read, or None when it is no table of chats."""
+    """The columns to read; None if there is no table of chats."""
     if (
         database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'chat'").fetchone()
         is None
@@ -97,7 +94,7 @@ def _columns(database: sqlite3.Connection) -> tuple[str, ...] | None:
 def _rows(
     database: sqlite3.Connection, columns: tuple[str, ...], cancel: Callable[[], bool], most_bytes: int
 ) -> Iterator[Entry | Flaw | tuple[int, int]]:
-    """Each row is asked for by its number: one that cannot be read does not end the reading."""
+    """Read each row by its number, so that an unreadable one does not end the import."""
     total = database.execute("SELECT count(*) FROM chat").fetchone()[0]
     folders = _folders(database)
     last, done = -(1 << 63), 0
@@ -130,7 +127,7 @@ def _rows(
 
 
 def _folders(database: sqlite3.Connection) -> dict[str, tuple[str, str]]:
-    """The folders' names and what they are in, by their ids; none where that cannot be read."""
+    """Name and parent of the folders by id; empty if they cannot be read."""
     try:
         rows = database.execute("SELECT id, name, parent_id FROM folder LIMIT ?", (_MOST_FOLDERS,)).fetchall()
     except (sqlite3.Error, MemoryError):
@@ -139,7 +136,7 @@ def _folders(database: sqlite3.Connection) -> dict[str, tuple[str, str]]:
 
 
 def _path(folders: dict[str, tuple[str, str]], number: Any) -> list[str]:
-    """The names from the outermost folder on."""
+    """The names from the outermost folder inwards."""
     names: list[str] = []
     while (found := folders.get(str(number))) is not None and len(names) < _DEEPEST:
         name, number = found
@@ -148,7 +145,7 @@ def _path(folders: dict[str, tuple[str, str]], number: Any) -> list[str]:
 
 
 def _loaded(text: Any) -> Any:
-    """The value in a column of JSON; None where it is none."""
+    """The value in a JSON column; None if it is not JSON."""
     try:
         return json.loads(text) if isinstance(text, (str, bytes)) else None
     except (ValueError, RecursionError):
@@ -156,11 +153,11 @@ def _loaded(text: Any) -> Any:
 
 
 def _object(text: Any) -> dict[str, Any]:
-    """Raises ValueError when it is no object in JSON."""
+    """The object in a JSON column. Raises ValueError if it is not one."""
     if not isinstance(text, (str, bytes)):
         raise ValueError("it is empty" if text is None else "it is a number")
     value = json.loads(text)
-    if isinstance(value, str):  # written as JSON twice by some versions
+    if isinstance(value, str):  # some versions encode it twice
         value = json.loads(value)
     if not isinstance(value, dict):
         raise ValueError("it is no object")

@@ -1,4 +1,4 @@
-"""What a file says beyond messages and their texts: kept beside the first message, and told where people
+"""What a file says beyond messages and their texts: kept beside the first message, and reported if users
 would miss it.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from desktop.store.transfer.records import MessageRecord
 
-__all__ = ["ARCHIVED", "RATINGS", "told", "with_chat"]
+__all__ = ["ARCHIVED", "RATINGS", "left_out_notes", "with_chat"]
 
 _KEPT = "kept with the chat and in its export as JSON, but not shown"
 RATINGS = f"Ratings of replies are {_KEPT}"
@@ -26,17 +26,15 @@ _SENTENCES = {
 }  # fmt: skip
 
 
-def told(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each of these names whose value says something."""
+def left_out_notes(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """A sentence for each of these names that has a value."""
     return tuple(
         dict.fromkeys(_SENTENCES[name] for name, value in found.items() if name in _SENTENCES and value)
     )
 
 
 def with_chat(messages: tuple[MessageRecord, ...], chat: Mapping[str, Any]) -> tuple[MessageRecord, ...]:
-    """The messages, of which the first keeps in `raw["chat"]` what the file says of the whole
-    conversation.
-    """
+    """The messages; the first keeps in `raw["chat"]` what the file says about the whole conversation."""
     if not chat or not messages:
         return messages
     first = messages[0]

@@ -1,17 +1,17 @@
-"""Open WebUI's chat export: a list of chats, each a tree of messages under `chat.history`; older files have
-the inner object alone.
+"""Open WebUI's chat export: a list of chats, each a tree of messages under `chat.history`.
 
-Format: docs.openwebui.com, features/chat-features/data-controls/import-export; the fields of a chat:
-backend/open_webui/models/chats.py and chat_messages.py of open-webui/open-webui.
+Older files have only the inner object. Format: docs.openwebui.com,
+features/chat-features/data-controls/import-export; the fields of a chat: backend/open_webui/models/chats.py
+and chat_messages.py of open-webui/open-webui.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from desktop.store.transfer.importers.details import without_details
 from desktop.store.transfer.importers.fields import clean, first_text, items, mapping, rest, seconds, text
-from desktop.store.transfer.importers.kept import RATINGS, told, with_chat
+from desktop.store.transfer.importers.left_out import RATINGS, left_out_notes, with_chat
+from desktop.store.transfer.importers.open_webui.details import without_details
 from desktop.store.transfer.importers.parts import (
     document,
     join,
@@ -98,7 +98,8 @@ class OpenWebUi:
             seconds(value.get("created_at")) or seconds(chat.get("timestamp")),
             seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
             join([prompt, shaped.system_prompt]), settings=settings, pinned=value.get("pinned") in (True, 1),
-            folder=_folder(value.get("folder")), left_out=(*told(missed), *((RATINGS,) if rated else ())),
+            folder=_folder(value.get("folder")),
+            left_out=(*left_out_notes(missed), *((RATINGS,) if rated else ())),
         )  # fmt: skip
 
 
@@ -108,9 +109,7 @@ def _inner(value: Any) -> dict[str, Any]:
 
 
 def _nodes(chat: dict[str, Any]) -> dict[str, Any]:
-    """The messages by their keys; of files from before there was a tree, those of the row, each under the
-    one before it.
-    """
+    """The messages by key; in files from before there were trees, each message is the parent of the next."""
     history = mapping(mapping(chat.get("history")).get("messages"))
     if history or "history" in chat:
         return history
@@ -180,7 +179,7 @@ def _file(file: Any) -> str:
 
 
 def _output(item: Any) -> str:
-    """One item of a reply that is kept as the Responses API gives it."""
+    """One item of a reply in the form of the Responses API."""
     about = mapping(item)
     kind = text(about.get("type"))
     inner = join(

@@ -1,0 +1,71 @@
+"""Reads messages, and the tree that those of one conversation form, from a database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from desktop.store.conversations.participants import Author
+from desktop.store.conversations.records import NOTEBOOK, StoredMessage, auto_title
+from desktop.store.conversations.tree import Node, Tree
+from desktop.store.database.database import Database
+from desktop.store.database.errors import missing
+
+__all__ = ["first_title", "read_message", "read_path", "read_tree"]
+
+_COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona"
+
+
+def read_message(database: Database, message_id: int) -> StoredMessage:
+    """One message, deleted or not. Raises `StoreError` for an unknown id."""
+    row = database.execute(f"SELECT {_COLUMNS} FROM messages WHERE id = ?", (message_id,)).fetchone()
+    if row is None:
+        raise missing("message", message_id)
+    siblings = database.execute(
+        "SELECT id FROM messages WHERE conversation_id = ? AND parent_id IS ? AND (deleted = 0 OR id = ?) "
+        "ORDER BY id",
+        (row[1], row[2], message_id),
+    )
+    return _message(row, tuple(int(found[0]) for found in siblings))
+
+
+def read_path(database: Database, conversation_id: int) -> tuple[StoredMessage, ...]:
+    """The messages on the shown path, first to last."""
+    tree = read_tree(database, conversation_id)
+    ids = tree.path()
+    rows = database.execute(
+        f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
+    ).fetchall()
+    by_id = {int(row[0]): row for row in rows}
+    return tuple(_message(by_id[message_id], tree.variants(message_id)) for message_id in ids)
+
+
+def read_tree(database: Database, conversation_id: int) -> Tree:
+    """The places of a conversation's present messages."""
+    row = database.execute("SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
+    nodes = database.execute(
+        "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? AND deleted = 0 "
+        "ORDER BY id",
+        (conversation_id,),
+    )
+    return Tree.build((Node(*found) for found in nodes), row[0] if row else None)
+
+
+def first_title(database: Database, conversation_id: int) -> str:
+    """The automatic title of a conversation; empty if there is no text to name it after."""
+    row = database.execute(
+        "SELECT text FROM messages JOIN conversations ON conversations.id = conversation_id WHERE "
+        "conversation_id = ? AND (role = 'user' OR kind = ?) AND messages.deleted = 0 ORDER BY messages.id "
+        "LIMIT 1",
+        (conversation_id, NOTEBOOK),
+    ).fetchone()
+    return auto_title(str(row[0])) if row else ""
+
+
+def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
+    number, conversation, parent, role, text, state, created, stats, author, persona = row
+    place = variants.index(number)
+    return StoredMessage(
+        number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants),
+        Author(author, persona),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Open WebUI: its export of chats, and its database."""
