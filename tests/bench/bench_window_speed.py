@@ -84,7 +84,7 @@ class Bench:
         """The reply on the engine's own thread, while the GUI's thread sleeps."""
         found: list[Stats] = []
         over = threading.Event()
-        slot = self.session._engine._slot
+        slot = self.session.replies.engine._slot
 
         def work(stop: threading.Event) -> Generator[Any, None, None]:
             for event in slot.answer(request(tokens), stop):
@@ -96,7 +96,7 @@ class Bench:
 
         self.session.measure(work)
         over.wait(300)
-        self.until(lambda: not self.session._engine._jobs)
+        self.until(lambda: not self.session.replies.engine._jobs)
         return found[0]
 
     def painted(self, tokens: int) -> Stats:
@@ -111,7 +111,7 @@ class Bench:
         from desktop.services.engine.reply_record import stats_of
 
         reply = session.messages.items()[-1]
-        stats = stats_of(session._of_open.message(reply.id).stats)
+        stats = stats_of(session.stores.kept.message(reply.id).stats)
         assert stats is not None
         return stats
 

@@ -95,7 +95,7 @@ def test_banned_phrases_are_avoided_and_told(hand) -> None:
 
 def test_a_branch_goes_on_from_another_token(hand) -> None:
     tokens: list[TokenInfo] = []
-    hand.session._runner.engine.event_arrived.connect(
+    hand.session.replies.engine.event_arrived.connect(
         lambda event: tokens.extend(event.tokens if isinstance(event, Text) else ())
     )
     first = ask(hand)

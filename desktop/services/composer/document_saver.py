@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.engine.running_reply import CHECKPOINT_MS
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.placement import is_temporary
+from desktop.services.session.context import is_temporary
 from desktop.store.database.database import StoreError
 
 __all__ = ["SAVE_MS", "DocumentSaver"]

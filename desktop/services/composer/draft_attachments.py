@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.composer.attachments import AttachmentService
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.placement import is_temporary
+from desktop.services.session.context import is_temporary
 from desktop.store.attachments.message_format import Attachment
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError

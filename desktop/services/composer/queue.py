@@ -105,7 +105,7 @@ class MessageQueue(QObject):
         """
         self._sending = waiting.id
         try:
-            if self._session.submit_in(waiting.conversation_id, waiting.text, waiting.opening):
+            if self._session.submit(waiting.text, waiting.opening, chat=waiting.conversation_id):
                 self._held.discard(waiting.conversation_id)
                 self._sent.add(waiting.id)
         finally:

@@ -65,8 +65,9 @@ class QueueTurn(QObject):
 
     def _request(self, waiting: Queued) -> ChatRequest | None:
         try:
-            return self._session.preview_in(waiting.conversation_id, waiting.text, waiting.opening)
-        except StoreError:  # sending it tells the same trouble
+            return self._session.preview_request(waiting.text, waiting.opening, waiting.conversation_id)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
             return None
 
     def _count(self, waiting: Queued) -> None:

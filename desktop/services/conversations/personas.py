@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.session.placement import PlacedSession
+from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import StoreError
 from desktop.store.settings.presets import all_presets, free_name
@@ -33,7 +33,7 @@ class PersonaService(QObject):
 
     def __init__(
         self,
-        session: PlacedSession,
+        session: ChatSession,
         push_undo: Callable[[str, Callable[[], None]], None],
         parent: QObject | None = None,
     ) -> None:

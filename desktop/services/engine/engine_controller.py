@@ -82,9 +82,9 @@ class EngineController(QObject):
         return self._state
 
     @property
-    def shaken(self) -> bool:
-        """Whether loading the model again may mend what failed last; see `ModelHost.shaken`."""
-        return self._slot.shaken
+    def needs_reload(self) -> bool:
+        """Whether loading the model again may mend what failed last; see `ModelHost.needs_reload`."""
+        return self._slot.needs_reload
 
     @property
     def model(self) -> ModelInfo | None:

@@ -69,8 +69,8 @@ class Leaving:
 class ModelHost:
     """Holds at most one chat source. `info` is None while there is none.
 
-    `shaken` tells that the last load or reply failed for want of memory, by a lost device or by an error of
-    the program: loading the model again may mend that, while a request or a file that is refused stays so.
+    `needs_reload`: the last load or reply failed because of too little memory, a lost device or a bug.
+    Loading the model again may help then; a request or a file that is refused stays so.
     """
 
     def __init__(self, open_chat: OpenChat = open_chat, describe: Describe = describe) -> None:
@@ -78,7 +78,7 @@ class ModelHost:
         self._describe = describe
         self._source: ChatSource | None = None
         self.info: ModelInfo | None = None
-        self.shaken = False
+        self.needs_reload = False
 
     def load(
         self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
@@ -145,13 +145,13 @@ class ModelHost:
 
     @contextlib.contextmanager
     def _judging(self) -> Iterator[None]:
-        self.shaken = False
+        self.needs_reload = False
         try:
             yield
         except GeneratorExit:  # whoever asked wants no more
             raise
         except BaseException as error:
-            self.shaken = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(
+            self.needs_reload = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(
                 error, EngineError
             )
             raise

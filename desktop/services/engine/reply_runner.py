@@ -199,6 +199,17 @@ class ReplyRunner(QObject):
             return ended.tokens
         return self._chat_list.trace(self._stores.of(message_id).message(message_id))
 
+    def save_replies(self) -> dict[int, str]:
+        """Save what could not be saved before; returns the whole texts of what still cannot, by message id.
+
+        A running reply is among them if its last save failed.
+        """
+        self.unsaved.save()
+        found = self.unsaved.waiting
+        if self._reply is not None and self.unsaved.in_trouble:
+            found[self._reply.message_id] = self._reply.whole
+        return found
+
     def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
         """The tokens of a document, whose text was changed into theirs."""
         self._chat_list.put(message_id, trace)
@@ -298,6 +309,6 @@ class ReplyRunner(QObject):
         self.unsaved.save()
         if sentence and reply.loads_draft and not details:
             self.draft_failed.emit(reply.conversation_id, sentence)
-        elif sentence and (details or self.engine.shaken):
+        elif sentence and (details or self.engine.needs_reload):
             self.engine_failed.emit(sentence, details)
         self.ended.emit(reply.conversation_id, reply.message_id)

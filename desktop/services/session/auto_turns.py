@@ -43,4 +43,4 @@ class AutomaticTurns(QObject):
         except StoreError:  # a temporary chat that was left
             return
         if found.state == "complete":
-            self._session.go_on_in(conversation)
+            self._session.take_automatic_turn(conversation)

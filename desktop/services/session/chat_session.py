@@ -1,53 +1,49 @@
-"""ChatSession: what the window talks to.
+"""ChatSession: what the window talks to; the open chat, its settings, its turns and the loaded model.
 
-The state of a conversation's turn, and the only caller of engine room and store.
-
-One turn: `submit` saves the user's message and shows it, adds an empty running reply, and asks the engine;
-what arrives (`reply_runner.py`) reaches the item model once a frame and the store five times a second; the
-end is saved with its statistics. A reply belongs to its own conversation: the user may look at another one
-meanwhile.
+One turn: `submit` saves the user's message and shows it, adds an empty running reply, and asks the engine.
+What arrives goes to the item model, and a few times a second to the store (`reply_runner.py`); the end is
+saved with its statistics. A reply belongs to its own chat: another one may be open meanwhile.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections.abc import Callable, Generator
-from pathlib import Path
-from typing import Any
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Slot
 
+from desktop.items.chats.messages import MessagesModel
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
-from desktop.services.engine.stream_thread import MakeGenerator
+from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.models.draft_models import DraftProblem, draft_problem
-from desktop.services.session.notebook import NotebookSession
-from desktop.services.session.settings import told
-from desktop.settings import MODEL_SETTINGS
+from desktop.services.session.chat_settings import ChatSettings, S
+from desktop.services.session.context import Prompt, is_temporary
+from desktop.services.session.conversations import Conversations
+from desktop.services.session.draft_check import DraftCheck
+from desktop.services.session.model_loading import ModelLoading
+from desktop.services.session.notebook import Notebook
+from desktop.services.session.paths import find_item
+from desktop.services.session.signals import SessionSignals
+from desktop.services.session.turns import Turns
+from desktop.services.session.visible_chat import VisibleChat
+from desktop.services.session.voices import Voice
+from desktop.services.settings.layered_settings import LayeredSettings
+from desktop.store.conversations.participants import Cast
+from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.settings.preferences import Preferences
-from engine.core import ChatSource, ModelInfo
+from engine.core import ModelInfo, Stats
 from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
 
 __all__ = ["ChatSession"]
 
 
-class ChatSession(NotebookSession):
-    """The open conversation and the running reply.
+class ChatSession(SessionSignals):
+    """The facade of the parts in this folder: its actions are their methods. Lives on the GUI thread; actions
+    that return False have said why in `notice`.
 
-    Lives on the GUI thread; methods that return False said why in `notice`.
-
-    Signals, with those of `TurnSession`, `ConversationSession` and `SettingsSession`:
-        progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
-        model_changed(object): the `ModelInfo` of the loaded model, or None.
-        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no
-        model is loaded. measured(object): what a task given to `measure` came to; None when it failed.
+    `messages` and `conversations` are the item models of the transcript and the sidebar; `replies` runs the
+    replies; `drafts` checks draft models.
     """
-
-    progress = Signal(str, int, int)
-    model_changed = Signal(object)
-    asked = Signal(int, object)
-    measured = Signal(object)
 
     def __init__(
         self,
@@ -58,167 +54,244 @@ class ChatSession(NotebookSession):
         draft_problem: DraftProblem = draft_problem,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(stores, preferences, open_chat, describe, draft_problem, parent)
-        self._outdated_told, self._asked_path = False, ""
-        self.reload_offered = False  # with the next notice of an error, which takes it back
-        self._runner.engine_failed.connect(self._on_engine_failed)
-        self._engine.state_changed.connect(self._on_state)
-        self._engine.progress.connect(self.progress)
-        self._engine.model_changed.connect(self._on_model)
-        self._engine.load_failed.connect(self._on_load_failed)
-        self._engine.aside_ended.connect(self.measured)
-        self._question = 0
-        self._template_given = False
+        super().__init__(parent)
+        self.stores, self.preferences = stores, preferences
+        self.messages = MessagesModel(self)
+        self.replies = runner = ReplyRunner(stores, open_chat, describe, self)
+        self._visible = visible = VisibleChat(self, stores, preferences, runner, self.messages)
+        self.conversations = visible.listed
+        self.messages.trace = visible.tokens
+        self._settings = ChatSettings(self, stores, preferences, visible)
+        self._drafting = DraftCheck(self, visible, draft_problem)
+        self.drafts = self._drafting.models
+        self._turns = Turns(self, stores, runner, visible, self._drafting)
+        self._notebook = Notebook(self, stores, runner, visible, self._turns)
+        self._model = ModelLoading(self, preferences, runner.engine, visible, self._settings, self._drafting)
+        self._chats = Conversations(self, stores, preferences, runner, visible)
+        self._offer_actions()
+        self._settings.was_set.connect(self._on_set)
+        self.conversation_changed.connect(self._drafting.check)
+        runner.ran.connect(self._on_ran)
+        runner.avoided.connect(self._on_avoided)
+        runner.changed.connect(visible.replace_row)
+        runner.grown.connect(self._on_grown)
+        runner.draft_failed.connect(self._on_draft_failed)
+        runner.ended.connect(self._on_ended)
+        runner.trouble.connect(self.report_error)
+        runner.saved_again.connect(self._on_saved_again)
+        runner.engine_failed.connect(self._on_engine_failed)
+
+    def _offer_actions(self) -> None:
+        """Bind the parts' methods, so that a call goes straight to the part."""
+        chats, visible, turns = self._chats, self._visible, self._turns
+        notebook, model, settings, runner = self._notebook, self._model, self._settings, self.replies
+        self.restore, self.list_all, self.search = chats.restore, chats.list_all, chats.search
+        self.new_conversation, self.new_temporary = chats.new_conversation, chats.new_temporary
+        self.new_notebook, self.new_temporary_notebook = chats.new_notebook, chats.new_temporary_notebook
+        self.open_conversation, self.open_message = chats.open_conversation, chats.open_message
+        self.keep_temporary, self.fork = chats.keep_temporary, chats.fork
+        self.rename_conversation, self.show_variant = chats.rename_conversation, chats.show_variant
+        self.delete_conversation, self.delete_conversations = (
+            chats.delete_conversation, chats.delete_conversations,
+        )  # fmt: skip
+        self.delete_message, self.undo, self.push_undo = (
+            chats.delete_message, chats.undo, chats.undo_stack.push,
+        )  # fmt: skip
+        self.reload_conversations, self.catch_up, self.start_again = (
+            chats.reload_conversations, chats.catch_up, chats.start_again,
+        )  # fmt: skip
+        self.follow_place, self.set_system_prompt = visible.follow_place, visible.set_system_prompt
+        self.choose_persona, self.set_roles = visible.choose_persona, visible.set_roles
+        self.write_as, self.next_messages, self.tokens = (
+            visible.write_as,
+            visible.next_messages,
+            visible.tokens,
+        )
+        self.submit, self.speak, self.edit = turns.submit, turns.speak, turns.edit
+        self.regenerate, self.continue_reply, self.branch = (
+            turns.regenerate, turns.continue_reply, turns.branch,
+        )  # fmt: skip
+        self.take_automatic_turn, self.preview_request = turns.take_automatic_turn, turns.preview_request
+        self.document, self.document_request = notebook.document, notebook.document_request
+        self.save_document, self.write_on = notebook.save_document, notebook.write_on
+        self.may_write = notebook.may_write
+        self.open_model, self.unload_model = model.open_model, model.unload_model
+        self.reload_model, self.reload_with = model.reload_model, model.reload_with
+        self.stop_loading, self.ask = model.stop_loading, model.ask
+        self.set_settings, self.reset_setting = settings.set_settings, settings.reset_setting
+        self.save_as_defaults, self.keep_for_model = settings.save_as_defaults, settings.keep_for_model
+        self.choose_preset, self.presets_edited = settings.choose_preset, settings.presets_edited
+        self.stop, self.measure = runner.engine.stop, runner.engine.run_aside
+        self.make_room, self.save_replies = runner.engine.make_room, runner.save_replies
 
     def close(self) -> bool:
-        """Save what runs, release the model and end the engine's thread; False when that did not end in
-        time.
-        """
-        self._save_preferences()
-        ended = [self._runner.close(), self.drafts.close()]
-        self._save_preferences()  # what came with the last events
+        """Save what runs, release the model, end the engine's thread; False if that did not end in time."""
+        self._settings.save_preferences()
+        ended = [self.replies.close(), self.drafts.close()]
+        self._settings.save_preferences()  # what came with the last events
         return all(ended)
 
-    # -- model
-    # --------------------------------------------------------------------------------------------------------
-
-    def open_model(self, path: str | Path) -> None:
-        """Load a model in place of the present one, with what is kept for it and the settings of the Model
-        and Context panes.
-        """
-        self._outdated_told, self._asked_path = False, str(path)
-        self._use_model(str(path))
-        self._loaded_with = (self.settings(LoadSettings), self.settings(CacheSettings))
-        self._engine.open_model(Path(path), *self._loaded_with)
+    # -- the open chat
 
     @property
-    def loaded_with(self) -> tuple[LoadSettings, CacheSettings]:
-        """The settings with which a model was asked for last."""
-        return self._loaded_with
+    def conversation(self) -> int:
+        """The open chat's id; 0 before there is one."""
+        return self._visible.id
+
+    @property
+    def title(self) -> str:
+        """Its title; empty before its first message."""
+        return self._visible.title
+
+    @property
+    def temporary(self) -> bool:
+        """Whether it is in memory only."""
+        return is_temporary(self._visible.id)
+
+    @property
+    def notebook(self) -> bool:
+        """Whether it is a notebook."""
+        return self._visible.context.is_notebook
+
+    @property
+    def prompt(self) -> Prompt:
+        """Its system prompt."""
+        return self._visible.context.prompt
+
+    @property
+    def persona(self) -> Persona | None:
+        """Who answers in it; None for nobody in particular."""
+        return self._visible.context.persona
+
+    @property
+    def roles(self) -> Cast:
+        """Its participants as they are stored."""
+        return self._visible.context.roles
+
+    @property
+    def voices(self) -> tuple[Voice, ...]:
+        """Its participants, personas under their present names; none in a plain chat."""
+        return self._visible.context.voices
+
+    def voice(self, name: str) -> Voice | None:
+        """The participant of this name."""
+        return self._visible.context.voice(name)
+
+    # -- its settings
+
+    def settings(self, cls: type[S]) -> S:
+        """The effective values in the open chat."""
+        return self._visible.context.layers.settings(cls)
+
+    def settings_for(self, path: str, cls: type[S]) -> S:
+        """The saved defaults with what is kept for the model at `path`."""
+        return self._settings.settings_for(path, cls)
+
+    @property
+    def layers(self) -> LayeredSettings:
+        """Where the values come from."""
+        return self._visible.context.layers
+
+    def source_of(self, cls: type[Settings], name: str) -> str:
+        """Where a value comes from: a source of `LayeredSettings`."""
+        return self._visible.context.layers.source_of(cls, name)
+
+    @property
+    def preset(self) -> str:
+        """The sampler preset that was chosen last in the open chat; empty for none."""
+        return self._visible.context.layers.preset
+
+    def switch_drafting_off(self) -> bool:
+        """Write without a drafter in the open chat."""
+        return self.set_settings(dataclasses.replace(self.settings(SpeculationSettings), method="none"))
+
+    # -- model and replies
+
+    @property
+    def state(self) -> str:
+        """One of `engine_controller.STATES`."""
+        return self.replies.engine.state
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """The loaded model."""
+        return self.replies.engine.model
 
     @property
     def opening(self) -> str:
         """The path of the model that is being loaded; "" for none."""
-        return self._engine.opening
+        return self.replies.engine.opening
 
     @property
     def base_model(self) -> bool:
-        """Whether the loaded model has no chat template, neither its own nor the user's: it continues
-        texts.
-        """
-        return self.model is not None and not self.model.has_chat_template and not self._template_given
+        """Whether the loaded model continues texts, without a chat template."""
+        return self._model.is_base_model
 
-    def reload_model(self) -> None:
-        """Load the present model again, so that changed settings take effect, or the one that was asked
-        for and is not there.
-        """
-        path = self.model.path if self.model is not None else self._asked_path
-        if path:
-            self.open_model(path)
+    @property
+    def loaded_with(self) -> tuple[LoadSettings, CacheSettings]:
+        """The settings of the last load."""
+        return self._model.loaded_with
 
-    def reload_with(self, settings: LoadSettings) -> None:
-        """Put settings in force and load the present model with them, or the one whose device failed; while
-        it answers, that is left to the user.
-        """
-        path = self.model.path if self.model is not None else self._asked_path
-        free = self.state in ("idle", "no_model") and bool(path)
-        self._outdated_told = self._outdated_told or free
-        self.set_settings(settings)
-        if free:
-            self.open_model(path)
+    @property
+    def replying_in(self) -> int:
+        """The chat whose reply runs; 0 for none."""
+        return self.replies.conversation_id
 
-    def unload_model(self) -> None:
-        """Release the model's memory."""
-        self._asked_path = ""
-        self._engine.unload_model()
+    @property
+    def avoided_count(self) -> int:
+        """How often a banned text was taken back in the reply that runs in the open chat."""
+        return self.replies.avoided_count if self.replying_in == self.conversation else 0
 
-    def stop_loading(self) -> None:
-        """End a load that runs; the model that was there before is gone unless only headers had been read."""
-        if self.state == "loading":
-            self._engine.stop()
+    @property
+    def refused(self) -> tuple[str, str]:
+        """The state in which a reply was refused last, and the sentence that said so."""
+        return self._turns.refused
 
-    def make_room(self) -> None:
-        """The user has acted: what that changes is painted before the model's threads have every core
-        again.
-        """
-        self._engine.make_room()
+    @property
+    def save_trouble(self) -> str:
+        """Why a reply could not be saved the last time that happened."""
+        return self.replies.unsaved.reason
 
-    def measure(self, make_generator: MakeGenerator) -> None:
-        """Run a short task on the engine's thread when it is free; its result comes with `measured`."""
-        self._engine.run_aside(make_generator)
+    # -- what the runner tells
 
-    def ask(self, question: Callable[[ChatSource], Any]) -> int:
-        """Have something small found out from the loaded model, on its thread, once nothing runs there;
-        the number is that of `asked`.
-        """
-        self._question += 1
-        number = self._question
-
-        def work(source: ChatSource, stop: threading.Event) -> Generator[None, None, Any]:
-            yield None
-            return None if stop.is_set() else question(source)
-
-        self._engine.ask(work, lambda _: None, lambda answer, _: self.asked.emit(number, answer))
-        return number
-
-    def switch_drafting_off(self) -> bool:
-        """Write without a drafter in the open conversation."""
-        return self.set_settings(dataclasses.replace(self.settings(SpeculationSettings), method="none"))
-
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
-
-    def _settings_put(self, cls: type[Settings]) -> None:
-        super()._settings_put(cls)
-        if cls in MODEL_SETTINGS and self.model is not None and not self._outdated_told:
-            self._outdated_told = True
-            self.notice.emit("This takes effect when the model is loaded again.", "info")
-        if cls is SpeculationSettings:
-            self._draft_told = ("", "", "")
-            self._check_draft()
-
-    def _enter(self, conversation_id: int) -> None:
-        super()._enter(conversation_id)
-        self._check_draft()
-
-    @Slot(str)
-    def _on_state(self, state: str) -> None:
-        # a model that was asked for and did not come leaves its settings behind
-        if state in ("idle", "no_model"):
-            self._take_model(self.model)
-        self.state_changed.emit(state)
+    @Slot(int, str)
+    def _on_grown(self, message_id: int, text: str) -> None:
+        if find_item(self.messages, message_id) is not None:
+            self.messages.append_text(message_id, text)
 
     @Slot(object)
-    def _on_model(self, info: ModelInfo | None) -> None:
-        self._template_given = bool(self._loaded_with[0].chat_template.strip())
-        if info is not None:
-            self._remember_model(info.path)
-        self._take_model(info)
-        self._draft_told = ("", "", "")
-        self.drafts.set_target(info.path if info is not None else "")
-        self._check_draft()
-        self.model_changed.emit(info)
-        if info is not None and info.notice:
-            self.error_details = info.report
-            self.notice.emit(info.notice, "warning")
+    def _on_set(self, cls: type[Settings]) -> None:
+        if cls is SpeculationSettings:
+            self._drafting.check_again()
 
-    def _take_model(self, info: ModelInfo | None) -> None:
-        """The settings of the loaded model, or of none."""
-        self._use_model(
-            info.path if info is not None else "", dict(info.defaults) if info is not None else {}
-        )
+    @Slot(int, object)
+    def _on_ran(self, conversation_id: int, stats: Stats) -> None:
+        if conversation_id == self.conversation:
+            self.running_changed.emit(stats)
 
-    @told
-    def _remember_model(self, path: str) -> bool:
-        self.preferences.remember_model(path)
-        return True
+    @Slot(int, int, str)
+    def _on_avoided(self, conversation_id: int, count: int, text: str) -> None:
+        if conversation_id == self.conversation:
+            self.avoided.emit(count, text)
 
-    @Slot(str, str, str)
-    def _on_load_failed(self, path: str, sentence: str, details: str) -> None:
-        self.reload_offered = self._engine.shaken
-        self._on_trouble(sentence, details)
+    @Slot(int, str)
+    def _on_draft_failed(self, conversation_id: int, sentence: str) -> None:
+        if conversation_id == self.conversation:
+            self.draft_refused.emit(sentence)
+
+    @Slot(int, int)
+    def _on_ended(self, conversation_id: int, message_id: int) -> None:
+        self._notebook.name_document(message_id)
+        self._visible.refresh(conversation_id)
+        if conversation_id == self.conversation and self.notebook:
+            self.document_shown.emit()
+        self._drafting.check()
+        self.reply_ended.emit(conversation_id, message_id)
+
+    @Slot()
+    def _on_saved_again(self) -> None:
+        self.notice.emit("Everything is saved again.", "info")
 
     @Slot(str, str)
     def _on_engine_failed(self, sentence: str, details: str) -> None:
-        self.reload_offered = True
-        self._on_trouble(sentence, details)
+        self.report_error(sentence, details, offer_reload=True)

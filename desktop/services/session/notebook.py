@@ -1,6 +1,4 @@
-"""The part of a session that writes notebooks: a document that the user and the model write in turn,
-without a template.
-"""
+"""Notebooks: a document that the user and the model write in turn, without a template."""
 
 from __future__ import annotations
 
@@ -10,19 +8,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from PySide6.QtCore import Signal, Slot
-
+from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.engine.token_cache import STRETCH
-from desktop.services.session.settings import told
-from desktop.services.session.turns import TurnSession
+from desktop.services.session.context import ConversationContext
+from desktop.services.session.signals import SessionSignals, reports_store_errors
+from desktop.services.session.turns import Turns
+from desktop.services.session.visible_chat import VisibleChat
 from desktop.store.conversations.conversations import StoredMessage
-from desktop.store.conversations.records import NOTEBOOK
+from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
-from engine.settings import SamplerSettings
 
-__all__ = ["SETTLED_CHARACTERS", "Document", "NotebookSession"]
+__all__ = ["SETTLED_CHARACTERS", "Document", "Notebook"]
 
 SETTLED_CHARACTERS = 60_000
 """A text up to this length is brought into the search index at every save: in a millisecond or two."""
@@ -44,46 +42,29 @@ class Document:
     notice: str = ""
 
 
-class NotebookSession(TurnSession):
-    """Saves what is typed into the open notebook, and has it written on.
+class Notebook:
+    """Saves what is typed into the open notebook, and has it continued by the model."""
 
-    Signals:
-        document_shown(): another notebook is open, or its document was changed by something else than its
-        page.
-    """
-
-    document_shown = Signal()
-
-    @told
-    def new_notebook(self) -> bool:
-        """Open an empty notebook; the newest conversation, where it is one, is used."""
-        newest = self._newest()
-        if (
-            newest is not None
-            and not newest.title
-            and newest.kind == NOTEBOOK
-            and not self.stores.kept.path(newest.id)[0].text
-        ):
-            return self._open(newest.id)
-        made = self.stores.kept.create(kind=NOTEBOOK)
-        self._touched(made.id)
-        return self._open(made.id)
-
-    @told
-    def new_temporary_notebook(self) -> bool:
-        """Open an empty notebook that is never written down."""
-        return self._open(self.stores.temporary.create(kind=NOTEBOOK).id)
+    def __init__(
+        self,
+        signals: SessionSignals,
+        stores: ConversationStores,
+        runner: ReplyRunner,
+        visible: VisibleChat,
+        turns: Turns,
+    ) -> None:
+        self._signals, self._stores = signals, stores
+        self._runner, self._visible, self._turns = runner, visible, turns
 
     def document(self) -> Document | None:
-        """The open notebook's document as it is now; None where a chat is open or the store has trouble,
-        of which a notice tells.
+        """The open notebook's document as it is now; None if a chat is open or, with a notice, the store
+        fails.
         """
+        context = self._visible.context
         try:
-            if not self.notebook:
-                return None
-            return self._document_of(self._stored_document())
+            return self._document_of(self._stored(context)) if context.is_notebook else None
         except StoreError as error:
-            self.notice.emit(str(error), "error")
+            self._signals.notice.emit(str(error), "error")
             return None
 
     def _document_of(self, message: StoredMessage) -> Document:
@@ -110,18 +91,19 @@ class NotebookSession(TurnSession):
             said = "Inglenook ended while this was being written; what had been saved is here."
         return Document(message.id, item.text, stretch=(start, end), footer=item.footer, notice=said)
 
-    def _stored_document(self) -> StoredMessage:
-        path = self._of_open.path(self._conversation)
+    def _stored(self, context: ConversationContext) -> StoredMessage:
+        path = context.path()
         if not path:  # an imported notebook without its document
-            return self._of_open.add_message(self._conversation, None, "assistant", "")
+            return context.store.add_message(context.id, None, "assistant", "")
         return path[0]
 
+    def may_write(self) -> bool:
+        """Whether the model can write now; if not, a notice says why."""
+        return self._turns.may_begin(self._visible.context)
+
     def save_document(self, message_id: int, text: str, settled: bool = True) -> bool:
-        """Save what was typed; False, without a notice, when that is not possible now.
-
-        Not while a reply is written into it.
-
-        Only a text that is `settled`, or short, can be found by a search.
+        """Save what was typed, unless a reply is written into it; False, without a notice, if that is not
+        possible now. Only a `settled` or short text can be found by a search.
         """
         if self._runner.message_id == message_id:
             return True
@@ -133,14 +115,14 @@ class NotebookSession(TurnSession):
                 unsaved.save()
                 if unsaved.find(message_id) is not None:
                     return False
-            store = self.stores.of(message_id)
+            store = self._stores.of(message_id)
             store.set_text(message_id, text, settled or len(text) <= SETTLED_CHARACTERS)
-            self._touched(store.message(message_id).conversation_id)
+            self._visible.touch(store.message(message_id).conversation_id)
         except StoreError:
             return False
         return True
 
-    @told
+    @reports_store_errors
     def write_on(
         self,
         head: str,
@@ -149,63 +131,50 @@ class NotebookSession(TurnSession):
         other_seed: bool = False,
         trace: TokenTrace | None = None,
     ) -> bool:
-        """Have the open notebook's document written on behind `head`, whose exact token ids are `ids` where
-        they are known; `tail` stays behind what is written, and is not read. `trace` are the tokens of `head`
-        where another one was chosen. False, with a notice, when that cannot begin.
+        """Continue the open notebook's document after `head`, whose exact token ids are `ids` if known;
+        `tail` stays after what is written, and is not read. `trace` are the tokens of `head` if another one
+        was chosen. False, with a notice, if that cannot begin.
         """
-        if not self.notebook or not self._ready():
+        if not self._visible.context.is_notebook or not self.may_write():
             return False
-        self._look_around()
+        self._visible.follow()
+        context, model = self._visible.context, self._runner.engine.model
         self._runner.unsaved.save()
-        if self._runner.unsaved.find(self._stored_document().id) is not None:
-            self.notice.emit(
+        if self._runner.unsaved.find(self._stored(context).id) is not None:
+            self._signals.notice.emit(
                 "The last stretch is not saved yet: make room on the disk, then write on.", "error"
             )
             return False
-        self._of_open.set_text(self._stored_document().id, head + tail, settled=False)
-        source = self._stored_document()
+        context.store.set_text(self._stored(context).id, head + tail, settled=False)
+        source = self._stored(context)
         if trace is not None:
             self._runner.put_tokens(source.id, trace)
         request = self.document_request(head, ids)
         if other_seed and request.sampler.seed is not None:
-            request = dataclasses.replace(
-                request,
-                sampler=dataclasses.replace(request.sampler, seed=random.SystemRandom().getrandbits(31)),
-            )
-        if self.model is not None:
-            self._of_open.set_model_path(self._conversation, self.model.path)
-        self._of_open.resume(source.id)
+            seed = random.SystemRandom().getrandbits(31)
+            request = dataclasses.replace(request, sampler=dataclasses.replace(request.sampler, seed=seed))
+        if model is not None:
+            context.store.set_model_path(context.id, model.path)
+        context.store.resume(source.id)
         try:
             self._runner.begin(request, dataclasses.replace(source, text=head), source, tail=tail)
         except StoreError:
             with contextlib.suppress(StoreError):
-                self._of_open.finish(source.id, head + tail, "complete", source.stats)
+                context.store.finish(source.id, head + tail, "complete", source.stats)
             raise
-        self._show_begun()
+        self._turns.show(context)
         return True
-
-    def may_write(self) -> bool:
-        """Whether the model can write now; if not, a notice says why."""
-        return self._ready()
 
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:
         """What `write_on` asks for."""
-        request = self._request((Message("document", head),), False, tuple(ids))
+        request = self._visible.context.request((Message("document", head),), ids=tuple(ids))
         return dataclasses.replace(request, plain=True)
 
-    @property
-    def seed_is_set(self) -> bool:
-        """Whether the settings say which seed is used."""
-        return self.settings(SamplerSettings).seed is not None
-
-    @Slot(int, int)
-    def _on_ended(self, conversation_id: int, message_id: int) -> None:
-        # the end of the reply could not be saved either, and its trouble is told
+    def name_document(self, message_id: int) -> None:
+        """Name the notebook after its text, which a reply has changed."""
+        # if the end of the reply could not be saved either, that is reported already
         with contextlib.suppress(StoreError):
-            self.stores.of(message_id).name_after(message_id)
-        super()._on_ended(conversation_id, message_id)
-        if conversation_id == self._conversation and self.notebook:
-            self.document_shown.emit()
+            self._stores.of(message_id).name_after(message_id)
 
 
 def _is_stretch(found: object, length: int) -> bool:

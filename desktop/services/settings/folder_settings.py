@@ -1,30 +1,31 @@
-"""Name, system prompt and settings of one folder, saved at every change; what could not be saved waits
-here and is tried again.
-"""
+"""Name, system prompt and settings of one folder, saved at every change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.settings.levels import FROM_FOLDER, Level, below, levels_with, merged
+from desktop.services.settings.layered_settings import FROM_FOLDER, LayeredSettings, folder_layer
+from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.conversations.folders import Folder, FolderStore
 from desktop.store.database.database import Database, StoreError
-from desktop.store.settings.preferences import Preferences, checked_values
+from desktop.store.settings.preferences import Preferences
 from engine.settings import Settings
 
 __all__ = ["FolderSettings"]
 
 OWN = "folder"
 """The source of a value that this folder itself sets."""
-S = TypeVar("S", bound=Settings)
 
 
 class FolderSettings(QObject):
     """One folder while it is edited. Raises `StoreError` when it cannot be read.
+
+    `layers` are the settings of a chat in this folder, before model, persona and the chat itself. Changes
+    that could not be saved stay here until `save` succeeds.
 
     Signals:
         saved(object): the `Folder` as it is now.
@@ -40,13 +41,16 @@ class FolderSettings(QObject):
         self, database: Database, preferences: Preferences, folder_id: int, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._database, self._store, self._preferences = database, FolderStore(database), preferences
+        self._database, self._store = database, FolderStore(database)
         *self._above, self.folder = self._store.above(folder_id)
+        above = [folder_layer(each.name, each.settings, CONVERSATION_SETTINGS)[0] for each in self._above]
+        self.layers = LayeredSettings(preferences, inherited=above, own_source=OWN)
+        self.layers.read_own(self.folder.settings)
         self.unsaved = False
 
     @property
     def inherited_prompt(self) -> tuple[str, str]:
-        """The system prompt of the folders around this one, and its source ("folder NAME"); empty for
+        """The system prompt of the folders around this one, and its source ("folder NAME"); ("", "") for
         none.
         """
         return next(
@@ -54,39 +58,21 @@ class FolderSettings(QObject):
             ("", ""),
         )
 
-    def settings(self, cls: type[S]) -> S:
-        """What a chat in this folder has, as far as model, persona and the chat itself do not say
-        otherwise.
-        """
-        return cls(**merged(self._levels(cls)))
-
-    def below(self, cls: type[S]) -> S:
-        """What each value would be after `reset`."""
-        levels = self._levels(cls)
-        return cls(**{name: below(levels, name) for name in cls().to_json()})
-
-    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
-        """For each value, every source that says something about it, with what it says, lowest first:
-        "default", "saved default", "folder NAME" for one around this, or "folder".
-        """
-        levels = self._levels(cls)
-        return {name: levels_with(levels, name) for name in levels[0].values}
-
     def rename(self, name: str) -> None:
-        """Give it another name; one of nothing but blanks is not taken."""
+        """Give it another name; a blank one is ignored."""
         if name.strip():
             self._change(replace(self.folder, name=" ".join(name.split())))
 
     def set_system_prompt(self, text: str) -> None:
-        """Replace its system prompt; empty takes that of the folder around it."""
+        """Replace its system prompt; an empty one inherits that of the folder around it."""
         self._change(replace(self.folder, system_prompt=text))
 
     def set(self, cls: type[Settings], name: str, value: Any) -> None:
-        """Let the folder set one value."""
+        """Set one value in this folder."""
         self._put(cls, {**self._own(cls), name: list(value) if isinstance(value, tuple) else value})
 
     def reset(self, cls: type[Settings], name: str) -> None:
-        """Let the folder say nothing about one value; one that comes from a folder around it stays."""
+        """Remove one value from this folder."""
         self._put(cls, {key: value for key, value in self._own(cls).items() if key != name})
 
     def save(self) -> bool:
@@ -97,24 +83,12 @@ class FolderSettings(QObject):
         settings = {
             name: each for name, each in {**self.folder.settings, cls.__name__: values}.items() if each
         }
+        self.layers.read_own(settings)
         self._change(replace(self.folder, settings=settings))
         self.settings_changed.emit(cls)
 
     def _own(self, cls: type[Settings]) -> dict[str, Any]:
         return dict(self.folder.settings.get(cls.__name__, {}))
-
-    def _levels(self, cls: type[Settings]) -> list[Level]:
-        saved = self._preferences.settings(cls).to_json()
-        return [
-            Level("default", cls().to_json(), fixed=True),
-            Level(
-                "saved default",
-                {name: saved[name] for name in self._preferences.saved_names(cls)},
-                fixed=True,
-            ),
-            *(Level(FROM_FOLDER + folder.name, _usable(folder, cls), fixed=True) for folder in self._above),
-            Level(OWN, _usable(self.folder, cls)),
-        ]
 
     def _change(self, folder: Folder) -> None:
         if folder != self.folder:
@@ -138,7 +112,3 @@ class FolderSettings(QObject):
         self.unsaved = False
         self.saved.emit(folder)
         return True
-
-
-def _usable(folder: Folder, cls: type[Settings]) -> dict[str, Any]:
-    return checked_values(cls, folder.settings.get(cls.__name__))[0]

@@ -1,104 +1,159 @@
-"""Where a setting's value comes from: built-in and saved defaults, the makers' advice, the model, folders, a
-persona, the conversation.
+"""The one chain in which the value of a setting is looked up.
 
-A sampler preset puts its values into the conversation's layer; the layer remembers its name as long as the
-conversation goes on from there.
+Lowest first: the engine's default, the saved default, what the model's makers recommend, what is kept for
+the model, the folders (outermost first), the persona (by its sampler preset), and what the chat itself sets.
+The highest layer that has a value wins. A preset that the user chooses is copied into the chat's own layer;
+values that still equal it are attributed to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
-from desktop.services.settings.levels import Around, Level, below, levels_with, merged, source_of
 from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS, Behaviour
+from desktop.store.conversations.inheritance import Layer
 from desktop.store.settings.preferences import Preferences, checked_values
 from desktop.store.settings.presets import Preset, find_preset
 from engine.settings import SamplerSettings, Settings
 
-__all__ = ["FROM_PRESET", "SOURCES", "SettingsLayers"]
+__all__ = [
+    "FROM_CHAT", "FROM_FOLDER", "FROM_PERSONA", "FROM_PRESET", "LayeredSettings", "ModelLayer", "SourceLayer",
+    "folder_layer", "inherited_layers", "persona_layer",
+]  # fmt: skip
 
-SOURCES = ("default", "saved default", "makers", "model", "conversation")
-"""What `source_of` can be, besides `FROM_PRESET`, `FROM_FOLDER` and `FROM_PERSONA` with a name behind it."""
-FROM_PRESET = "preset "
+FROM_CHAT = "conversation"
+FROM_FOLDER, FROM_PERSONA, FROM_PRESET = "folder ", "persona ", "preset "
+"""The source of a value that a folder, a persona or a preset sets; its name follows. The other sources are
+"default", "saved default", "makers" and "model".
+"""
 _PRESET_KEY = "preset"
+_MISSING = object()
 S = TypeVar("S", bound=Settings)
 
 
-class SettingsLayers:
-    """The settings in force.
+@dataclass(frozen=True, slots=True)
+class SourceLayer:
+    """The values of one folder or persona, by settings class name. `preset` is the persona's, by name."""
 
-    Only `CONVERSATION_SETTINGS` have a conversation layer, and only `KEPT_FOR_MODELS` one of the model.
+    source: str
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    preset: str = ""
+
+    def of(self, cls: type[Settings]) -> Mapping[str, Any]:
+        """The values of one settings class."""
+        return self.values.get(cls.__name__, {})
+
+
+def folder_layer(
+    name: str, settings: Mapping[str, Mapping[str, Any]], classes: Sequence[type[Settings]]
+) -> tuple[SourceLayer, tuple[str, ...]]:
+    """A folder's layer, and a sentence for each value that is not usable."""
+    values: dict[str, Mapping[str, Any]] = {}
+    problems: tuple[str, ...] = ()
+    for cls in classes:
+        values[cls.__name__], found = checked_values(cls, settings.get(cls.__name__))
+        problems += found
+    return SourceLayer(FROM_FOLDER + name, values), problems
+
+
+def persona_layer(preferences: Preferences, name: str, preset: str) -> SourceLayer:
+    """A persona's layer: the values of its sampler preset, if there is one of that name."""
+    found = find_preset(preferences, preset) if preset else None
+    if found is None:
+        return SourceLayer(FROM_PERSONA + name)
+    return SourceLayer(FROM_PERSONA + name, {SamplerSettings.__name__: _preset_values(found)}, preset)
+
+
+def inherited_layers(
+    layers: Sequence[Layer], preferences: Preferences
+) -> tuple[tuple[SourceLayer, ...], tuple[str, ...]]:
+    """The folders and the persona among `layers`, lowest first, and a sentence for each value that is not
+    usable.
+    """
+    made: list[SourceLayer] = []
+    problems: tuple[str, ...] = ()
+    for layer in layers:
+        if layer.source == "persona":
+            made.append(persona_layer(preferences, layer.name, layer.preset))
+        elif layer.source == "folder":
+            folder, found = folder_layer(layer.name, layer.settings, CONVERSATION_SETTINGS)
+            made.append(folder)
+            problems += found
+    return tuple(made), problems
+
+
+class ModelLayer:
+    """What the model's makers recommend and what is kept for it; shared by all chats."""
+
+    def __init__(self, preferences: Preferences, path: str = "") -> None:
+        self._preferences = preferences
+        self.path = path
+        self.recommended: dict[str, Any] = {}
+        self.kept: dict[str, dict[str, Any]] = {}
+        self._read()
+
+    def enter(self, path: str, recommended: Mapping[str, Any] | None = None) -> tuple[type[Settings], ...]:
+        """Switch to the model at `path` ("" for none), or read its values again; returns the classes whose
+        values changed. `recommended` None: as before if it is the same model.
+        """
+        before, before_recommended = self.kept, self.recommended
+        if recommended is not None:
+            self.recommended = checked_values(SamplerSettings, recommended)[0]
+        elif path != self.path:
+            self.recommended = {}
+        self.path = path
+        self._read()
+        changed = {name for name, values in self.kept.items() if before[name] != values}
+        if before_recommended != self.recommended:
+            changed.add(SamplerSettings.__name__)
+        return tuple(cls for cls in KEPT_FOR_MODELS if cls.__name__ in changed)
+
+    def keep(self, cls: type[Settings], values: dict[str, Any]) -> None:
+        """Save these values of a class for the model."""
+        self.kept[cls.__name__] = values
+        self._preferences.keep(self.path, cls, values)
+
+    def _read(self) -> None:
+        self.kept = {
+            cls.__name__: self._preferences.kept(self.path, cls) if self.path else {}
+            for cls in KEPT_FOR_MODELS
+        }
+
+
+class _Values(NamedTuple):
+    """The values of one class from one source. `fixed`: a reset does not remove them."""
+
+    source: str
+    values: Mapping[str, Any]
+    fixed: bool = False
+
+
+class LayeredSettings:
+    """The settings of one chat, or of one folder while it is edited.
+
+    Only `CONVERSATION_SETTINGS` have an own layer, and only `KEPT_FOR_MODELS` one of the model. `inherited`
+    are the folders and the persona, lowest first.
     """
 
-    def __init__(self, preferences: Preferences) -> None:
+    def __init__(
+        self,
+        preferences: Preferences,
+        model: ModelLayer | None = None,
+        inherited: Sequence[SourceLayer] = (),
+        own_source: str = FROM_CHAT,
+    ) -> None:
         self._preferences = preferences
+        self._model = model or ModelLayer(preferences)
+        self.inherited = tuple(inherited)
+        self._own_source = own_source
         self._own: dict[str, dict[str, Any]] = {}
-        self._model = ""
-        self._kept: dict[str, dict[str, Any]] = {}
-        self._advised: dict[str, Any] = {}
         self._preset = ""
         self._preset_values: dict[str, Any] = {}
-        self._around: tuple[Around, ...] = ()
 
-    @property
-    def model(self) -> str:
-        """The path of the model whose layer is in force; empty for none."""
-        return self._model
-
-    @property
-    def advised(self) -> bool:
-        """Whether the makers of the model in force advise anything."""
-        return bool(self._advised)
-
-    def enter_model(self, path: str, advised: Mapping[str, Any] | None = None) -> tuple[type[Settings], ...]:
-        """Put what is kept for the model at `path` in force ("": nothing is); returns the classes whose
-        layers changed.
-
-        `advised` are the sampler settings its makers advise; None: as before, where it is the same model.
-        """
-        before = {**self._kept, "advised": self._advised}
-        if advised is not None:
-            self._advised = checked_values(SamplerSettings, advised)[0]
-        elif path != self._model:
-            self._advised = {}
-        self._model = path
-        self._kept = {
-            cls.__name__: self._preferences.kept(path, cls) if path else {} for cls in KEPT_FOR_MODELS
-        }
-        changed = {cls for cls in KEPT_FOR_MODELS if before.get(cls.__name__, {}) != self._kept[cls.__name__]}
-        if before["advised"] != self._advised:
-            changed.add(SamplerSettings)
-        return tuple(cls for cls in KEPT_FOR_MODELS if cls in changed)
-
-    @property
-    def own(self) -> dict[str, dict[str, Any]]:
-        """The conversation's layer, ready for JSON."""
-        own = {name: dict(values) for name, values in self._own.items() if values}
-        return {**own, _PRESET_KEY: {"name": self._preset}} if self._preset else own
-
-    @property
-    def preset(self) -> str:
-        """The name of the preset that was chosen last in the conversation, else of its persona's; empty
-        when there is none.
-        """
-        return self._preset or next((around.preset for around in self._around if around.preset), "")
-
-    @property
-    def around(self) -> tuple[Around, ...]:
-        """The folders and the persona that values are taken from now."""
-        return self._around
-
-    def surround(self, around: Sequence[Around]) -> tuple[type[Settings], ...]:
-        """The folders, outermost first, and the persona that the conversation takes values from now;
-        returns the classes that changed.
-        """
-        before, self._around = self._around, tuple(around)
-        return tuple(cls for cls in CONVERSATION_SETTINGS if _said(before, cls) != _said(self._around, cls))
-
-    def enter(self, own: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-        """Take the layer of another conversation; returns a sentence for each value that is not usable."""
+    def read_own(self, own: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+        """Take the own layer from its JSON form; returns a sentence for each value that is not usable."""
         problems: tuple[str, ...] = ()
         self._own = {}
         for cls in CONVERSATION_SETTINGS:
@@ -106,114 +161,72 @@ class SettingsLayers:
             problems += found
         chosen = own.get(_PRESET_KEY, {}).get("name")
         self._preset = chosen if isinstance(chosen, str) else ""
-        self.look_up_preset()
+        self.read_preset()
         return problems
 
-    def standing(self) -> tuple[Any, ...]:
-        """The layers of the conversation that is open now, for `stand`."""
-        return self._own, self._preset, self._preset_values, self._around
+    def with_inherited(self, inherited: Sequence[SourceLayer]) -> LayeredSettings:
+        """The same own layer over other folders or another persona."""
+        made = LayeredSettings(self._preferences, self._model, inherited, self._own_source)
+        made._own, made._preset, made._preset_values = self._own, self._preset, self._preset_values
+        return made
 
-    def stand(self, standing: tuple[Any, ...]) -> None:
-        """Go back to the layers of a conversation that was open before; nothing is read for that."""
-        self._own, self._preset, self._preset_values, self._around = standing
-
-    def choose_preset(self, preset: Preset) -> None:
-        """Put the values of a preset into the conversation's layer: those it names and those that differ
-        below.
-        """
-        wanted = preset.over(self.settings(SamplerSettings)).to_json()
-        below = self._under(SamplerSettings)
-        own = self._own.get(SamplerSettings.__name__, {})
-        kept = {"seed"} & own.keys()
-        self._own[SamplerSettings.__name__] = {
-            name: value
-            for name, value in wanted.items()
-            if name in preset.settings or name in kept or value != below[name]
-        }
-        self._preset = preset.name
-        self.look_up_preset()
-
-    def rename_preset(self, old: str, new: str) -> None:
-        """The preset the conversation took its values from has another name."""
-        if self._preset == old:
-            self._preset = new
-        self.look_up_preset()
-
-    def look_up_preset(self) -> None:
-        """Read the chosen preset's values again; a preset that is gone has none."""
-        found = find_preset(self._preferences, self._preset) if self._preset else None
-        self._preset_values = {} if found is None else found.over(SamplerSettings()).to_json()
-        if found is not None and "seed" not in found.settings:
-            del self._preset_values["seed"]
+    # -- looking up
 
     def settings(self, cls: type[S]) -> S:
-        """The values in force."""
-        return cls(**merged(self._levels(cls)))
+        """The effective values."""
+        return cls(**_merged(self._layers(cls)))
 
-    def below(self, cls: type[S]) -> S:
-        """What each value would be after `reset`; a saved default and the makers' advice count as they
-        are.
-        """
-        levels = self._levels(cls)
-        return cls(**{name: below(levels, name) for name in cls().to_json()})
+    def after_reset(self, cls: type[S]) -> S:
+        """What each value would be after `reset`."""
+        layers = self._layers(cls)
+        return cls(**{name: _below(layers, name) for name in layers[0].values})
 
-    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
-        """For each value, every source that says something about it, with what it says, lowest first."""
-        *lower, own = self._levels(cls)
-        from_preset = {name for name, value in own.values.items() if self._is_preset_s(cls, name, value)}
-        parts = (
-            replace(
-                own, values={name: value for name, value in own.values.items() if name not in from_preset}
-            ),
-            Level(FROM_PRESET + self._preset, {name: own.values[name] for name in from_preset}),
-        )
-        return {name: levels_with([*lower, *parts], name) for name in lower[0].values}
-
-    def _is_preset_s(self, cls: type[Settings], name: str, value: Any) -> bool:
-        """Whether an own value is the one that the chosen preset has."""
-        return cls is SamplerSettings and value == self._preset_values.get(name, _MISSING)
-
-    def _levels(self, cls: type[Settings]) -> list[Level]:
-        """Everything that is said about the values of a class, lowest first, the conversation's own last."""
-        saved = self._preferences.settings(cls).to_json()
-        name = cls.__name__
-        return [
-            Level("default", cls().to_json(), fixed=True),
-            Level(
-                "saved default", {key: saved[key] for key in self._preferences.saved_names(cls)}, fixed=True
-            ),
-            Level("makers", self._advice(cls), fixed=True),
-            Level("model", self._kept.get(name, {})),
-            *(Level(around.source, around.values.get(name, {})) for around in self._around),
-            Level("conversation", self._own.get(name, {})),
-        ]
-
-    def _under(self, cls: type[Settings]) -> dict[str, Any]:
-        """The values in force without the conversation's own."""
-        return cls(**merged(self._levels(cls)[:-1])).to_json()
-
-    def _advice(self, cls: type[Settings]) -> dict[str, Any]:
-        """What the makers advise, as long as the user wants that."""
-        wanted = cls is SamplerSettings and self._preferences.settings(Behaviour).makers_advice
-        return self._advised if wanted else {}
+    def source_layers(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
+        """For each value, every source that sets it, with what it sets, lowest first."""
+        *lower, own = self._layers(cls)
+        preset = self._preset_values if cls is SamplerSettings else {}
+        from_preset = {
+            name: value for name, value in own.values.items() if preset.get(name, _MISSING) == value
+        }
+        rest = {name: value for name, value in own.values.items() if name not in from_preset}
+        layers = [*lower, _Values(own.source, rest), _Values(FROM_PRESET + self._preset, from_preset)]
+        return {
+            name: tuple((layer.source, layer.values[name]) for layer in layers if name in layer.values)
+            for name in lower[0].values
+        }
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """One of `SOURCES`, or the beginning of one with a name."""
-        own = self._own.get(cls.__name__, {})
-        if name in own and self._is_preset_s(cls, name, own[name]):
-            return FROM_PRESET + self._preset
-        return source_of(self._levels(cls), name)
+        """The source of the effective value."""
+        return self.source_layers(cls)[name][-1][0]
+
+    @property
+    def own(self) -> dict[str, dict[str, Any]]:
+        """The own layer, ready for JSON."""
+        own = {name: dict(values) for name, values in self._own.items() if values}
+        return {**own, _PRESET_KEY: {"name": self._preset}} if self._preset else own
+
+    @property
+    def preset(self) -> str:
+        """The preset that was chosen last in the chat, else its persona's; "" for none."""
+        return self._preset or next((layer.preset for layer in self.inherited if layer.preset), "")
+
+    def inherits_differently(self, other: LayeredSettings) -> tuple[type[Settings], ...]:
+        """The classes for which folders or persona set something else than in `other`."""
+
+        def inherited(layers: LayeredSettings, cls: type[Settings]) -> list[tuple[str, Mapping[str, Any]]]:
+            return [(layer.source, layer.of(cls)) for layer in layers.inherited]
+
+        return tuple(cls for cls in CONVERSATION_SETTINGS if inherited(self, cls) != inherited(other, cls))
+
+    # -- changing
 
     def put(self, settings: Settings) -> None:
-        """Put these in force: in the conversation's layer where there is one, else with the model or as
-        saved defaults.
-        """
+        """Set these in the own layer if the class has one, else for the model or as saved defaults."""
         cls = type(settings)
         if cls not in CONVERSATION_SETTINGS:
             self._put_below(settings)
             return
-        below = self._under(cls)
-        before = self._own.get(cls.__name__, {})
+        below, before = self._without_own(cls), self._own.get(cls.__name__, {})
         self._own[cls.__name__] = {
             name: value
             for name, value in settings.to_json().items()
@@ -221,55 +234,113 @@ class SettingsLayers:
         }
 
     def reset(self, cls: type[Settings], name: str) -> None:
-        """Take the topmost layer off one value; the makers' advice stays, and so does what is below it.
+        """Remove the topmost value of a setting that the user set.
 
-        Folders and personas are shared with other conversations: over theirs, the conversation gets the value
-        from below as its own.
+        Folders and personas are shared with other chats: over theirs, the chat gets the value from below as
+        its own. The makers' recommendation stays.
         """
         if self._own.get(cls.__name__, {}).pop(name, _MISSING) is not _MISSING:
             return
-        if any(name in around.values.get(cls.__name__, {}) for around in self._around):
-            self._own.setdefault(cls.__name__, {})[name] = below(self._levels(cls), name)
+        if self._is_inherited(cls, name):
+            self._own.setdefault(cls.__name__, {})[name] = _below(self._layers(cls), name)
             return
-        kept = self._kept.get(cls.__name__, {})
+        kept = dict(self._model.kept.get(cls.__name__, {}))
         if kept.pop(name, _MISSING) is not _MISSING:
-            self._preferences.keep(self._model, cls, kept)
-        elif name not in self._advice(cls):
+            self._model.keep(cls, kept)
+        elif name not in self._recommended(cls):
             self._preferences.forget_setting(cls, name)
 
-    def _put_below(self, settings: Settings) -> None:
-        """What is kept for the model stays with it, or a new value would be hidden by the old one; the
-        rest are saved defaults.
-        """
-        cls, values = type(settings), settings.to_json()
-        saved, kept = self._preferences.settings(cls).to_json(), self._kept.get(cls.__name__, {})
-        now = {name: values[name] for name in kept}
-        if now != kept:
-            self._kept[cls.__name__] = now
-            self._preferences.keep(self._model, cls, now)
-        self._preferences.save_settings(cls(**{**values, **{name: saved[name] for name in kept}}))
+    def choose_preset(self, preset: Preset) -> None:
+        """Copy the values of a preset into the own layer: those it names and those that differ below."""
+        wanted = preset.over(self.settings(SamplerSettings)).to_json()
+        below = self._without_own(SamplerSettings)
+        kept = {"seed"} & self._own.get(SamplerSettings.__name__, {}).keys()
+        self._own[SamplerSettings.__name__] = {
+            name: value
+            for name, value in wanted.items()
+            if name in preset.settings or name in kept or value != below[name]
+        }
+        self._preset = preset.name
+        self.read_preset()
+
+    def rename_preset(self, old: str, new: str) -> None:
+        """Follow the chosen preset to its new name."""
+        if self._preset == old:
+            self._preset = new
+        self.read_preset()
+
+    def read_preset(self) -> None:
+        """Read the values of the chosen preset again; a deleted preset has none."""
+        found = find_preset(self._preferences, self._preset) if self._preset else None
+        self._preset_values = {} if found is None else found.over(SamplerSettings()).to_json()
+        if found is not None and "seed" not in found.settings:
+            del self._preset_values["seed"]
 
     def save_as_defaults(self) -> None:
-        """Make the conversation's values the saved defaults; its own layer has only what a folder or
-        persona would hide.
+        """Make the chat's values the saved defaults; its own layer keeps only what a folder or persona would
+        hide.
         """
         for cls in CONVERSATION_SETTINGS:
-            saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
-            kept = self._kept.get(cls.__name__, {})
-            hidden = own.keys() & (kept.keys() | self._advice(cls).keys())
-            if hidden:  # else what is kept for the model, or what its makers advise, would come back
-                self._kept[cls.__name__] = {**kept, **{name: own[name] for name in hidden}}
-                self._preferences.keep(self._model, cls, self._kept[cls.__name__])
-            self._preferences.save_settings(cls(**{**saved, **own}))
+            own = self._own.get(cls.__name__, {})
+            kept = self._model.kept.get(cls.__name__, {})
+            hidden = own.keys() & (kept.keys() | self._recommended(cls).keys())
+            if hidden:  # the model's own values would come back otherwise
+                self._model.keep(cls, {**kept, **{name: own[name] for name in hidden}})
+            self._preferences.save_settings(cls(**{**self._preferences.settings(cls).to_json(), **own}))
             self._own[cls.__name__] = {
-                name: value
-                for name, value in own.items()
-                if any(name in around.values.get(cls.__name__, {}) for around in self._around)
+                name: value for name, value in own.items() if self._is_inherited(cls, name)
             }
 
+    # -- parts
 
-def _said(around: Sequence[Around], cls: type[Settings]) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(each.source, each.values.get(cls.__name__, {})) for each in around]
+    def _layers(self, cls: type[Settings]) -> list[_Values]:
+        """All values of a class, lowest first, the own ones last."""
+        saved = self._preferences.settings(cls).to_json()
+        saved = {name: saved[name] for name in self._preferences.saved_names(cls)}
+        shared = self._own_source != FROM_CHAT  # a folder does not override its outer folders by a reset
+        return [
+            _Values("default", cls().to_json(), True),
+            _Values("saved default", saved, True),
+            _Values("makers", self._recommended(cls), True),
+            _Values("model", self._model.kept.get(cls.__name__, {})),
+            *(_Values(layer.source, layer.of(cls), shared) for layer in self.inherited),
+            _Values(self._own_source, self._own.get(cls.__name__, {})),
+        ]
+
+    def _without_own(self, cls: type[Settings]) -> dict[str, Any]:
+        return cls(**_merged(self._layers(cls)[:-1])).to_json()
+
+    def _recommended(self, cls: type[Settings]) -> dict[str, Any]:
+        """The makers' recommendation, if the user wants it."""
+        used = cls is SamplerSettings and self._preferences.settings(Behaviour).makers_advice
+        return self._model.recommended if used else {}
+
+    def _is_inherited(self, cls: type[Settings], name: str) -> bool:
+        return any(name in layer.of(cls) for layer in self.inherited)
+
+    def _put_below(self, settings: Settings) -> None:
+        """Values kept for the model stay with it, or they would hide the new ones; the rest become saved
+        defaults.
+        """
+        cls, values = type(settings), settings.to_json()
+        saved, kept = self._preferences.settings(cls).to_json(), self._model.kept.get(cls.__name__, {})
+        now = {name: values[name] for name in kept}
+        if now != kept:
+            self._model.keep(cls, now)
+        self._preferences.save_settings(cls(**{**values, **{name: saved[name] for name in kept}}))
 
 
-_MISSING = object()
+def _merged(layers: Sequence[_Values]) -> dict[str, Any]:
+    return {name: value for layer in layers for name, value in layer.values.items()}
+
+
+def _below(layers: Sequence[_Values], name: str) -> Any:
+    """The value under the topmost one that is not fixed; the effective one if all are fixed."""
+    places = [place for place, layer in enumerate(layers) if name in layer.values and not layer.fixed]
+    return _merged(layers[: places[-1]] if places else layers)[name]
+
+
+def _preset_values(preset: Preset) -> dict[str, Any]:
+    """All values that a preset sets; the seed only if it names one."""
+    values = checked_values(SamplerSettings, preset.over(SamplerSettings()).to_json())[0]
+    return {name: value for name, value in values.items() if name != "seed" or name in preset.settings}

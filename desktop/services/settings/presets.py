@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.session.settings import SettingsSession
+from desktop.services.session.chat_session import ChatSession
 from desktop.store.database.database import StoreError
 from desktop.store.settings.presets import (
     Preset,
@@ -40,7 +40,7 @@ class PresetService(QObject):
 
     def __init__(
         self,
-        session: SettingsSession,
+        session: ChatSession,
         push_undo: Callable[[str, Callable[[], None]], None],
         parent: QObject | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.placement import is_temporary
+from desktop.services.session.context import is_temporary
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from desktop.views.composer.composer import Composer

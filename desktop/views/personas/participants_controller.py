@@ -11,8 +11,8 @@ from PySide6.QtCore import QObject
 
 from desktop.items.commands.slash import SlashWord
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context import said_of
 from desktop.services.session.context_meter import ContextMeter
-from desktop.services.session.participants import said_of
 from desktop.services.session.voices import next_voice
 from desktop.store.conversations.participants import Cast
 from desktop.store.database.database import StoreError

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QSettings, QTimer, Signal, Slot
 from desktop.services.models.devices import DeviceService
 from desktop.services.models.memory_forecast import MemoryForecast
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.placement import Prompt
+from desktop.services.session.context import Prompt
 from desktop.services.settings.presets import PresetService
 from desktop.services.settings.validation import ValidationService
 from desktop.settings import MODEL_SETTINGS, Appearance, Behaviour
@@ -157,9 +157,10 @@ class SettingsController(QObject):
 
     def _show_values(self, cls: type[Settings]) -> None:
         self._unshown.discard(cls)
-        levels = self._session.origins(cls)
-        sources = {name: said[-1][0] for name, said in levels.items()}
-        self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls), levels)
+        settings = self._session.layers
+        layers = settings.source_layers(cls)
+        sources = {name: said[-1][0] for name, said in layers.items()}
+        self._inspector.show_values(settings.settings(cls), sources, settings.after_reset(cls), layers)
 
     def show_prompt(self, prompt: Prompt) -> None:
         """Show the system prompt of the open conversation, and where it comes from."""

@@ -117,9 +117,9 @@ class SettingsForm(QWidget):
     ) -> None:
         """Show the fields of `settings`.
 
-        `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a
+        `sources` gives for each field what `LayeredSettings.source_of` says; `below` has the values that a
         reset goes back to where a conversation has its own (the program's defaults when it is left out).
-        `levels` has what `SettingsLayers.origins` says.
+        `levels` has what `LayeredSettings.source_layers` says.
         """
         before, self.shown = self.shown, settings
         defaults = self.cls()

@@ -134,10 +134,10 @@ class FolderDialog(QDialog):
 
     def show_values(self, cls: type[Settings]) -> None:
         """Show the values of a settings class, and where each comes from."""
-        settings, form = self.settings, self.forms[cls]
-        levels = settings.origins(cls)
-        sources = {name: said[-1][0] for name, said in levels.items()}
-        form.show_values(settings.settings(cls), sources, settings.below(cls), levels)
+        settings, form = self.settings.layers, self.forms[cls]
+        layers = settings.source_layers(cls)
+        sources = {name: said[-1][0] for name, said in layers.items()}
+        form.show_values(settings.settings(cls), sources, settings.after_reset(cls), layers)
         own = sum(source == "folder" for source in sources.values())
         self.groups[cls].show_note(f"{own} set here" if own else "")
 

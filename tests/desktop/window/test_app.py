@@ -697,7 +697,7 @@ def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(type(hand.session._engine), "make_room", lambda engine: asked.append(True))
+    monkeypatch.setattr(hand.session, "make_room", lambda: asked.append(True))
     QTest.keyClick(hand.window.windowHandle(), Key.Key_A)
     assert hand.desktop.acting
     assert asked == [True]

@@ -277,7 +277,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.session.open_conversation(talk)
     assert hand.texts()[-1] == LONG
     room(database)
-    hand.session._runner.unsaved._timer.setInterval(1)
+    hand.session.replies.unsaved._timer.setInterval(1)
     hand.qtbot.waitUntil(lambda: "Everything is saved again." in told)
     assert hand.session.stores.kept.path(talk)[-1].text == LONG
     assert hand.session.stores.kept.path(talk)[-1].state == "complete"

@@ -59,7 +59,9 @@ class DraftingController(QObject):
                 for field in dataclasses.fields(SpeculationSettings)
             }
             self.pane.show_values(
-                session.settings(SpeculationSettings), sources, session.below(SpeculationSettings)
+                session.settings(SpeculationSettings),
+                sources,
+                session.layers.after_reset(SpeculationSettings),
             )
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:

@@ -140,7 +140,7 @@ def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start() -> None:
     leaving = slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event())
     next(leaving)
     leaving.close()
-    assert not slot.shaken
+    assert not slot.needs_reload
     with pytest.raises(Panic):
         finish(slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event()))
-    assert slot.shaken
+    assert slot.needs_reload

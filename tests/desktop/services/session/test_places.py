@@ -40,8 +40,8 @@ def test_inner_folders_go_over_outer_ones_and_the_chat_over_both(placed) -> None
     assert value(placed, "stop_strings", StopSettings) == (("END",), "folder Work")
     placed.session.set_settings(replace(placed.session.settings(SamplerSettings), temperature=1.5))
     assert value(placed, "temperature") == (1.5, "conversation")
-    assert placed.session.below(SamplerSettings).temperature == 0.2
-    said = placed.session.origins(SamplerSettings)["temperature"]
+    assert placed.session.layers.after_reset(SamplerSettings).temperature == 0.2
+    said = placed.session.layers.source_layers(SamplerSettings)["temperature"]
     assert said == (("default", 0.7), ("folder Work", 0.3), ("folder Law", 0.2), ("conversation", 1.5))
     assert placed.store.get(placed.session.conversation).settings == {"SamplerSettings": {"temperature": 1.5}}
     placed.session.reset_setting(SamplerSettings, "temperature")

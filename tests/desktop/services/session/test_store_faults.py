@@ -22,13 +22,18 @@ FAULT = "The disk went away in the middle."
 
 
 @contextmanager
-def failing(monkeypatch: pytest.MonkeyPatch, call: int) -> Iterator[Callable[[], int]]:
-    """Statement number `call` (from 1) raises; the function tells how many were asked for."""
+def failing(
+    monkeypatch: pytest.MonkeyPatch, call: int, watch: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[], int]]:
+    """Statement number `call` (from 1) raises; the function returns how many were executed. `watch` is called
+    before each of them.
+    """
     execute, count = Database.execute, 0
 
     def counted(self: Database, sql: str, values: Sequence[object] = ()) -> object:
         nonlocal count
         count += 1
+        watch()
         if count == call:
             raise StoreError(FAULT)
         return execute(self, sql, values)
@@ -89,13 +94,22 @@ def test_a_queued_message_at_every_call_of_the_store(
     session.set_settings(SamplerSettings(temperature=0.25))
     queue = MessageQueue(session)
     call, outcomes = 0, Counter[str]()
+    shown = session.messages
+
+    def visible_chat_is_untouched() -> None:
+        assert session.conversation == first
+        assert session.messages is shown
+        assert session.settings(SamplerSettings).temperature == 0.25
+        assert not session.signalsBlocked()
+
     while True:
         call += 1
         text = f"waits {call}"
         number = queue._store.add(second, text, "")
         queue._read()
-        harness.said["notice"].clear()
-        with failing(monkeypatch, call) as asked:
+        for said in harness.said.values():
+            said.clear()
+        with failing(monkeypatch, call, visible_chat_is_untouched) as asked:
             queue.send(number)
             harness.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
         reached = asked() >= call
@@ -108,7 +122,9 @@ def test_a_queued_message_at_every_call_of_the_store(
             harness.store.path(second)[-1].text == text and harness.store.path(second)[-1].role == "assistant"
         )
         assert FAULT in harness.notices() or answered, call
-        assert session.settings(SamplerSettings).temperature == 0.25
+        for signal in ("conversation_changed", "title_changed", "settings_changed", "stats_changed"):
+            assert harness.said[signal] == [], (call, signal)
+        visible_chat_is_untouched()
         consistent(harness, first)
         for waiting in tuple(queue.waiting(second)):
             queue.remove(waiting.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.services.session.placement import is_temporary
+from desktop.services.session.context import is_temporary
 from desktop.store.database.database import StoreError
 
 SECRET = "zanzibar-marmalade"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from desktop.services.settings.layered_settings import SettingsLayers
+from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
 from desktop.settings import Behaviour
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings
@@ -47,7 +47,7 @@ def test_sampling_of_a_model(harness: Harness) -> None:
     )
     assert source(harness, SamplerSettings, "temperature") == (1.2, "conversation")
     assert source(harness, SamplerSettings, "top_k") == (20, "model")
-    assert harness.session.below(SamplerSettings).temperature == 0.6
+    assert harness.session.layers.after_reset(SamplerSettings).temperature == 0.6
     harness.ask("hello")
     assert (harness.chat.requests[-1].sampler.temperature, harness.chat.requests[-1].sampler.top_k) == (
         1.2,
@@ -179,7 +179,7 @@ def test_order_of_the_layers(advised: Harness) -> None:
     assert source(harness, SamplerSettings, "top_k") == (7, "model")
     sampler(harness, top_p=0.5)
     assert source(harness, SamplerSettings, "top_p") == (0.5, "conversation")
-    assert harness.session.below(SamplerSettings).top_p == 0.8
+    assert harness.session.layers.after_reset(SamplerSettings).top_p == 0.8
     harness.ask("hello")
     used = harness.chat.requests[-1].sampler
     assert (used.temperature, used.top_k, used.top_p, used.min_p) == (0.6, 7, 0.5, 0.2)
@@ -241,10 +241,11 @@ def test_saving_defaults_over_the_advice_holds_for_the_model(advised: Harness) -
 
 
 def test_advice_that_is_not_usable_is_left_out(harness: Harness) -> None:
-    layers = SettingsLayers(harness.preferences())
-    assert layers.enter_model(ONE, {"temperature": 0.6, "top_k": -5, "colour": 1}) == (SamplerSettings,)
+    model = ModelLayer(harness.preferences())
+    layers = LayeredSettings(harness.preferences(), model)
+    assert model.enter(ONE, {"temperature": 0.6, "top_k": -5, "colour": 1}) == (SamplerSettings,)
     assert layers.settings(SamplerSettings) == SamplerSettings(temperature=0.6)
-    assert layers.enter_model(ONE) == ()
+    assert model.enter(ONE) == ()
     assert layers.settings(SamplerSettings).temperature == 0.6
-    assert layers.enter_model(TWO) == (SamplerSettings,)
+    assert model.enter(TWO) == (SamplerSettings,)
     assert layers.settings(SamplerSettings) == SamplerSettings()

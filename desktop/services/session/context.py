@@ -1,0 +1,248 @@
+"""What a reply depends on besides the messages: settings, system prompt, persona, participants."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from desktop.services.session.voices import LeadingName, Said, Scene, Voice, next_voice
+from desktop.services.settings.layered_settings import (
+    FROM_FOLDER,
+    FROM_PERSONA,
+    LayeredSettings,
+    ModelLayer,
+    inherited_layers,
+    persona_layer,
+)
+from desktop.store.conversations.conversations import ConversationStore, StoredMessage
+from desktop.store.conversations.inheritance import Layer, layers_of, system_prompt_of
+from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast, Participant
+from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.conversations.records import HIDDEN, NOTEBOOK
+from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
+from desktop.store.settings.preferences import Preferences
+from engine.core import ChatRequest, Message, ModelInfo
+from engine.settings import (
+    AdapterSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+
+__all__ = ["ConversationContext", "Prompt", "is_temporary", "read_context", "said_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The system prompt of a chat. `own` is its own text, `inherited` what it has without one, from `source`
+    ("folder NAME" or "persona NAME", "" for none); if it does not `inherit`, there is only its own.
+    """
+
+    own: str = ""
+    inherited: str = ""
+    source: str = ""
+    inherits: bool = True
+
+    @property
+    def text(self) -> str:
+        """The one that is sent."""
+        return self.own if self.own or not self.inherits else self.inherited
+
+
+def is_temporary(number: int) -> bool:
+    """Whether a chat, or a message, is in memory only."""
+    return number >= FIRST_TEMPORARY
+
+
+def said_of(path: Sequence[StoredMessage]) -> list[Said]:
+    """Stored messages as turns of participants, without the hidden ones."""
+    return [Said(message.role, message.text, message.author) for message in path if message.role != HIDDEN]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationContext:
+    """One chat, open or not; id 0 is none. `voices` are its participants, personas under their present names;
+    none in a plain chat. `scene_prompt` is the system prompt without the persona's.
+
+    `unusable` has a sentence for each value of the chat that was replaced by its default, `left_out` for each
+    one of a folder.
+    """
+
+    id: int
+    store: ConversationStore
+    layers: LayeredSettings
+    preferences: Preferences
+    kind: str = ""
+    prompt: Prompt = dataclasses.field(default_factory=Prompt)
+    persona: Persona | None = None
+    roles: Cast = PLAIN
+    voices: tuple[Voice, ...] = ()
+    scene_prompt: str = ""
+    unusable: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether it is a document, not a chat."""
+        return self.kind == NOTEBOOK
+
+    def path(self) -> tuple[StoredMessage, ...]:
+        """The messages that are shown, oldest first. Raises `StoreError`."""
+        return self.store.path(self.id)
+
+    # -- who speaks
+
+    @property
+    def user(self) -> Author:
+        """Who the user's next message is from."""
+        return Author(self.roles.user) if self.voices else UNNAMED
+
+    def voice(self, name: str) -> Voice | None:
+        """The participant of this name."""
+        return next((voice for voice in self.voices if voice.name.casefold() == name.casefold()), None)
+
+    def next_speaker(self, path: Sequence[StoredMessage]) -> Author | None:
+        """Who answers `path` if nobody is chosen; None for nobody. In a plain chat it is the persona."""
+        if not self.voices:
+            return Author(self.persona.name, self.persona.id) if self.persona is not None else UNNAMED
+        found = next_voice(self.roles, self.voices, said_of(path))
+        return found.spoken if found is not None else None
+
+    def voice_for(self, speaker: Author) -> Voice | None:
+        """The participant who speaks as `speaker`, or one made of that name if it takes part no longer; None
+        in a plain chat.
+        """
+        if not self.voices:
+            return None
+        known = next((voice for voice in self.voices if voice.is_of(speaker)), None)
+        return known or (Voice(speaker.name, persona=speaker.persona) if speaker.name else self.voices[0])
+
+    def scene(self, voice: Voice, model: ModelInfo | None) -> Scene:
+        """The next reply as one of a participant."""
+        begins = model is None or not (model.thinking or model.opens_thought)
+        return Scene(self.scene_prompt, self.voices, voice, self.roles.user, begins)
+
+    def layers_for(self, voice: Voice) -> LayeredSettings:
+        """The settings for a participant's reply: those of its persona instead of the chat's."""
+        inherited = [layer for layer in self.layers.inherited if not layer.source.startswith(FROM_PERSONA)]
+        if voice.persona and voice in self.voices:
+            inherited.append(persona_layer(self.preferences, voice.name, voice.preset))
+        return self.layers.with_inherited(inherited)
+
+    # -- requests
+
+    def request(
+        self,
+        messages: tuple[Message, ...],
+        goes_on: bool = False,
+        ids: tuple[int, ...] = (),
+        layers: LayeredSettings | None = None,
+    ) -> ChatRequest:
+        """The request with all settings of the chat, or with `layers`.
+
+        Exact token ids of a beginning stay as they are: their last token is not healed.
+        """
+        settings = (layers or self.layers).settings
+        constraint = settings(ConstraintSettings)
+        return ChatRequest(
+            messages,
+            sampler=settings(SamplerSettings),
+            stops=settings(StopSettings),
+            continue_last=goes_on,
+            speculation=settings(SpeculationSettings),
+            constraint=dataclasses.replace(constraint, heal=False) if ids else constraint,
+            guidance=settings(GuidanceSettings),
+            output=settings(OutputSettings),
+            adapters=settings(AdapterSettings),
+            continue_ids=ids,
+        )
+
+    def scene_request(
+        self,
+        said: list[Said],
+        voice: Voice,
+        model: ModelInfo | None,
+        goes_on: bool = False,
+        ids: tuple[int, ...] = (),
+    ) -> tuple[ChatRequest, LeadingName | None]:
+        """The request for a reply of one of several participants; and what removes names from its beginning,
+        unless it continues a text.
+        """
+        scene = self.scene(voice, model)
+        if goes_on:  # the last one is the speaker's, whoever was to speak when it was begun
+            said = [*said[:-1], said[-1]._replace(speaker=voice.spoken)]
+        messages, begun = scene.messages(said, goes_on), scene.opens(said, goes_on)
+        signed = bool(messages) and messages[-1].content.startswith(f"{voice.name}: ")
+        # ids do not include the name before them
+        request = self.request(messages, goes_on or begun, () if signed else ids, self.layers_for(voice))
+        stops = dataclasses.replace(
+            request.stops, stop_strings=(*request.stops.stop_strings, *scene.stops(said)), keep_stop=False
+        )
+        # The name's last token is drawn again: after "Ada: " no model expects a word without its blank.
+        constraint = dataclasses.replace(request.constraint, heal=request.constraint.heal or begun)
+        request = dataclasses.replace(request, stops=stops, constraint=constraint)
+        tags = model.thinking if model is not None else ()
+        opened = model.opens_thought if model is not None and not begun else ""
+        return request, None if goes_on else scene.leading(said, opened, tags)
+
+
+def read_context(
+    stores: ConversationStores,
+    preferences: Preferences,
+    model: ModelLayer,
+    conversation_id: int,
+    known: LayeredSettings | None = None,
+) -> ConversationContext:
+    """Everything about a chat but its messages, read from the store; its own settings are those of `known`
+    if given. Raises `StoreError`.
+    """
+    store = stores.of(conversation_id)
+    found = store.get(conversation_id)
+    stored = layers_of(stores.database, found)
+    inherited, left_out = inherited_layers(stored, preferences)
+    layers, unusable = (known or LayeredSettings(preferences, model)).with_inherited(inherited), ()
+    if known is None:
+        unusable = layers.read_own(found.settings)  # type: ignore[assignment]
+    persona = next((layer for layer in stored if layer.source == "persona"), None)
+    personas = PersonaStore(stores.database)
+    listed = personas.list() if any(each.persona for each in found.cast.participants) else ()
+    by_id = {persona.id: persona for persona in listed}
+    return ConversationContext(
+        conversation_id,
+        store,
+        layers,
+        preferences,
+        found.kind,
+        _prompt_of(stored),
+        personas.get(persona.id) if persona is not None else None,
+        found.cast,
+        tuple(_voice_of(each, by_id.get(each.persona)) for each in found.cast.participants),
+        _prompt_of(tuple(layer for layer in stored if layer.source != "persona")).text,
+        unusable,
+        left_out,
+    )
+
+
+def _voice_of(participant: Participant, persona: Persona | None) -> Voice:
+    if persona is None:
+        return Voice(participant.name, participant.description)
+    parts = (persona.system_prompt.strip(), participant.description.strip())
+    return Voice(
+        persona.name.replace(":", " ").strip() or participant.name,
+        "\n\n".join(part for part in parts if part),
+        persona.id,
+        persona.preset,
+        persona.model_path,
+    )
+
+
+def _prompt_of(layers: tuple[Layer, ...]) -> Prompt:
+    own = layers[-1]
+    inherited, layer = system_prompt_of(layers[:-1])
+    heads = {"folder": FROM_FOLDER, "persona": FROM_PERSONA}
+    source = heads[layer.source] + layer.name if layer is not None else ""
+    return Prompt(own.system_prompt, inherited, source, own.inherits)

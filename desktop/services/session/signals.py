@@ -1,0 +1,99 @@
+"""The signals of a chat session, and how its parts report errors of the store."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from PySide6.QtCore import QObject, Signal
+
+from desktop.store.database.database import StoreError
+
+__all__ = ["SessionSignals", "reports_store_errors"]
+
+
+class SessionSignals(QObject):
+    """What `ChatSession` tells the window; its parts emit them.
+
+    `error_details` has the report of the last error; `reload_offered`: with the next notice of an error the
+    user is offered to load the model again. Whoever shows the notice clears them.
+
+    Signals:
+        notice(str sentence, str level): "info", "warning" or "error".
+        settings_changed(object): a settings class whose effective values changed in the open chat.
+        prompt_changed(object): the `Prompt` of the open chat.
+        persona_changed(object): its `Persona`, or None.
+        roles_changed(): its participants, one of their names, or the name that the user writes as changed.
+        stats_changed(object, str reason): the `Stats` (or None) of its latest reply.
+        running_changed(object): the `Stats` so far of the reply that runs in it, a few times a second.
+        avoided(int count, str text): a banned text was taken back, for the `count`-th time in that reply.
+        conversation_changed(int): another chat is open.
+        title_changed(str): the open chat's title.
+        undo_available(bool, str what)
+        library_changed(): chats and folders were changed by something else than this session.
+        state_changed(str): one of `engine_controller.STATES`.
+        draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
+        reply_ended(int conversation, int message): a reply has ended and is saved; the state is not yet
+            "idle".
+        document_shown(): another notebook is open, or its document was changed by something else than its
+            page.
+        progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
+        model_changed(object): the `ModelInfo` of the loaded model, or None.
+        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no
+            model is loaded.
+        measured(object): the result of a task given to `measure`; None when it failed.
+    """
+
+    notice = Signal(str, str)
+    settings_changed = Signal(object)
+    prompt_changed = Signal(object)
+    persona_changed = Signal(object)
+    roles_changed = Signal()
+    stats_changed = Signal(object, str)
+    running_changed = Signal(object)
+    avoided = Signal(int, str)
+    conversation_changed = Signal(int)
+    title_changed = Signal(str)
+    undo_available = Signal(bool, str)
+    library_changed = Signal()
+    state_changed = Signal(str)
+    draft_refused = Signal(str)
+    reply_ended = Signal(int, int)
+    document_shown = Signal()
+    progress = Signal(str, int, int)
+    model_changed = Signal(object)
+    asked = Signal(int, object)
+    measured = Signal(object)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.error_details = ""
+        self.reload_offered = False
+
+    def report_error(self, sentence: str, details: str, offer_reload: bool = False) -> None:
+        """Emit a notice of an error, with its details and an offer at hand."""
+        self.error_details, self.reload_offered = details, offer_reload
+        self.notice.emit(sentence, "error")
+
+
+class _Part(Protocol):
+    _signals: SessionSignals
+
+
+P = ParamSpec("P")
+Q = TypeVar("Q", bound=_Part)
+
+
+def reports_store_errors(method: Callable[Concatenate[Q, P], bool]) -> Callable[Concatenate[Q, P], bool]:
+    """Turn a `StoreError` of a part's method into a notice; the method returns False then."""
+
+    @functools.wraps(method)
+    def wrapper(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> bool:
+        try:
+            return method(self, *args, **kwargs)
+        except StoreError as error:
+            self._signals.notice.emit(str(error), "error")
+            return False
+
+    return wrapper
