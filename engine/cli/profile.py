@@ -19,9 +19,9 @@ _DECODES, _PREFILLS = 30, 3
 
 def check_profile(cache: PagedCache) -> None:
     """Raises `BenchmarkError` for a backend that records no tape."""
-    from engine.backends.cpu.program import Tape
+    from engine.backends.cpu.program import CpuProgram
 
-    if not isinstance(cache.program, Tape):
+    if not isinstance(cache.program, CpuProgram):
         raise BenchmarkError(
             "--profile measures the kernels of the CPU, but the model runs on the "
             f"{cache.model.backend.name} backend."
@@ -58,10 +58,10 @@ def step_profiles(
 def _step(
     cache: PagedCache, run: Callable[[], None], rows: int, depth: int, repeats: int, bandwidth: float
 ) -> Answer:
-    from engine.backends.cpu.program import Tape
+    from engine.backends.cpu.program import CpuProgram
     from engine.backends.cpu.runtime.profile import profile
 
-    assert isinstance(cache.program, Tape)
+    assert isinstance(cache.program, CpuProgram)
     walls: list[float] = []
 
     def timed() -> None:
@@ -86,7 +86,7 @@ def _step(
         if each.seconds > 0.0
     ]
     return {
-        "rows": rows, "depth": depth, "phases": cache.program.phase_count, "seconds": median(walls),
+        "rows": rows, "depth": depth, "stages": cache.program.stage_count, "seconds": median(walls),
         "seconds_in_operations": whole, "operations": operations,
     }  # fmt: skip
 
@@ -98,7 +98,7 @@ def show_profile(profiles: Answer) -> list[str]:
         lines += [
             "",
             f"{name} step: {step['rows']} rows at depth {step['depth']}, {1e3 * step['seconds']:.2f} ms, of "
-            f"which {1e3 * step['seconds_in_operations']:.2f} ms in {step['phases']} phases of operations",
+            f"which {1e3 * step['seconds_in_operations']:.2f} ms in {step['stages']} stages of operations",
             "   share  times        us     us each         MB    GB/s  bandwidth    operations",
         ]
         for each in step["operations"]:

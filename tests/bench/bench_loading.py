@@ -25,10 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.lowering.estimate import Outline
-from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
-from engine.backends.kv_formats import cache_type
 from engine.chat import finished, open_chat
 from engine.models import describe
 from engine.models.base import rope_tables
@@ -58,9 +54,8 @@ def compile_kernels(path: Path) -> None:
     checkpoint, backend = open_checkpoint(path), CpuBackend()
     parts, config = survey(checkpoint, backend).parts, read_config(checkpoint)
     assert parts is not None
-    recorder: Recorder = Outline(CacheOutline(cache_type("auto", automatic="fp16")))
-    parts(recorder, rope_tables(config, 256, 256))
-    for _ in KERNELS.compile([operation.kernel for operation in recorder.operations]):
+    tables = rope_tables(config, 256, 256)
+    for _ in backend.prepare(lambda ops: parts(ops, tables), "auto"):
         pass
     sampling.kernels()
 

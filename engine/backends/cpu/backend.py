@@ -9,9 +9,11 @@ from engine.backends.blocked import in_blocks
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kv_cache import CpuCache
-from engine.backends.cpu.lowering.estimate import Outline
-from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
-from engine.backends.cpu.program import Tape
+from engine.backends.cpu.lowering.calls import CacheSpec
+from engine.backends.cpu.lowering.constants import CountedConstants
+from engine.backends.cpu.lowering.estimate import work_space
+from engine.backends.cpu.lowering.lower import LoweredPass
+from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.cores import default_threads
 from engine.backends.cpu.weight import CpuWeight, WeightSpec
 from engine.backends.kv_formats import CacheType, cache_type
@@ -45,9 +47,10 @@ class CpuBackend:
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or take them from the disk cache."""
-        recorder = Recorder(CacheOutline(_cache_type(cache_dtype)), self.prompt_bits)
-        forward(recorder)
-        yield from KERNELS.compile([operation.kernel for operation in recorder.operations])
+        lowered = LoweredPass(
+            forward, CacheSpec(_cache_type(cache_dtype)), self.prompt_bits, CountedConstants()
+        )
+        yield from KERNELS.compile(lowered.kernels)
 
     def weight_spec(self, tensor: RawTensor) -> Weight:
         """See `Backend.weight_spec`."""
@@ -55,8 +58,7 @@ class CpuBackend:
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """See `Backend.work_space`: the arena, constants, scratch."""
-        recorder = Outline(CacheOutline(_cache_type("auto")), self.prompt_bits)
-        row, fixed = recorder.work_space(forward(recorder), self.threads)
+        row, fixed = work_space(forward, _cache_type("auto"), self.prompt_bits, self.threads)
         return row, 0, fixed
 
     def load_weight(self, tensor: RawTensor) -> Weight:
@@ -70,7 +72,7 @@ class CpuBackend:
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         """See `Backend.record`."""
         assert isinstance(cache, CpuCache)
-        return Tape(forward, cache, max_rows, self.threads, self.prompt_bits)
+        return CpuProgram(forward, cache, max_rows, self.threads, self.prompt_bits)
 
 
 def _cache_type(dtype: str) -> CacheType:

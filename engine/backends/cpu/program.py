@@ -1,9 +1,7 @@
-"""Recording a model's forward pass as a tape, and replaying it.
+"""A model's forward pass as a program: its calls in one array, replayed by one `nogil` call for each step.
 
-The recorder runs the model's forward function once with symbolic buffers. When it is done it gives every
-buffer a place in one arena (places are used again after a buffer's last use), fills in the argument blocks,
-and cuts the list of operations into phases: an operation starts a new phase when it touches what an operation
-of the running phase writes, or writes what one of them reads.
+Every buffer of the lowered pass gets a place in an arena (a place is used again after a buffer's last use),
+the argument blocks are filled in, and the operations are cut into stages (see `lowering.stages`).
 """
 
 from __future__ import annotations
@@ -16,8 +14,9 @@ import numpy.typing as npt
 from engine.backends.base import Floats, Forward, Step
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kv_cache import CpuCache
-from engine.backends.cpu.lowering.recorder import Recorder
-from engine.backends.cpu.lowering.stages import Operation, phases_of
+from engine.backends.cpu.lowering.calls import Argument, Operation, Slice
+from engine.backends.cpu.lowering.lower import LoweredPass
+from engine.backends.cpu.lowering.stages import stages_of
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.step_block import (
     LOGIT_ROWS,
@@ -38,26 +37,25 @@ ARGUMENTS = 24
 """Words of an argument block: whole cache lines."""
 
 
-class Tape:
-    """A recorded program. See `engine.backends.base.Program`."""
+class CpuProgram:
+    """See `engine.backends.base.Program`."""
 
     def __init__(
         self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16
     ) -> None:
-        recorder = Recorder(cache, prompt_bits)
+        lowered = LoweredPass(forward, cache, prompt_bits)
         self._first_rows_apart = prompt_bits == 8
-        self._logits: Buffer = forward(recorder)
         self.max_rows = max_rows
-        self._operations = recorder.operations
-        self._positions = recorder.positions
-        for _ in KERNELS.compile([operation.kernel for operation in self._operations]):
+        self._logits, self._operations = lowered.logits, lowered.operations
+        self._positions = lowered.positions
+        for _ in KERNELS.compile(lowered.kernels):
             pass
         places = assign_places(self._operations, self._logits)
         self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
-        self._constants = [*recorder.constants, cache]  # all that the tape has addresses in
-        self._phases: Words = np.array(phases_of(self._operations), np.int64)
+        self._constants = [*lowered.constants.kept, lowered.constants, cache]  # what calls have addresses in
+        self._stages: Words = np.array(stages_of(self._operations), np.int64)
         self._step: Words = aligned(8 * WORDS).view(np.int64)
-        self._recording = CapturedProgram(self._assemble(), self._phases, self._step, threads)
+        self._recording = CapturedProgram(self._assemble(), self._stages, self._step, threads)
         # A step's own arrays are copied: to ask an array for its address costs more than that.
         self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
@@ -67,40 +65,40 @@ class Tape:
         )
         self._first: Floats = self._values[:1]
         self._words, self._serial = self._step.data, 0
-        self._pool = ThreadPool(KERNELS.pool, threads, recorder.scratch)
+        self._pool = ThreadPool(KERNELS.pool, threads, lowered.scratch)
         self.stamps: Words | None = None
-        """Where `run` notes the start and the end of each phase while it is profiled; see
-        `ThreadPool.replay`.
-        """
+        """Where `run` notes when each stage begins and ends, for a profile; see `ThreadPool.replay`."""
 
-    def _value(self, argument: int | float | Buffer) -> int:
+    def _value(self, argument: Argument) -> int:
+        if isinstance(argument, Slice):
+            return self._value(argument.buffer) + 4 * argument.first
         if isinstance(argument, Buffer):
             return int(self._arena[argument.place].ctypes.data)
         return int(np.float64(argument).view(np.int64)) if isinstance(argument, float) else argument
 
     def _assemble(self) -> Words:
-        tape = aligned(8 * OPERATION * len(self._operations)).view(np.int64).reshape(-1, OPERATION)
+        words = aligned(8 * OPERATION * len(self._operations)).view(np.int64).reshape(-1, OPERATION)
         blocks = aligned(8 * ARGUMENTS * len(self._operations)).view(np.int64).reshape(-1, ARGUMENTS)
         self._constants.append(blocks)
         for i, operation in enumerate(self._operations):
             blocks[i, : len(operation.arguments)] = [self._value(a) for a in operation.arguments]
-            tape[i, :7] = [
+            words[i, :7] = [
                 KERNELS.address(operation.kernel),
                 blocks[i].ctypes.data,
                 *operation.tiles,
                 int(operation.on_logit_rows),
             ]
-        return tape.reshape(-1)
+        return words.reshape(-1)
 
     @property
-    def phase_count(self) -> int:
-        """Phases of one replay: how often all threads wait for each other."""
-        return len(self._phases) - 1
+    def stage_count(self) -> int:
+        """Stages of one replay: how often all threads wait for each other."""
+        return len(self._stages) - 1
 
     @property
-    def phases(self) -> list[list[Operation]]:
-        """The operations of each phase."""
-        return [self._operations[first:last] for first, last in pairwise(self._phases)]
+    def stages(self) -> list[list[Operation]]:
+        """The operations of each stage."""
+        return [self._operations[first:last] for first, last in pairwise(self._stages)]
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 class Buffer:
     """An activation (rows, width) of 4-byte numbers.
 
-    It has `copies` rows for each row of the step, or, with `on_logit_rows`, for each row that needs logits. A
-    row begins on a cache line: `stride` bytes after the one before it. `place` is its memory in a plan.
+    It has `copies` rows for each row of the step, or, with `on_logit_rows`, for each row that needs logits.
+    Rows begin on cache lines, `stride` bytes apart. `device` is the number of the device it lies on, `place`
+    its memory in a plan.
     """
 
     width: int
     on_logit_rows: bool = False
     copies: int = 1
+    device: int = 0
     place: int = -1
 
     @property
@@ -29,5 +31,5 @@ class Buffer:
         return self.copies * self.stride
 
     def like(self, width: int = 0) -> Buffer:
-        """A new buffer of as many rows, and of this width or, for 0, of the same."""
-        return Buffer(width or self.width, self.on_logit_rows, self.copies)
+        """A new buffer of as many rows on the same device, of this width or, for 0, of the same."""
+        return Buffer(width or self.width, self.on_logit_rows, self.copies, self.device)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.lowering.stages import Operation
-from engine.backends.cpu.program import Tape
+from engine.backends.cpu.lowering.calls import Operation
+from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.clock import ticks_per_second
 
 
@@ -34,13 +34,13 @@ class Spent:
     """Weights, keys and values that all of them read, each once."""
 
 
-def profile(tape: Tape, run: Callable[[], object], rows: int, depth: int, repeats: int) -> list[Spent]:
+def profile(tape: CpuProgram, run: Callable[[], object], rows: int, depth: int, repeats: int) -> list[Spent]:
     """What a step of `rows` rows behind `depth` positions spends its time on, most first; `run` runs it once
     on this tape.
 
     Each phase counts with the median of its times. Empty where the CPU has no counter.
     """
-    phases, rate = tape.phases, ticks_per_second(KERNELS.pool["ticks"])
+    phases, rate = tape.stages, ticks_per_second(KERNELS.pool["ticks"])
     stamps = np.zeros((repeats, len(phases) + 1), np.int64)
     try:
         for each in stamps:

@@ -231,7 +231,7 @@ def test_composites_multiply_as_their_numbers_do() -> None:
 
 def test_matrices_of_one_order_share_the_activations() -> None:
     """Two matrices of the same input and order, three parts in all: three permutations, not six."""
-    from engine.backends.cpu.lowering.recorder import Recorder
+    from engine.backends.cpu.lowering.lower import LoweredPass
 
     backend, order = CpuBackend(1), np.random.default_rng(2).permutation(192)
     parts = [Run(0, 64, 6, 0), Run(64, 64, 4, 1), Run(128, 64, 3, 2)]
@@ -241,9 +241,7 @@ def test_matrices_of_one_order_share_the_activations() -> None:
         [Drawn(32, parts, order, 1), Drawn(32, parts, order, 2)],
         Drawn(16, [Run(0, 32, 4, 0)], None, 3),
     )
-    recorder = Recorder(backend.new_cache(1, SHAPE, 1, "fp32"))
-    net(recorder)
-    kernels = [operation.kernel for operation in recorder.operations]
+    kernels = LoweredPass(net, backend.new_cache(1, SHAPE, 1, "fp32")).kernels
     assert kernels.count("permute") == 3
     assert sum(kernel.startswith("linear") for kernel in kernels) == 7
 

@@ -17,7 +17,7 @@ import pytest
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.program import Tape
+from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.contention import ACTIVE
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, TOKENS
 from engine.backends.cpu.runtime.work_stealing import BEGUN, CONTENTION, STEP_ROWS
@@ -42,9 +42,9 @@ def recorded(
     rows: int,
     shape: AttentionShape = TINY,
     dtype: str = "fp16",
-) -> Iterator[Tape]:
+) -> Iterator[CpuProgram]:
     tape = backend.record(forward, backend.new_cache(1, shape, 6, dtype), rows)
-    assert isinstance(tape, Tape)
+    assert isinstance(tape, CpuProgram)
     try:
         yield tape
     finally:

@@ -15,7 +15,8 @@ import pytest
 from engine.backends.base import ACTIVATIONS, AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
+from engine.backends.cpu.lowering.calls import CacheSpec
+from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.kv_formats import cache_type
 from engine.backends.reference import ReferenceBackend
 from tests.engine.backends.kernel_oracles import Matrix
@@ -186,9 +187,8 @@ def test_a_table_is_kept_once() -> None:
     """However many layers turn by it; and two tables of one model are two."""
     backend = CpuBackend(1)
     w = [backend.load_weight(Rows(32, 1).matrix)]
-    recorder = Recorder(CacheOutline(cache_type("fp16")))
-    _tables(recorder, w)
-    assert sum(isinstance(kept, tuple) for kept in recorder.constants) == 4
+    lowered = LoweredPass(lambda ops: _tables(ops, w), CacheSpec(cache_type("fp16")))
+    assert lowered.constants.table_count == 4
     assert_near(*both(_tables, [Rows(32, 1).matrix], 9))
 
 

@@ -12,8 +12,8 @@ import pytest
 from engine.__main__ import main
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.lowering.stages import Operation
-from engine.backends.cpu.program import Tape
+from engine.backends.cpu.lowering.calls import Operation
+from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.profile import bytes_read, profile
 from engine.backends.graph.buffers import Buffer
 from tests.engine.backends.kernel_oracles import Matrix
@@ -62,13 +62,13 @@ def test_a_tape_in_parts(threads: int) -> None:
 
     cache = backend.new_cache(1, AttentionShape(heads=1, kv_heads=1, head_dim=16, scale=1.0), 1, "fp16")
     tape = backend.record(forward, cache, 4)
-    assert isinstance(tape, Tape)
+    assert isinstance(tape, CpuProgram)
     step = Step(np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32), np.zeros(1, np.int32), 1)
     plain = tape.run(step).copy()
     spent = profile(tape, lambda: tape.run(step), 2, 0, 5)
     assert np.array_equal(tape.run(step), plain)
     assert tape.stamps is None
-    assert sum(each.count for each in spent) == tape.phase_count
+    assert sum(each.count for each in spent) == tape.stage_count
     assert [each.seconds for each in spent] == sorted((each.seconds for each in spent), reverse=True)
     by_name = {each.name: each for each in spent}
     assert by_name["2 linear_f32 64x64"].count == 3

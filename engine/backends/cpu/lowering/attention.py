@@ -1,0 +1,74 @@
+"""Attention over the cache, and what writes the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.backends.cpu.kernels.attention import attention
+from engine.backends.cpu.lowering.calls import Argument, Calls, Slice
+from engine.backends.cpu.runtime.step_block import SMALL_BATCH
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.nodes import Attention, KvWrite, Rope
+from engine.backends.kv_formats import QUANTISED, CacheType, key_bytes, value_bytes
+from engine.core import PAGE_TOKENS
+
+
+def lower_rope(calls: Calls, node: Rope) -> None:
+    x, y, table = node.x, node.y, node.table
+    cos, sin = calls.constants.table(table.cos), calls.constants.table(table.sin)
+    sizes = table.cos.shape[1], node.heads, x.width // node.heads, int(table.interleaved)
+    calls.each_row("rope", [x, x.stride, y, cos, sin, *sizes], [x], y)
+
+
+def lower_kv_write(calls: Calls, node: KvWrite) -> None:
+    """Keys and values in a call each; quantised keys are rounded with a view to their queries."""
+    layer, q, k, v, shape = node.layer, node.q, node.k, node.v, node.shape
+    (keys, values), kind = calls.cache.addresses(layer), calls.cache.kind
+    key_page, value_page = _page_bytes(kind, shape.head_dim)
+    groups, dim = shape.kv_heads, shape.head_dim
+    arguments: list[Argument] = [_from(k, node.k_first), k.stride, keys, groups, dim, key_page]
+    if kind.keys in QUANTISED:
+        more: dict[str, Any] = {"tiles": (groups, SMALL_BATCH, groups, 1 << 40)} if kind.keys == "q4" else {}
+        arguments += [q, q.stride, shape.heads]
+        calls.add(f"store_keys_{kind.keys}", arguments, [k, q], [("keys", layer)], **more)
+    else:
+        calls.add(f"store_keys_{kind.keys}", arguments, [k], [("keys", layer)])
+    arguments = [_from(v, node.v_first), v.stride, values, groups, dim, value_page]
+    calls.add(f"store_values_{kind.values}", arguments, [v], [("values", layer)])
+
+
+def _from(buffer: Buffer, first: int) -> Buffer | Slice:
+    return Slice(buffer, first) if first else buffer
+
+
+def _page_bytes(kind: CacheType, dim: int) -> tuple[int, int]:
+    """Of the keys, and of the values, of one head in one page."""
+    return PAGE_TOKENS * key_bytes(kind.keys, dim), PAGE_TOKENS * value_bytes(kind.values, dim)
+
+
+def lower_attention(calls: Calls, node: Attention) -> None:
+    """In splits of the positions, and their combination, which large batches do at once."""
+    layer, q, y, shape, kind = node.layer, node.q, node.y, node.shape, calls.cache.kind
+    keys, values = calls.cache.addresses(layer)
+    heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
+    key_page, value_page = _page_bytes(kind, dim)
+    calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim))
+    partial = calls.partial_results(attention.partial_bytes(heads, groups, dim))
+    window = shape.window or attention.NO_WINDOW
+    sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
+    arguments: list[Argument] = [
+        q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
+        key_page, value_page, *attention.widths(kind, dim), window, float(shape.soft_cap), sinks,
+    ]  # fmt: skip
+    calls.add(
+        f"attention_{kind.keys}_{kind.values}",
+        arguments,
+        [q, ("keys", layer), ("values", layer)],
+        [y, "partial"],
+        tiles=(groups * attention.SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
+        position_bytes=groups * (key_page + value_page) // PAGE_TOKENS,
+        window=window,
+        shape=(heads, groups, dim),
+    )
+    arguments = [partial, y, y.stride, heads, groups, dim, window, sinks]
+    calls.add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))

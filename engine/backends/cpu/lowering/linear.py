@@ -1,0 +1,107 @@
+"""Products with matrices, and with experts' matrices; their packed inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.base import Weight
+from engine.backends.cpu.kernels import moe, packed_activations
+from engine.backends.cpu.kernels.linear import integer_gemm, linear
+from engine.backends.cpu.lowering.calls import Argument, Calls
+from engine.backends.cpu.runtime.step_block import SMALL_BATCH
+from engine.backends.cpu.weight import WeightSpec
+from engine.backends.graph.nodes import ExpertLinear, Linear, LinearGroup, Pack
+from engine.backends.graph.packing import Form
+
+_TILE_TARGET = 24 << 10
+"""Weight bytes of one tile: about 2 microseconds of reading, so that taking tiles costs little."""
+
+_RECORD_BYTES = {"pair_rows": integer_gemm.PAIR_RECORD.record, "byte_rows": integer_gemm.BYTE_RECORD.record}
+"""Bytes of a block of packed activations, by the kernel that packs them."""
+
+
+def form_of(prompt_bits: int) -> Form:
+    """The packed form in which large batches read the input of a product; the form is a kernel's name."""
+
+    def form(weight: Weight) -> tuple[str, int] | None:
+        assert isinstance(weight, WeightSpec)
+        panel = linear.cells_of(weight.weight_layout, prompt_bits)
+        if panel is None:
+            return None
+        blocks = weight.blocks * weight.weight_layout.unit // packed_activations.FEATURES
+        return "pair_rows" if panel.bits == 16 else "byte_rows", blocks * panel.record // 4
+
+    return form
+
+
+def lower_pack(calls: Calls, node: Pack) -> None:
+    x, y = node.x, node.y
+    arguments: list[Argument] = [x, x.stride, y, y.stride, 4 * y.width // _RECORD_BYTES[node.form]]
+    # Small batches read floats.
+    calls.add(node.form, arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
+
+
+def lower_linears(calls: Calls, group: LinearGroup) -> None:
+    """One call for each product; they share the number of their input."""
+    calls.inputs += 1
+    for node in group.parts:
+        _lower_linear(calls, node)
+
+
+def _lower_linear(calls: Calls, node: Linear) -> None:
+    x, y, weight, residual = node.x, node.y, node.weight, node.residual
+    assert isinstance(weight, WeightSpec)
+    group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
+    calls.scratch = max(calls.scratch, linear.scratch_bytes(weight.blocks * weight.weight_layout.unit))
+    arguments: list[Argument] = [
+        weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
+        0 if node.bias is None else calls.constants.vector(node.bias), 0 if residual is None else residual,
+        group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node),
+    ]  # fmt: skip
+    small, large = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
+    calls.add(
+        linear.product_name("linear", weight.weight_layout, calls.prompt_bits),
+        arguments,
+        list(node.reads),
+        [y],
+        tiles=(small, SMALL_BATCH, large, linear.MANY_ROWS),
+        on_logit_rows=x.on_logit_rows,
+        bytes=weight.nbytes,
+        shape=weight.shape,
+    )
+
+
+def _packed(node: Linear | ExpertLinear) -> tuple[Argument, int]:
+    """The packed input and its stride, 0 for none."""
+    return (0, 0) if node.packed is None else (node.packed, node.packed.stride)
+
+
+def lower_experts(calls: Calls, node: ExpertLinear) -> None:
+    x, y, first, routing = node.x, node.y, node.weight, node.routes.routing
+    places, table = calls.sorted_routes[node.routes]
+    assert isinstance(first, WeightSpec)
+    assert x.on_logit_rows == places.on_logit_rows
+    addresses = [each.address if isinstance(each, WeightSpec) else 0 for each in node.weights]
+    group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
+    tiles = -(-first.tiles // group)
+    calls.scratch = max(calls.scratch, moe.scratch_bytes(first.blocks * first.weight_layout.unit))
+    bias = 0 if node.bias is None else calls.constants.vector(node.bias, y.stride // 4)
+    arguments: list[Argument] = [
+        calls.constants.integers(np.array(addresses, np.int64)), first.tile_bytes, first.tiles, first.blocks,
+        x, x.stride, y, y.stride, bias, 0, group, 0, first.shape[1], 0, *_packed(node),
+        table, routing.experts, y.stride, calls.expert_tags, tiles,
+    ]  # fmt: skip
+    calls.expert_tags += routing.experts
+    assert calls.expert_tags < 1 << moe.TAG_BITS
+    calls.add(
+        linear.product_name("experts", first.weight_layout, calls.prompt_bits),
+        arguments,
+        [x, *([] if node.packed is None else [node.packed]), ("routes", table)],
+        [y],
+        # In a small batch each choice may be an expert of its own; in a large one each expert may have rows.
+        tiles=(routing.used * tiles, 1, routing.experts * tiles, 1 << 40),
+        on_logit_rows=x.on_logit_rows,
+        bytes=len([each for each in node.weights if each is not None]) * first.nbytes,
+        row_bytes=routing.used * first.nbytes,
+        shape=first.shape,
+    )
