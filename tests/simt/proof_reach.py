@@ -15,7 +15,7 @@ from engine.backends.base import Array, Ops, RawTensor
 from engine.backends.cuda import backend as cuda_backend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.lowering.estimate import Outline, kept_as
+from engine.backends.cuda.lowering.estimate import dry_pass
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
@@ -107,9 +107,8 @@ class _Opened:
 def needed(large: Large) -> set[Kernel]:
     """The kernels that a large model's passes and draws may run."""
     opened = _Opened(large)
-    recorder = Outline(kept_as(large.cache), cast(Device, opened.device))
-    logits = opened.forward(recorder)
-    return {*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)}
+    lowered = dry_pass(opened.forward, large.cache, cast(Device, opened.device))
+    return {*lowered.kernels(0), *decode_loop_kernels(lowered.logits.width)}
 
 
 def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:

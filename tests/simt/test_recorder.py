@@ -28,7 +28,7 @@ from tests.tiny import TINY, WIDE, write_folder, write_gguf
 
 def launches(program: Program) -> Counter[str]:
     assert isinstance(program, CudaProgram)
-    return Counter(call.kernel.model for _, call in program._recording.few if isinstance(call, Call))
+    return Counter(call.kernel.model for _, call in program._lowered.small if isinstance(call, Call))
 
 
 def per_layer(path: Path) -> Counter[str]:
@@ -117,7 +117,7 @@ def test_more_logit_rows_than_ever_before(tmp_path: Path) -> None:
 def walking(program: Program) -> None:
     """Two tokens of a reply that is under way."""
     assert isinstance(program, CudaProgram)
-    decode_loop = program.decode_loop(SamplingPlan(program._recording.logits.width, greedy=True))
+    decode_loop = program.decode_loop(SamplingPlan(program._lowered.logits.width, greedy=True))
     assert decode_loop is not None
     decode_loop.start([5], np.array([0, 1], np.int32), lambda place: 0.5)
     decode_loop.next(True)

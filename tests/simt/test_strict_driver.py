@@ -40,7 +40,7 @@ def passes(device: Any, path: Path) -> list[Any]:
         ids = np.arange(position, position + rows, dtype=np.int32)
         found.append(program.run(Step(ids % 50, ids, PAGES, logit_rows)).copy())
         position += rows
-    decode_loop = program.decode_loop(SamplingPlan(program._recording.logits.width, greedy=True))
+    decode_loop = program.decode_loop(SamplingPlan(program._lowered.logits.width, greedy=True))
     decode_loop.start([*range(position), 7], PAGES, lambda place: 0.5)
     found.append([decode_loop.next(further).id for further in (True, True, False)])
     cache.copy_page(1, 0)

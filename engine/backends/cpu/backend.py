@@ -9,13 +9,13 @@ from engine.backends.blocked import in_blocks
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kv_cache import CpuCache
-from engine.backends.cpu.lowering.calls import CacheSpec
 from engine.backends.cpu.lowering.constants import CountedConstants
 from engine.backends.cpu.lowering.estimate import work_space
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.cores import default_threads
 from engine.backends.cpu.weight import CpuWeight, WeightSpec
+from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back

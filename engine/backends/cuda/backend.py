@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.kv_cache import CudaCache
-from engine.backends.cuda.lowering.calls import finish
-from engine.backends.cuda.lowering.estimate import Outline, kept_as, weight_spec, work_space
-from engine.backends.cuda.lowering.recorder import Recorder
+from engine.backends.cuda.lowering.constants import Constants
+from engine.backends.cuda.lowering.estimate import dry_pass, kept_as, weight_spec, work_space
+from engine.backends.cuda.lowering.lower import LoweredPass
 from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.proof.torch_program import TorchCache, TorchProgram
@@ -18,7 +19,7 @@ from engine.backends.cuda.proof.trial import Trial
 from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.runtime.device_map import Split
-from engine.backends.cuda.weight import CudaWeight
+from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.trim import give_memory_back
 from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
@@ -71,9 +72,9 @@ class CudaBackend:
         for device in self._devices[: self._split.used]:
             if self.notice or not device.identity:
                 continue
-            recorder = Outline(kept_as(cache_dtype), device)
-            logits = forward(recorder)
-            kernels = [*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)]
+            lowered = dry_pass(forward, cache_dtype, device)
+            width = lowered.logits.width
+            kernels = [*lowered.kernels(0), *decode_loop_kernels(width)]
             names, before = frozenset(kernel.name for kernel in kernels), proven.known(device.identity)
             if stopped := sorted(names & before.crashed):
                 self.replace(
@@ -81,7 +82,7 @@ class CudaBackend:
                     "Stopped the GPU: " + ", ".join(stopped),
                 )
             elif left := names - before.passed - before.untried:
-                trials.append(Trial(device, left, logits.width))
+                trials.append(Trial(device, left, width))
         return [] if self.notice else trials
 
     def forget_proofs(self) -> None:
@@ -111,11 +112,8 @@ class CudaBackend:
             return
         try:
             for device in self._devices[: self._split.used]:
-                recorder = Outline(kept_as(cache_dtype), device)
-                logits = forward(recorder)
-                yield from device.prepare(
-                    [*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)]
-                )
+                lowered = dry_pass(forward, cache_dtype, device)
+                yield from device.prepare([*lowered.kernels(0), *decode_loop_kernels(lowered.logits.width)])
         except (NotEnoughMemory, DeviceLost):
             raise
         except EngineError as error:  # one that cannot be compiled, or that the driver does not take
@@ -154,7 +152,10 @@ class CudaBackend:
         if isinstance(cache, TorchCache):
             return TorchProgram(forward, cache, max_rows, self._devices[: self._split.used])
         assert isinstance(cache, CudaCache)
-        recorder = Recorder(cache, self._devices, self._layers)
-        return CudaProgram(
-            finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used]
-        )
+        devices = self._devices[: self._split.used]
+        lowered = LoweredPass(forward, cache, Constants(self._devices), self._layers, _device_of)
+        return CudaProgram(lowered, cache, max_rows, devices)
+
+
+def _device_of(weight: Weight) -> int:
+    return cast(WeightSpec, weight).device_number

@@ -1,4 +1,4 @@
-"""A recorded pass as it runs: steps of few rows as graphs, longer ones call by call."""
+"""A lowered pass as it runs: small batches as CUDA graphs, large ones call by call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from engine.backends.base import DecodeLoop, Floats, SamplingPlan, Step
 from engine.backends.cuda.kv_cache import CudaCache
+from engine.backends.cuda.lowering.arena import Arena
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Call, Runtime
-from engine.backends.cuda.lowering.nodes import Move
-from engine.backends.cuda.lowering.recording import Arena, Recording
+from engine.backends.cuda.lowering.lower import LoweredPass
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from engine.backends.cuda.runtime.device import Device, Graph
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.nodes import PeerCopy
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 
@@ -73,7 +74,7 @@ class State:
 class _Replay:
     """A step of few rows: graphs, and rows moved between devices."""
 
-    parts: list[tuple[int, Graph | Move]]
+    parts: list[tuple[int, Graph | PeerCopy]]
     result: torch.Tensor
     logits: Floats
 
@@ -82,55 +83,55 @@ class CudaProgram:
     """See `engine.backends.base.Program`. `devices` are those that the recording's numbers mean."""
 
     def __init__(
-        self, recording: Recording, cache: CudaCache, max_rows: int, devices: Sequence[Device]
+        self, lowered: LoweredPass, cache: CudaCache, max_rows: int, devices: Sequence[Device]
     ) -> None:
         self.max_rows = max_rows
-        self._recording, self._cache, self._devices = recording, cache, list(devices)
+        self._lowered, self._cache, self._devices = lowered, cache, list(devices)
         for number, device in enumerate(devices):
-            for _ in device.prepare(recording.kernels(number)):
+            for _ in device.prepare(lowered.kernels(number)):
                 pass
-        self._few = [
-            Arena(device, i, recording.few, recording.logits, SMALL_BATCH) for i, device in enumerate(devices)
+        self._small = [
+            Arena(device, i, lowered.small, lowered.logits, SMALL_BATCH) for i, device in enumerate(devices)
         ]
         # Taken now, so that a reply that has begun does not run out of memory.
-        self._many = [
-            Arena(device, i, recording.many, recording.logits, max_rows) for i, device in enumerate(devices)
+        self._large = [
+            Arena(device, i, lowered.large, lowered.logits, max_rows) for i, device in enumerate(devices)
         ]
         self._states = [State(device, max_rows, cache.page_count) for device in devices]
         self._replays: dict[tuple[int, int], _Replay] = {}
-        reach = min(recording.positions, cache.page_count * PAGE_TOKENS)
+        reach = min(lowered.positions, cache.page_count * PAGE_TOKENS)
         self._scratch: dict[tuple[int, int], torch.Tensor] = {
             (number, place): device.empty(max(room.bytes(max_rows, reach) for room in rooms))
             for number, device in enumerate(devices)
-            for place, rooms in recording.rooms(number).items()
+            for place, rooms in lowered.rooms(number).items()
         }
         self._decode_loops: DecodeLoops | None = None
         self._closed = False
         # Now, not in a reply: what a step of one row replays, with its draw and without.
         self._replays[1, 1] = self._record(1, 1)
-        self.decode_loop(SamplingPlan(recording.logits.width, greedy=True))
+        self.decode_loop(SamplingPlan(lowered.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
         assert not self._closed, "the program is closed"
         rows, logit_rows = len(step.token_ids), step.logit_rows
         assert 0 < logit_rows <= rows <= self.max_rows
-        assert step.positions[-1] < self._recording.positions, "a position past the end of a table"
+        assert step.positions[-1] < self._lowered.positions, "a position past the end of a table"
         assert len(step.pages) <= self._states[0].room
         for state in self._states:
             state.write(step)
-        return self._run_few(rows, logit_rows) if rows <= SMALL_BATCH else self._run_many(step)
+        return self._run_small(rows, logit_rows) if rows <= SMALL_BATCH else self._run_large(step)
 
     # -- few rows
 
-    def _run_few(self, rows: int, logit_rows: int) -> Floats:
+    def _run_small(self, rows: int, logit_rows: int) -> Floats:
         key = rows, logit_rows
         if key not in self._replays:
             self._replays[key] = self._record(rows, logit_rows)
-        replay, last = self._replays[key], self._devices[self._recording.last]
+        replay, last = self._replays[key], self._devices[self._lowered.logits.device]
         for number, part in replay.parts:
-            if isinstance(part, Move):
-                self._move(number, part, self._few, rows)
+            if isinstance(part, PeerCopy):
+                self._copy_over(number, part, self._small, rows)
             else:
                 part.launch()
         last.mark().wait()
@@ -138,24 +139,24 @@ class CudaProgram:
 
     def _record(self, rows: int, logit_rows: int) -> _Replay:
         """Record the graphs of steps of so many rows: a step's state first, its logits last."""
-        last, logits = self._recording.last, self._recording.logits
+        last, logits = self._lowered.logits.device, self._lowered.logits
         size = logit_rows * logits.stride
         target = self._devices[last].pinned(size)
-        parts: list[tuple[int, list[Call]] | tuple[int, Move]] = []
-        for number, step in self._recording.few:
-            if isinstance(step, Move):
+        parts: list[tuple[int, list[Call]] | tuple[int, PeerCopy]] = []
+        for number, step in self._lowered.small:
+            if isinstance(step, PeerCopy):
                 parts.append((number, step))
             else:
                 assert isinstance(step, Call)
                 before = parts[-1] if parts else None
-                if before is None or before[0] != number or isinstance(before[1], Move):
+                if before is None or before[0] != number or isinstance(before[1], PeerCopy):
                     parts.append((number, []))
                 calls = parts[-1][1]
                 assert isinstance(calls, list)
                 calls.append(step)
-        fresh, out = set(range(len(self._devices))), list[tuple[int, Graph | Move]]()
+        fresh, out = set(range(len(self._devices))), list[tuple[int, Graph | PeerCopy]]()
         for at, (number, part) in enumerate(parts):
-            if isinstance(part, Move):
+            if isinstance(part, PeerCopy):
                 out.append((number, part))
                 continue
             out.append(
@@ -191,9 +192,9 @@ class CudaProgram:
             if first:
                 self._states[number].send()
             for call in calls:
-                launch_few(device, self._few[number], self._states[number], call, rows, logit_rows)
+                launch_small(device, self._small[number], self._states[number], call, rows, logit_rows)
             if target is not None:
-                device.copy(self._few[number].memory(self._recording.logits)[: target.nbytes], target)
+                device.copy(self._small[number].memory(self._lowered.logits)[: target.nbytes], target)
 
         return device.record(launches)
 
@@ -206,23 +207,23 @@ class CudaProgram:
             return None
         if self._decode_loops is None:
             position, tokens, pages = self._states[0].parts
-            logits = self._few[0].memory(self._recording.logits)[: 4 * self._recording.logits.width]
-            calls = [call for _, call in self._recording.few if isinstance(call, Call)]
-            launch = partial(_launch_one, self._devices[0], self._few[0], self._states[0], calls)
-            row = OneRow(launch, tokens[:4], position, pages, logits, self._recording.positions)
+            logits = self._small[0].memory(self._lowered.logits)[: 4 * self._lowered.logits.width]
+            calls = [call for _, call in self._lowered.small if isinstance(call, Call)]
+            launch = partial(_launch_one, self._devices[0], self._small[0], self._states[0], calls)
+            row = OneRow(launch, tokens[:4], position, pages, logits, self._lowered.positions)
             self._decode_loops = DecodeLoops(self._devices[0], row)
         return self._decode_loops.decode_loop(plan)
 
     # -- many rows
 
-    def _run_many(self, step: Step) -> Floats:
+    def _run_large(self, step: Step) -> Floats:
         rows, logit_rows = len(step.token_ids), step.logit_rows
-        for arena, state in zip(self._many, self._states, strict=True):
+        for arena, state in zip(self._large, self._states, strict=True):
             arena.make_room(logit_rows)
             state.send()
-        for number, part in self._recording.many:
-            if isinstance(part, Move):
-                self._move(number, part, self._many, rows)
+        for number, part in self._lowered.large:
+            if isinstance(part, PeerCopy):
+                self._copy_over(number, part, self._large, rows)
                 continue
             count = (logit_rows if part.on_logit_rows else rows) * part.copies
             bound = BoundStep(self, number, count, rows - logit_rows, step)
@@ -231,8 +232,8 @@ class CudaProgram:
             else:
                 with self._devices[number].torch_work():
                     part.run(bound)
-        last, logits = self._recording.last, self._recording.logits
-        found = self._devices[last].read(self._many[last].memory(logits)[: logit_rows * logits.stride])
+        last, logits = self._lowered.logits.device, self._lowered.logits
+        found = self._devices[last].read(self._large[last].memory(logits)[: logit_rows * logits.stride])
         values: Floats = found.view(np.float32).reshape(logit_rows, -1)[:, : logits.width]
         return values
 
@@ -244,14 +245,12 @@ class CudaProgram:
 
     # -- both
 
-    def _move(self, number: int, move: Move, arenas: list[Arena], rows: int) -> None:
+    def _copy_over(self, number: int, copy: PeerCopy, arenas: list[Arena], rows: int) -> None:
         """Bring rows over from another device, when it has made them."""
-        source, target = self._devices[move.source_device], self._devices[number]
+        source, target = self._devices[copy.x.device], self._devices[number]
         target.wait_for(source.mark())
-        size = rows * move.source.row_bytes
-        target.copy(
-            arenas[move.source_device].memory(move.source)[:size], arenas[number].memory(move.target)[:size]
-        )
+        size = rows * copy.x.row_bytes
+        target.copy(arenas[copy.x.device].memory(copy.x)[:size], arenas[number].memory(copy.y)[:size])
 
     def close(self) -> None:
         """See `Program.close`."""
@@ -267,8 +266,8 @@ class CudaProgram:
                 with suppress(DeviceLost):
                     device.synchronize()
         finally:
-            self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []
-            self._recording.few, self._recording.many, self._recording.kept = [], [], []
+            self._replays, self._small, self._large, self._scratch, self._states = {}, [], [], {}, []
+            self._lowered.small, self._lowered.large, self._lowered.kept = [], [], []
 
 
 def _given(state: State, rows: int, first_row: int) -> dict[Runtime, int]:
@@ -288,7 +287,7 @@ def _value(argument: Argument, arena: Arena, given: dict[Runtime, int]) -> int |
     return given[argument] if isinstance(argument, Runtime) else argument
 
 
-def launch_few(device: Device, arena: Arena, state: State, call: Call, rows: int, logit_rows: int) -> None:
+def launch_small(device: Device, arena: Arena, state: State, call: Call, rows: int, logit_rows: int) -> None:
     """Launch a call of a step of few rows."""
     count = (logit_rows if call.on_logit_rows else rows) * call.copies
     given = _given(state, count, rows - logit_rows)
@@ -303,7 +302,7 @@ def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call
     memory on the device stays until somebody looks for cycles.
     """
     for call in calls:
-        launch_few(device, arena, state, call, 1, 1)
+        launch_small(device, arena, state, call, 1, 1)
 
 
 class BoundStep:
@@ -331,12 +330,12 @@ class BoundStep:
     def tensor(self, buffer: Buffer) -> torch.Tensor:
         """See `Bound`."""
         rows = self._step.logit_rows if buffer.on_logit_rows else len(self._step.token_ids)
-        return self._program._many[self._number].tensor(buffer, rows * buffer.copies)
+        return self._program._large[self._number].tensor(buffer, rows * buffer.copies)
 
     def address(self, argument: Argument) -> int | float:
         """See `Bound`."""
         given = _given(self._program._states[self._number], self.rows, self._first_row)
-        return _value(argument, self._program._many[self._number], given)
+        return _value(argument, self._program._large[self._number], given)
 
     def launch(self, call: Call) -> None:
         """See `Bound`."""

@@ -296,22 +296,18 @@ class Spread(Value):
 class ExpertLinear(Value):
     """y = spread rows x times their experts' weights, all of one weight layout, plus their rows of `bias`.
 
-    `weights` is None for experts of other weight layouts, whose rows of y are left as they are; `experts` are
-    those of the routes, on this node's device.
+    `weights` are all experts', `weight` is one of this node's layout; rows of y that are the others' stay
+    as they are. `experts` are those of the routes, on this node's device.
     """
 
     INPUTS = ("x", "packed", "experts")
     x: Buffer
-    weights: tuple[Weight | None, ...]
+    weights: tuple[Weight, ...]
+    weight: Weight
     routes: Routes
     experts: Buffer
     bias: Floats | None
     packed: Buffer | None = None
-
-    @property
-    def weight(self) -> Weight:
-        """One of the experts'."""
-        return next(each for each in self.weights if each is not None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

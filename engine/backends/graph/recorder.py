@@ -169,10 +169,14 @@ class Recorder:
         assert (shape[1], x.copies) == (x.width, routes.routing.used)
         device = self._device_of(weights[0])
         x, experts = self._at(x, device), self._at(routes.experts, device)
-        y, layouts = x.like(shape[0]), [cast(PackedWeight, each).weight_layout for each in weights]
-        for layout in dict.fromkeys(layouts):
-            alike = tuple(w if other is layout else None for w, other in zip(weights, layouts, strict=True))
-            self._add(nodes.ExpertLinear(x=x, weights=alike, routes=routes, experts=experts, bias=bias, y=y))
+        y, layouts = x.like(shape[0]), dict[object, Weight]()
+        for weight in weights:
+            layouts.setdefault(cast(PackedWeight, weight).weight_layout, weight)
+        for weight in layouts.values():
+            node = nodes.ExpertLinear(
+                x=x, weights=tuple(weights), weight=weight, routes=routes, experts=experts, bias=bias, y=y
+            )
+            self.nodes.append(node)
         return y
 
     def gather(self, x: Buffer, routes: nodes.Routes, residual: Buffer) -> Buffer:

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.cache import CacheAddresses
 from engine.backends.graph.nodes import Routes
-from engine.backends.kv_formats import CacheType
-
-
-class Cache(Protocol):
-    """Where a pass finds keys and values."""
-
-    @property
-    def kind(self) -> CacheType: ...
-
-    def addresses(self, layer: int) -> tuple[int, int]:
-        """Of the layer's keys and values."""
-        ...
-
-
-@dataclass(frozen=True)
-class CacheSpec:
-    """Stands for a cache that is not allocated, where only the names of kernels matter."""
-
-    kind: CacheType
-
-    def addresses(self, layer: int) -> tuple[int, int]:
-        return 0, 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +51,7 @@ class Calls:
     `prompt_bits` are those of activations in large batches.
     """
 
-    def __init__(self, cache: Cache, prompt_bits: int, constants: Constants) -> None:
+    def __init__(self, cache: CacheAddresses, prompt_bits: int, constants: Constants) -> None:
         self.cache, self.prompt_bits, self.constants = cache, prompt_bits, constants
         self.operations: list[Operation] = []
         self.scratch = linear.scratch_bytes(0)

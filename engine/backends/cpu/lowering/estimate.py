@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from engine.backends.base import Forward
-from engine.backends.cpu.lowering.calls import CacheSpec
 from engine.backends.cpu.lowering.constants import CountedConstants
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.program import ARGUMENTS
 from engine.backends.cpu.runtime.work_stealing import OPERATION
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.cache import CacheSpec
 from engine.backends.graph.memory_plan import assign_places
 from engine.backends.kv_formats import CacheType
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import numpy as np
 
 from engine.backends.base import Weight
@@ -81,7 +84,8 @@ def lower_experts(calls: Calls, node: ExpertLinear) -> None:
     places, table = calls.sorted_routes[node.routes]
     assert isinstance(first, WeightSpec)
     assert x.on_logit_rows == places.on_logit_rows
-    addresses = [each.address if isinstance(each, WeightSpec) else 0 for each in node.weights]
+    weights, layout = cast(Sequence[WeightSpec], node.weights), first.weight_layout
+    addresses = [each.address if each.weight_layout is layout else 0 for each in weights]
     group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
     tiles = -(-first.tiles // group)
     calls.scratch = max(calls.scratch, moe.scratch_bytes(first.blocks * first.weight_layout.unit))
@@ -101,7 +105,7 @@ def lower_experts(calls: Calls, node: ExpertLinear) -> None:
         # In a small batch each choice may be an expert of its own; in a large one each expert may have rows.
         tiles=(routing.used * tiles, 1, routing.experts * tiles, 1 << 40),
         on_logit_rows=x.on_logit_rows,
-        bytes=len([each for each in node.weights if each is not None]) * first.nbytes,
+        bytes=sum(each.nbytes for each in weights if each.weight_layout is layout),
         row_bytes=routing.used * first.nbytes,
         shape=first.shape,
     )

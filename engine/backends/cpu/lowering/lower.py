@@ -9,12 +9,13 @@ from engine.backends.base import Forward
 from engine.backends.cpu.kernels import moe, pointwise
 from engine.backends.cpu.kernels import rows as row_kernels
 from engine.backends.cpu.lowering.attention import lower_attention, lower_kv_write, lower_rope
-from engine.backends.cpu.lowering.calls import Argument, Cache, Calls
+from engine.backends.cpu.lowering.calls import Argument, Calls
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.cpu.lowering.linear import form_of, lower_experts, lower_linears, lower_pack
 from engine.backends.cpu.weight import WeightSpec
 from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.cache import CacheAddresses
 from engine.backends.graph.fusion import columns_kv_write, fuse, group_linears
 from engine.backends.graph.packing import pack_inputs
 from engine.backends.graph.recorder import Recorder
@@ -27,7 +28,11 @@ class LoweredPass:
     """A pass as calls: what they are, where its logits are, and how many positions its tables have."""
 
     def __init__(
-        self, forward: Forward, cache: Cache, prompt_bits: int = 16, constants: Constants | None = None
+        self,
+        forward: Forward,
+        cache: CacheAddresses,
+        prompt_bits: int = 16,
+        constants: Constants | None = None,
     ) -> None:
         recorder = Recorder()
         self.logits: Buffer = forward(recorder)

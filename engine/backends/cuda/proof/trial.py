@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.base import Forward, SamplingPlan
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.lowering.estimate import Outline, kept_as
+from engine.backends.cuda.lowering.estimate import dry_pass
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow, decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device, Graph
@@ -82,8 +82,8 @@ class Trial:
 
     def kernels(self, forward: Forward, cache_dtype: str, processors: int = 0) -> frozenset[str]:
         """Names of the kernels that a pass may run."""
-        recorder = Outline(kept_as(cache_dtype), cast(Device, self.narrowed(processors)))
-        return frozenset(kernel.name for kernel in recorder.recording(forward(recorder)).kernels(0))
+        lowered = dry_pass(forward, cache_dtype, cast(Device, self.narrowed(processors)))
+        return frozenset(kernel.name for kernel in lowered.kernels(0))
 
     def passed(self, names: Iterable[str]) -> None:
         """These proved themselves."""

@@ -15,8 +15,8 @@ import pytest
 from engine.backends.base import ACTIVATIONS, AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.lowering.calls import CacheSpec
 from engine.backends.cpu.lowering.lower import LoweredPass
+from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import cache_type
 from engine.backends.reference import ReferenceBackend
 from tests.engine.backends.kernel_oracles import Matrix

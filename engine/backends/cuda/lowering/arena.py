@@ -1,57 +1,20 @@
-"""What a recorder leaves behind, and where its buffers lie on each device."""
+"""The memory of a pass's buffers on each device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.lowering.call import SMALL_BATCH, Call, Room, TorchCall
-from engine.backends.cuda.lowering.nodes import Move
+from engine.backends.cuda.lowering.call import SMALL_BATCH
+from engine.backends.cuda.lowering.lower import Step
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import plan_places
+from engine.backends.graph.nodes import PeerCopy
 
 if TYPE_CHECKING:
     import torch
-
-Step = tuple[int, Call | TorchCall | Move]
-"""The number of a device, and what happens there."""
-
-
-@dataclass
-class Recording:
-    """A whole pass, for few rows and for many.
-
-    `logits` are made on device `last`; `positions` is the length of the shortest table.
-
-    `kept` are tensors and weights that the arguments have addresses in.
-    """
-
-    few: list[Step]
-    many: list[Step]
-    logits: Buffer
-    last: int
-    positions: int
-    kept: list[Any]
-
-    def kernels(self, device: int) -> list[Kernel]:
-        """All that may run on a device, each once."""
-        found: dict[Kernel, None] = {}
-        for at, step in [*self.few, *self.many]:
-            if at == device and not isinstance(step, Move):
-                found |= dict.fromkeys([step.kernel] if isinstance(step, Call) else step.kernels)
-        return list(found)
-
-    def rooms(self, device: int) -> dict[int, list[Room]]:
-        """What calls ask for as scratch memory on a device, by place."""
-        found: dict[int, set[Room]] = {}
-        for at, step in self.many:
-            if at == device and isinstance(step, TorchCall):
-                for place, room in step.rooms.items():
-                    found.setdefault(place, set()).add(room)
-        return {place: list(rooms) for place, rooms in found.items()}
 
 
 @dataclass(frozen=True)
@@ -63,9 +26,9 @@ class _Touch:
 def _touches(steps: Sequence[Step], device: int) -> Iterator[_Touch]:
     """What touches a device's buffers, in order."""
     for at, step in steps:
-        if isinstance(step, Move):
-            reads = (step.source,) if step.source_device == device else ()
-            yield _Touch(reads, (step.target,) if at == device else ())
+        if isinstance(step, PeerCopy):
+            reads = step.reads if step.x.device == device else ()
+            yield _Touch(reads, (step.y,) if at == device else ())
         elif at == device:
             yield _Touch(step.reads, step.writes)
 

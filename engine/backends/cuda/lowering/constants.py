@@ -1,0 +1,92 @@
+"""The arrays that a pass's calls have addresses of, on each device, and what the calls depend on there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from engine.backends.base import AttentionShape, Floats
+from engine.backends.cuda.kernels.attention import prefill
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.cuda.weight import ExpertTable, WeightSpec
+from engine.backends.graph.buffers import Buffer
+from engine.backends.graph.nodes import ExpertLinear
+
+USUAL_CAPABILITY, USUAL_SM_COUNT = 80, 64
+"""Of a GPU that was not chosen yet. The multiprocessors change little of the memory that a pass takes."""
+
+
+class Constants:
+    """Arrays are uploaded once to each device; `kept` must live as long as the pass."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self.kept: list[Any] = []
+        self._devices = devices
+        self._addresses: dict[tuple[int, int], tuple[Any, int]] = {}
+        self._expert_tables: dict[tuple[Buffer, str], ExpertTable] = {}
+
+    def array(self, values: Any, device: int) -> int:
+        """Address of an array of float32 or int32."""
+        key = id(values), device
+        if key not in self._addresses:
+            # The original is kept too: its id must not come to mean another.
+            self._addresses[key] = values, self._upload(np.ascontiguousarray(values), device)
+        return self._addresses[key][1]
+
+    def table(self, table: Floats, device: int) -> int:
+        """Address of a table with a row for each position."""
+        return self.array(table, device)
+
+    def expert_table(self, node: ExpertLinear) -> ExpertTable:
+        """The table of the experts' matrices of one weight layout."""
+        first = cast(WeightSpec, node.weight)
+        key = node.y, first.weight_layout.name
+        if key not in self._expert_tables:
+            weights = cast(Sequence[WeightSpec], node.weights)
+            self._expert_tables[key] = ExpertTable(self._device(node.device), weights, first)
+            self.kept.append(self._expert_tables[key])
+        return self._expert_tables[key]
+
+    def processors(self, device: int) -> int:
+        """The multiprocessors of a device."""
+        return self._devices[device].processors
+
+    def has_flash(self, device: int, shape: AttentionShape) -> bool:
+        """Whether torch's flash attention takes heads of this shape there."""
+        return prefill.has_flash(self._devices[device], shape)
+
+    def _device(self, number: int) -> Device | None:
+        return self._devices[number]
+
+    def _upload(self, values: Any, device: int) -> int:
+        memory = self._devices[device].upload(values)
+        self.kept.append(memory)
+        return int(memory.data_ptr())
+
+
+class CountedConstants(Constants):
+    """Nothing is uploaded: `nbytes` counts what would be. Without a device it is a usual one's."""
+
+    def __init__(self, device: Device | None = None) -> None:
+        super().__init__(() if device is None else (device,))
+        self.nbytes = 0
+
+    def table(self, table: Floats, device: int) -> int:
+        return 256
+
+    def processors(self, device: int) -> int:
+        return super().processors(device) if self._devices else USUAL_SM_COUNT
+
+    def has_flash(self, device: int, shape: AttentionShape) -> bool:
+        if not self._devices:
+            return prefill.takes_flash(USUAL_CAPABILITY, shape)
+        return super().has_flash(device, shape)
+
+    def _device(self, number: int) -> Device | None:
+        return None
+
+    def _upload(self, values: Any, device: int) -> int:
+        self.nbytes += -(-values.nbytes // 256) * 256
+        return 256

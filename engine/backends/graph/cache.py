@@ -1,0 +1,30 @@
+"""A key/value cache as lowering sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.backends.kv_formats import CacheType
+
+
+class CacheAddresses(Protocol):
+    """Where a pass finds keys and values, and of which type they are."""
+
+    @property
+    def kind(self) -> CacheType: ...
+
+    def addresses(self, layer: int) -> tuple[int, int]:
+        """Of the layer's keys and values."""
+        ...
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """Stands for a cache that is not allocated, where only the names of kernels matter."""
+
+    kind: CacheType
+
+    def addresses(self, layer: int) -> tuple[int, int]:
+        """Different ones for each layer, and none of them real."""
+        return 2 * layer + 1, 2 * layer + 2
