@@ -47,9 +47,9 @@ class StoreSteps:
         self.device.copy(self.device.upload(np.array([position], np.int32)), self._place)
         operation = append_calls(self.kind, self.cache.addresses(0), *self._buffers, self.shape)
         for call in (
-            operation.few
-            if operation.many is None or not (many or self.rows > SMALL_BATCH)
-            else operation.many
+            operation.small
+            if operation.large is None or not (many or self.rows > SMALL_BATCH)
+            else operation.large
         ):
             if isinstance(call, TorchCall):
                 list(self.device.prepare(call.kernels))

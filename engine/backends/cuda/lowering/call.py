@@ -1,4 +1,4 @@
-"""Recorded calls of kernels: which one, over how many blocks, with what arguments."""
+"""The calls of a lowered pass: which kernel, over how many blocks, with what arguments."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Runtime(Enum):
 
 Argument = int | float | Buffer | Runtime
 Blocks = Callable[[int], tuple[int, int, int]]
-"""The grid for so many rows."""
+"""The grid for a number of rows."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel in a recorded pass; a `Buffer` among the arguments becomes its address.
+    """One kernel launch; a `Buffer` among the arguments becomes its address, and floats are float32.
 
     `reads` and `writes` name what it touches: buffers, and whatever else orders calls, such as a layer's
-    keys. Floats are float32.
+    keys.
     """
 
     kernel: Kernel
@@ -60,27 +60,22 @@ class Call:
     copies: int = 1
 
 
-def each_row(chunks: int = 1) -> Blocks:
-    """`chunks` blocks for each row: block (chunk, row)."""
-    return lambda rows: (chunks, rows, 1)
-
-
 class Bound(Protocol):
-    """A recorded step of more than `SMALL_BATCH` rows while it runs, as torch's part of it sees it."""
+    """A step of a large batch while it runs, as a `TorchCall` sees it."""
 
     @property
     def device(self) -> Device:
-        """Where it runs."""
+        """The device that runs the call."""
         ...
 
     @property
     def rows(self) -> int:
-        """Of the operation: the step's rows, or its logit rows; times `copies`."""
+        """Rows of the call: the step's rows or its logit rows, times `copies`."""
         ...
 
     @property
     def position(self) -> int:
-        """Of the step's first row."""
+        """The position of the step's first row."""
         ...
 
     @property
@@ -97,12 +92,11 @@ class Bound(Protocol):
         ...
 
     def launch(self, call: Call) -> None:
-        """A kernel, in order with torch's work."""
+        """Launch a kernel, in order with torch's work."""
         ...
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
-        """uint8 (size,) on the device, until another operation asks for that `place`; it is not kept for this
-        one alone.
+        """uint8 (size,) on the device, until another call asks for the same `place`.
 
         The size is at most what the call's `rooms` say of the place.
         """
@@ -111,24 +105,22 @@ class Bound(Protocol):
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes of scratch memory that a call needs: `fixed` whatever the step, more for each of its rows and
-    each position it sees."""
+    """Bytes of scratch memory that a call needs: `fixed` ones, and more for each row and each position."""
 
     fixed: int = 0
     row: int = 0
     position: int = 0
 
     def bytes(self, rows: int, positions: int) -> int:
-        """For steps of up to so many rows that see up to so many positions."""
+        """For steps of up to `rows` rows that see up to `positions` positions."""
         return self.fixed + self.row * rows + self.position * positions
 
 
 @dataclass(frozen=True)
 class TorchCall:
-    """What torch does in steps of more than `SMALL_BATCH` rows, in place of kernels that are made for few. It
-    may launch `kernels`.
+    """What torch does in large batches, where kernels of small ones would be slow; it may launch `kernels`.
 
-    `rooms` is the scratch memory that it asks for, by place; a program takes it before the first step.
+    `rooms` is the scratch memory that it asks for, by place; a program allocates it before the first step.
     """
 
     run: Callable[[Bound], None]
@@ -142,7 +134,7 @@ class TorchCall:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a pass: what runs for few rows, and, where that is something else, for many."""
+    """The calls of one operation in small batches, and, where they differ, in large ones."""
 
-    few: tuple[Call, ...]
-    many: tuple[Call | TorchCall, ...] | None = None
+    small: tuple[Call, ...]
+    large: tuple[Call | TorchCall, ...] | None = None

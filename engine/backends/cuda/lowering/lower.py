@@ -271,7 +271,7 @@ def _large_attention(context: Context, node: nodes.Attention) -> Calls:
 
 def _large_kv_write(context: Context, node: nodes.KvWrite) -> Calls:
     operation = _kv_write(context, node)
-    return operation.few if operation.many is None else operation.many
+    return operation.small if operation.large is None else operation.large
 
 
 Table = Mapping[type[nodes.Node], Callable[[Context, Any], Calls]]
@@ -290,7 +290,7 @@ SMALL: Table = {
     nodes.Pack: _pack,
     nodes.LinearGroup: _linears,
     nodes.RopeGroup: _ropes,
-    nodes.KvWrite: lambda context, node: _kv_write(context, node).few,
+    nodes.KvWrite: lambda context, node: _kv_write(context, node).small,
     nodes.Attention: _attention,
     nodes.Route: _route,
     nodes.Spread: _spread,
