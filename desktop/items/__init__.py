@@ -1,1 +1,1 @@
-"""Qt item models over plain data: what the lists of the window show."""
+"""What lists, tables and menus show: Qt item models, and the plain entries and texts they are made of."""

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from PySide6.QtCore import QAbstractListModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt
 
 from desktop.items.chats.conversations import (
     ID_ROLE,
@@ -21,6 +21,7 @@ from desktop.items.chats.conversations import (
     group_start,
 )
 from desktop.items.row_changes import bring_to
+from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
 
@@ -63,7 +64,6 @@ DRAFT_ROLE = _ROLE + 37
 NOTEBOOK_ROLE = _ROLE + 38
 """Whether it is a notebook."""
 MIME = "application/x-inglenook-chats"
-_NO_PARENT = QModelIndex()
 _PINNED, _FOLDERS = "Pinned", "Folders"
 
 
@@ -76,7 +76,7 @@ class ChatListRow(NamedTuple):
     text: str = ""
 
 
-class ChatListModel(QAbstractListModel):
+class ChatListModel(RowsModel[ChatListRow]):
     """Follows `chats`; `today` is asked whenever the rows are arranged. Folders come with `set_folders`."""
 
     def __init__(
@@ -87,7 +87,6 @@ class ChatListModel(QAbstractListModel):
     ) -> None:
         super().__init__(parent)
         self._chats, self._today = chats, today
-        self._rows: list[ChatListRow] = []
         # rows of chats outside all folders: 10,000 are not made anew for each change
         self._made: dict[int, ChatListRow] = {}
         self._by_id: dict[int, ConversationSummary] = {}
@@ -159,10 +158,6 @@ class ChatListModel(QAbstractListModel):
             (place for place, row in enumerate(self._rows) if row.number == number and row.kind == kind), -1
         )
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
-        """The number of rows; 0 below one, because a list has no children."""
-        return 0 if parent.isValid() else len(self._rows)
-
     def flags(self, index: QModelIndex | QPersistentModelIndex) -> Qt.ItemFlag:
         """Headings are passed over by the keyboard."""
         if not index.isValid() or self._rows[index.row()].kind == HEADING:
@@ -174,13 +169,8 @@ class ChatListModel(QAbstractListModel):
             | Qt.ItemFlag.ItemIsDropEnabled
         )
 
-    def data(
-        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
-    ) -> object:
+    def value(self, row: ChatListRow, role: int) -> object:
         """The words of a row (display, edit, tool tip, accessible text) or one of the roles above."""
-        if not index.isValid() or not 0 <= index.row() < len(self._rows):
-            return None
-        row = self._rows[index.row()]
         if role == KIND_ROLE:
             return row.kind
         if role == DEPTH_ROLE:
@@ -257,9 +247,7 @@ class ChatListModel(QAbstractListModel):
         present = {chat.id: chat for chat in chats}
         self._by_id.update(present)
         if self._rows != new and bring_to(self, self._rows, new):
-            self.beginResetModel()
-            self._rows[:] = new
-            self.endResetModel()
+            self.set_rows(new)
         self._by_id = present
         other = (number for number in self._folders if counts.get(number) != self._counts[number])
         self._tell(ChatListRow(FOLDER, number, self._depth(number)) for number in other)

@@ -8,8 +8,9 @@ import datetime
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QModelIndex, QObject, Qt
 
+from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary
 
 __all__ = [
@@ -32,7 +33,6 @@ UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
 
 UNTITLED, NEW_NOTEBOOK = "New conversation", "New notebook"
 """What a conversation, and a notebook, without a title is called."""
-_NO_PARENT = QModelIndex()
 _MONTHS = (
     "January",
     "February",
@@ -73,10 +73,10 @@ def group_start(moment: float, today: datetime.date) -> float:
     return datetime.datetime.combine(first, datetime.time.min).timestamp()
 
 
-class ConversationsModel(QAbstractListModel):
+class ConversationsModel(RowsModel[ConversationSummary]):
     """Rows are conversations, latest first.
 
-    `today` is asked at every look, so that groups move on at midnight.
+    `today` is called for every row that is shown, so that groups change at midnight.
     """
 
     def __init__(
@@ -84,21 +84,11 @@ class ConversationsModel(QAbstractListModel):
     ) -> None:
         super().__init__(parent)
         self._today = today
-        self._rows: list[ConversationSummary] = []
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
-        """The number of conversations; 0 below one, because a list has no children."""
-        return 0 if parent.isValid() else len(self._rows)
-
-    def data(
-        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
-    ) -> object:
+    def value(self, row: ConversationSummary, role: int) -> object:
         """The title (display, edit, tool tip, accessible text), `ID_ROLE`, `GROUP_ROLE` or `UPDATED_ROLE`
         of a row.
         """
-        if not index.isValid() or not 0 <= index.row() < len(self._rows):
-            return None
-        row = self._rows[index.row()]
         if role in (
             Qt.ItemDataRole.DisplayRole,
             Qt.ItemDataRole.ToolTipRole,
@@ -114,10 +104,8 @@ class ConversationsModel(QAbstractListModel):
         return row.updated_at if role == UPDATED_ROLE else None
 
     def reset(self, rows: Iterable[ConversationSummary]) -> None:
-        """Show another list, given latest first."""
-        self.beginResetModel()
-        self._rows = list(rows)
-        self.endResetModel()
+        """Show other conversations, latest first."""
+        self.set_rows(rows)
 
     def summaries(self) -> Sequence[ConversationSummary]:
         """All rows, latest first; not to be changed."""
@@ -135,9 +123,7 @@ class ConversationsModel(QAbstractListModel):
         )
         new -= 0 <= old < new  # it is counted without itself
         if old < 0:
-            self.beginInsertRows(QModelIndex(), new, new)
-            self._rows.insert(new, summary)
-            self.endInsertRows()
+            self.insert_rows(new, [summary])
             return
         if new != old:
             # Qt counts the target row before the moved one is taken out.
@@ -149,12 +135,10 @@ class ConversationsModel(QAbstractListModel):
         self.dataChanged.emit(self.index(new), self.index(new))
 
     def remove(self, conversation_id: int) -> None:
-        """Take a conversation away; one that is not here is no trouble."""
+        """Take a conversation away, if it is here."""
         row = self.row(conversation_id)
         if row >= 0:
-            self.beginRemoveRows(QModelIndex(), row, row)
-            del self._rows[row]
-            self.endRemoveRows()
+            self.remove_rows(row, row)
 
     def put_all(self, summaries: Collection[ConversationSummary]) -> None:
         """`put` for many at once: one change of the model."""

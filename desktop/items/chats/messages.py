@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
 
+from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.token_trace import TokenTrace
 
 __all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label", "speaker_label"]
@@ -15,7 +16,6 @@ MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The item role whose value is the whole `MessageItem`."""
 
 _LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
-_NO_PARENT = QModelIndex()
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def speaker_label(item: MessageItem) -> str:
     return item.speaker or role_label(item.role)
 
 
-class MessagesModel(QAbstractListModel):
+class MessagesModel(RowsModel[MessageItem]):
     """Rows are messages from oldest to newest; every message id is in the model at most once.
 
     A streamed reply grows by `append_text`, which tells only `text_appended(row, text)`: views that show
@@ -66,40 +66,30 @@ class MessagesModel(QAbstractListModel):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._items: list[MessageItem] = []
-        self._rows: dict[int, int] = {}
+        self._places: dict[int, int] = {}
         self.trace: Callable[[int], TokenTrace | None] = lambda message_id: None
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
-        """The number of messages; 0 below a message, because a list has no children."""
-        return 0 if parent.isValid() else len(self._items)
-
-    def data(
-        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
-    ) -> object:
+    def value(self, row: MessageItem, role: int) -> object:
         """The text (display), "role: text" (accessible text) or the `MessageItem` (`MESSAGE_ROLE`) of a
         row.
         """
-        if not index.isValid() or not 0 <= index.row() < len(self._items):
-            return None
-        item = self._items[index.row()]
         if role == Qt.ItemDataRole.DisplayRole:
-            return item.text
+            return row.text
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{speaker_label(item)}: {item.text}"
-        return item if role == MESSAGE_ROLE else None
+            return f"{speaker_label(row)}: {row.text}"
+        return row if role == MESSAGE_ROLE else None
 
     def items(self) -> tuple[MessageItem, ...]:
         """All messages, oldest first."""
-        return tuple(self._items)
+        return tuple(self._rows)
 
     def item(self, message_id: int) -> MessageItem:
         """The message with this id."""
-        return self._items[self._rows[message_id]]
+        return self._rows[self._places[message_id]]
 
     def row(self, message_id: int) -> int:
         """The row of the message with this id."""
-        return self._rows[message_id]
+        return self._places[message_id]
 
     def reset(self, items: Iterable[MessageItem]) -> None:
         """Show another conversation. Raises ValueError when two messages have the same id."""
@@ -107,28 +97,25 @@ class MessagesModel(QAbstractListModel):
         if len({item.id for item in fresh}) != len(fresh):
             raise ValueError("Two messages of one conversation have the same id; ids must be unique.")
         self.beginResetModel()
-        self._items = fresh
-        self._count_rows()
+        self._rows = fresh
+        self._number()
         self.endResetModel()
 
     def append(self, item: MessageItem) -> None:
         """Add a message at the end. Raises ValueError when its id is already here."""
-        if item.id in self._rows:
+        if item.id in self._places:
             raise ValueError(f"Message {item.id} is already in the conversation; use replace() to change it.")
-        row = len(self._items)
-        self.beginInsertRows(QModelIndex(), row, row)
-        self._items.append(item)
-        self._rows[item.id] = row
-        self.endInsertRows()
+        self._places[item.id] = len(self._rows)
+        self.insert_rows(len(self._rows), [item])
 
     def replace(self, message_id: int, item: MessageItem) -> None:
         """Put `item` (its id may be another one: the sibling that is shown now) where `message_id` is."""
-        row = self._rows[message_id]
-        if item.id != message_id and item.id in self._rows:
+        row = self._places[message_id]
+        if item.id != message_id and item.id in self._places:
             raise ValueError(f"Message {item.id} is already in the conversation at another place.")
-        del self._rows[message_id]
-        self._items[row] = item
-        self._rows[item.id] = row
+        del self._places[message_id]
+        self._rows[row] = item
+        self._places[item.id] = row
         index = self.index(row)
         self.dataChanged.emit(index, index)
 
@@ -137,23 +124,23 @@ class MessagesModel(QAbstractListModel):
 
         Ids that are not here raise KeyError before anything changes.
         """
-        rows = sorted({self._rows[message_id] for message_id in message_ids}, reverse=True)
+        rows = sorted({self._places[message_id] for message_id in message_ids}, reverse=True)
         while rows:
             last = first = rows.pop(0)
             while rows and rows[0] == first - 1:
                 first = rows.pop(0)
             self.beginRemoveRows(QModelIndex(), first, last)
-            del self._items[first : last + 1]
-            self._count_rows()
+            del self._rows[first : last + 1]
+            self._number()
             self.endRemoveRows()
 
     def append_text(self, message_id: int, text: str) -> None:
         """Grow a message by `text` at its end and emit `text_appended`; nothing happens for an empty text."""
-        row = self._rows[message_id]
+        row = self._places[message_id]
         if text:
-            item = self._items[row]
-            self._items[row] = replace(item, text=item.text + text)
+            item = self._rows[row]
+            self._rows[row] = replace(item, text=item.text + text)
             self.text_appended.emit(row, text)
 
-    def _count_rows(self) -> None:
-        self._rows = {item.id: row for row, item in enumerate(self._items)}
+    def _number(self) -> None:
+        self._places = {item.id: row for row, item in enumerate(self._rows)}

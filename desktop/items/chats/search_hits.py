@@ -1,13 +1,14 @@
-"""What a search found as a Qt list model: each chat once, the places found in it below."""
+"""The results of a search as a Qt list model: each chat once, with its messages below it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import Qt
 
 from desktop.items.chats.conversations import ID_ROLE, UNTITLED
+from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary, SearchHit
 
 __all__ = ["HIT_ROLE", "SPANS_ROLE", "SearchHitsModel"]
@@ -15,10 +16,9 @@ __all__ = ["HIT_ROLE", "SPANS_ROLE", "SearchHitsModel"]
 HIT_ROLE = int(Qt.ItemDataRole.UserRole) + 40
 """The `SearchHit` of a row; None for the row of a chat."""
 SPANS_ROLE = int(Qt.ItemDataRole.UserRole) + 41
-"""Where the words stand in what the row displays: (first, behind) in characters."""
+"""Where the words are in the displayed text: (start, end) in characters."""
 BEFORE = 18
-"""So many characters before the first word are shown: in a narrow list it must not lie outside."""
-_NO_PARENT = QModelIndex()
+"""Characters shown before the first word, which must be visible in a narrow list too."""
 _WORDS = (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole)
 
 
@@ -30,35 +30,29 @@ class _Row:
     hit: SearchHit | None = None
 
 
-class SearchHitsModel(QAbstractListModel):
+class SearchHitsModel(RowsModel[_Row]):
     """`begin` with the chats whose titles were found, then `add` what was found in messages."""
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._rows: list[_Row] = []
 
     @property
     def messages(self) -> int:
-        """How many messages were found."""
+        """The number of messages found."""
         return sum(1 for row in self._rows if row.hit is not None)
 
     @property
     def chats(self) -> int:
-        """How many chats they, and the titles found, belong to."""
+        """The number of chats found, by title or by message."""
         return len(self._rows) - self.messages
 
     def has(self, conversation_id: int) -> bool:
-        """Whether something of a chat was found."""
+        """Whether a chat is among the results."""
         return any(row.conversation == conversation_id for row in self._rows)
 
     def begin(self, titles: Iterable[tuple[ConversationSummary, tuple[tuple[int, int], ...]]]) -> None:
-        """A new search."""
-        self.beginResetModel()
-        self._rows = [_Row(chat.id, chat.title, spans) for chat, spans in titles]
-        self.endResetModel()
+        """Show the results of another search."""
+        self.set_rows(_Row(chat.id, chat.title, spans) for chat, spans in titles)
 
     def add(self, hits: Sequence[SearchHit]) -> None:
-        """More messages, each put under its chat."""
+        """Add messages, each below its chat."""
         for hit in hits:
             if hit.snippet == hit.title and any(
                 row.conversation == hit.conversation_id for row in self._rows
@@ -70,30 +64,16 @@ class SearchHitsModel(QAbstractListModel):
                 place for place, other in enumerate(self._rows) if other.conversation == hit.conversation_id
             ]
             new = [row] if places else [_Row(hit.conversation_id, hit.title or UNTITLED, ()), row]
-            at = places[-1] + 1 if places else len(self._rows)
-            self.beginInsertRows(QModelIndex(), at, at + len(new) - 1)
-            self._rows[at:at] = new
-            self.endInsertRows()
+            self.insert_rows(places[-1] + 1 if places else len(self._rows), new)
 
     def forget(self, conversation_id: int) -> None:
-        """A chat is not there any more."""
+        """Take a chat and its messages away."""
         for place in range(len(self._rows) - 1, -1, -1):
             if self._rows[place].conversation == conversation_id:
-                self.beginRemoveRows(QModelIndex(), place, place)
-                del self._rows[place]
-                self.endRemoveRows()
+                self.remove_rows(place, place)
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
-        """The number of rows; 0 below one, because a list has no children."""
-        return 0 if parent.isValid() else len(self._rows)
-
-    def data(
-        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
-    ) -> object:
+    def value(self, row: _Row, role: int) -> object:
         """The title or the piece of the message (display, tool tip, accessible text), and the roles above."""
-        if not index.isValid() or not 0 <= index.row() < len(self._rows):
-            return None
-        row = self._rows[index.row()]
         if role in _WORDS:
             return row.text if row.hit is None or role == Qt.ItemDataRole.DisplayRole else row.hit.snippet
         if role == Qt.ItemDataRole.AccessibleTextRole:

@@ -1,4 +1,4 @@
-"""The trash as a Qt list model: titles, and when each chat was thrown away."""
+"""The trash as a Qt list model: titles, and when each chat was deleted."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
 
 from desktop.items.chats.conversations import ID_ROLE, UNTITLED
+from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.records import ConversationSummary
 from desktop.store.conversations.trash import DAY_S
 
 __all__ = ["NOTE_ROLE", "TrashModel", "since_words"]
 
 NOTE_ROLE = int(Qt.ItemDataRole.UserRole) + 50
-"""A second line in quiet words."""
-_NO_PARENT = QModelIndex()
+"""The second line of a row."""
 
 
 def since_words(moment: float, now: float, keep_days: int) -> str:
-    """When it was thrown away and, unless `keep_days` is 0, how long it will still be kept."""
+    """When a chat was deleted and, unless `keep_days` is 0, how long it will still be kept."""
     days = max(0, int((now - moment) // DAY_S))
     gone = "Today" if not days else "Yesterday" if days == 1 else f"{days:,} days ago"
     if not keep_days:
@@ -33,32 +33,21 @@ def since_words(moment: float, now: float, keep_days: int) -> str:
     )
 
 
-class TrashModel(QAbstractListModel):
-    """Rows are chats in the trash, thrown away last first."""
+class TrashModel(RowsModel[ConversationSummary]):
+    """Rows are the chats in the trash, the last deleted first."""
 
     def __init__(self, parent: QObject | None = None, now: Callable[[], float] = time.time) -> None:
         super().__init__(parent)
         self._now = now
-        self._rows: list[ConversationSummary] = []
         self._keep_days = 0
 
     def reset(self, rows: Iterable[ConversationSummary], keep_days: int) -> None:
         """Show other rows."""
-        self.beginResetModel()
-        self._rows, self._keep_days = list(rows), keep_days
-        self.endResetModel()
+        self._keep_days = keep_days
+        self.set_rows(rows)
 
-    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
-        """The number of chats; 0 below one, because a list has no children."""
-        return 0 if parent.isValid() else len(self._rows)
-
-    def data(
-        self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole
-    ) -> object:
+    def value(self, row: ConversationSummary, role: int) -> object:
         """The title, the note below it, the id."""
-        if not index.isValid() or not 0 <= index.row() < len(self._rows):
-            return None
-        row = self._rows[index.row()]
         note = since_words(
             row.updated_at if row.deleted_at is None else row.deleted_at, self._now(), self._keep_days
         )

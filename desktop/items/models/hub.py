@@ -1,15 +1,14 @@
-"""What the hub has as Qt list models: models found, and the quantisations of one of them; two lines for
-each.
-"""
+"""Search results of the hub, and the quantisations of one model, as Qt list models with two lines a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
 
 from desktop.items.models.local_models import count_text
+from desktop.items.rows_model import RowsModel
 from engine.units import size_text
 
 if TYPE_CHECKING:
@@ -17,12 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ChoicesModel", "HubModels", "choice_lines", "model_lines"]
 
-_NO_PARENT = QModelIndex()
-Index = QModelIndex | QPersistentModelIndex
+T = TypeVar("T")
 
 
 def model_lines(model: HubModel) -> tuple[str, str]:
-    """Its name, and what people look at: size, downloads, licence, age."""
+    """A model's name, and its size, downloads, licence and age."""
     parts = [
         f"{count_text(model.parameters)} weights" if model.parameters else "",
         " + ".join(model.formats).upper(), f"{_short(model.downloads)} downloads", model.licence,
@@ -32,7 +30,7 @@ def model_lines(model: HubModel) -> tuple[str, str]:
 
 
 def choice_lines(choice: HubChoice) -> tuple[str, str]:
-    """Its name with the recommendation, and its size with the verdict."""
+    """A choice's name with the recommendation, and its size with whether it fits."""
     if not choice.fits_disk:
         verdict = "not enough room on the disk"
     else:
@@ -55,22 +53,16 @@ def _short(count: int) -> str:
     return str(count)
 
 
-class _Lines(QAbstractListModel):
-    """Rows of two lines of text."""
+class _Lines(RowsModel[T]):
+    """Rows of two lines of text, which `lines` makes."""
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, lines: Callable[[T], tuple[str, str]], parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._lines: list[tuple[str, str]] = []
+        self._lines = lines
 
-    def rowCount(self, parent: Index = _NO_PARENT) -> int:
-        """The number of rows."""
-        return 0 if parent.isValid() else len(self._lines)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+    def value(self, row: T, role: int) -> object:
         """Both lines; as one sentence for a screen reader."""
-        if not index.isValid() or not 0 <= index.row() < len(self._lines):
-            return None
-        first, second = self._lines[index.row()]
+        first, second = self._lines(row)
         if role == Qt.ItemDataRole.DisplayRole:
             return f"{first}\n{second}"
         if role in (Qt.ItemDataRole.AccessibleTextRole, Qt.ItemDataRole.ToolTipRole):
@@ -78,47 +70,31 @@ class _Lines(QAbstractListModel):
         return None
 
 
-class HubModels(_Lines):
+class HubModels(_Lines["HubModel"]):
     """The models of a search."""
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._models: list[HubModel] = []
-
-    def show_models(self, models: Iterable[HubModel]) -> None:
-        """Show these and no others."""
-        self.beginResetModel()
-        self._models = list(models)
-        self._lines = [model_lines(model) for model in self._models]
-        self.endResetModel()
+        super().__init__(model_lines, parent)
 
     def models(self) -> tuple[HubModel, ...]:
-        """All of them."""
-        return tuple(self._models)
+        """All models, from the first row to the last."""
+        return tuple(self._rows)
 
     def model(self, row: int) -> HubModel | None:
         """The model of a row."""
-        return self._models[row] if 0 <= row < len(self._models) else None
+        return self._rows[row] if 0 <= row < len(self._rows) else None
 
 
-class ChoicesModel(_Lines):
-    """What can be taken of one model."""
+class ChoicesModel(_Lines["HubChoice"]):
+    """What can be downloaded of one model."""
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._choices: list[HubChoice] = []
-
-    def show_choices(self, choices: Iterable[HubChoice]) -> None:
-        """Show these and no others."""
-        self.beginResetModel()
-        self._choices = list(choices)
-        self._lines = [choice_lines(choice) for choice in self._choices]
-        self.endResetModel()
+        super().__init__(choice_lines, parent)
 
     def choice(self, row: int) -> HubChoice | None:
         """The choice of a row."""
-        return self._choices[row] if 0 <= row < len(self._choices) else None
+        return self._rows[row] if 0 <= row < len(self._rows) else None
 
     def recommended(self) -> int:
         """The row of the recommended choice; -1 for none."""
-        return next((row for row, choice in enumerate(self._choices) if choice.recommended), -1)
+        return next((row for row, choice in enumerate(self._rows) if choice.recommended), -1)

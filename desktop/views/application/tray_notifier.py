@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QSystemTrayIcon
 
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import application_icon
 
 __all__ = ["TrayNotifier"]
@@ -21,9 +22,7 @@ class TrayNotifier(QObject):
         super().__init__(parent)
         self._icon: QSystemTrayIcon | None = None
         self._clicked: Callable[[str], None] = lambda _token: None
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self.close)
+        self._timer = debounce(self, self.close)
 
     def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
         """Show one for a quarter of a minute."""

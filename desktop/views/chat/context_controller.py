@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QTimer, Slot
+from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.chats.reply_stats import figures
@@ -16,6 +16,7 @@ from desktop.services.session.context_meter import ContextMeter, Measured, cost_
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.context_meter import ContextBar
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton
 
 if TYPE_CHECKING:
@@ -51,10 +52,7 @@ class ContextController(QObject):
         chat.status.add_tool(self.button)
         chat.transcript.edit_words = self.edit_words
         meter.changed.connect(self._on_measured)
-        self._soon = QTimer(self)
-        self._soon.setSingleShot(True)
-        self._soon.setInterval(_SOON_MS)
-        self._soon.timeout.connect(lambda: meter.set_draft(draft()))
+        self._soon = debounce(self, lambda: meter.set_draft(draft()), _SOON_MS)
         chat.composer.box.textChanged.connect(self.draft_changed)
         session.prompt_changed.connect(meter.prompt_changed)
         session.stats_changed.connect(self._show_figures)

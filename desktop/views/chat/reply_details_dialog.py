@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QProgressBar,
     QPushButton,
-    QScrollArea,
     QTabWidget,
     QTreeWidget,
     QTreeWidgetItem,
@@ -29,6 +28,7 @@ from PySide6.QtWidgets import (
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 __all__ = ["ReplyDetailsDialog"]
 
@@ -205,11 +205,8 @@ class ReplyDetailsDialog(QDialog):
             words = "More was not kept of this reply: it was imported, or written by an earlier version."
             grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
         grid.setRowStretch(grid.rowCount(), 1)
-        scroll = QScrollArea()
-        scroll.setWidget(body)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll = VerticalScrollArea(body)
+        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         scroll.setAccessibleName("Overview")
         return scroll
 

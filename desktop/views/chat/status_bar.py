@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Slot
+from PySide6.QtCore import QEvent, QSize, Qt, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
+from desktop.views.widgets.debounce import debounce
 from engine.core import Stats
 
 __all__ = ["StatusBar"]
@@ -33,10 +34,7 @@ class StatusBar(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setFixedSize(120, 6)
         self.bar.hide()
-        self._lasts = QTimer(self)
-        self._lasts.setSingleShot(True)
-        self._lasts.setInterval(_SHORT_MS)
-        self._lasts.timeout.connect(self._show_bar)
+        self._lasts = debounce(self, self._show_bar, _SHORT_MS)
         self.reason = self._figure("Why the reply ended")
         self.prompt = self._figure("Speed of reading the prompt")
         self.reply = self._figure("Speed of writing the reply")

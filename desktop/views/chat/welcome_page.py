@@ -8,12 +8,10 @@ from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
-    QFrame,
     QHBoxLayout,
     QLabel,
     QProgressBar,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QVBoxLayout,
     QWidget,
@@ -21,6 +19,7 @@ from PySide6.QtWidgets import (
 
 from desktop.items.models.local_models import STARTER_SIZE, ModelEntry
 from desktop.views.widgets.icons import application_icon
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 __all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
 
@@ -260,13 +259,8 @@ class WelcomePage(QWidget):
         middle.addStretch(1)
         middle.addWidget(column, 1000)
         middle.addStretch(1)
-        scroll = QScrollArea()  # large text in a small window is higher than the window
+        scroll = VerticalScrollArea(page)  # large text in a small window is higher than the window
         scroll.setObjectName("welcomeScroll")
-        scroll.setWidget(page)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(scroll)

@@ -4,7 +4,7 @@ chat is left, and at the end.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.session.chat_session import ChatSession
@@ -12,6 +12,7 @@ from desktop.services.session.context import is_temporary
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from desktop.views.composer.composer import Composer
+from desktop.views.widgets.debounce import debounce
 
 __all__ = ["DraftAutosave"]
 
@@ -34,10 +35,7 @@ class DraftAutosave(QObject):
         self._store = DraftStore(session.stores.database)
         self._known: frozenset[int] = frozenset()
         self._dirty = self._failed = False
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(SAVE_MS)
-        self._timer.timeout.connect(self.save)
+        self._timer = debounce(self, self.save, SAVE_MS)
         composer.recall = self._recall
         composer.left.connect(self._leave)
         composer.box.textChanged.connect(self._on_text)

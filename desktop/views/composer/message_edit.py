@@ -4,20 +4,13 @@ are pasted are told.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QMimeData, Qt, Signal
-from PySide6.QtGui import (
-    QDragEnterEvent,
-    QDragMoveEvent,
-    QFocusEvent,
-    QFontMetricsF,
-    QInputMethodEvent,
-    QKeyEvent,
-    QResizeEvent,
-)
-from PySide6.QtWidgets import QFrame, QPlainTextEdit, QSizePolicy
+from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QFocusEvent, QInputMethodEvent, QKeyEvent
+from PySide6.QtWidgets import QFrame, QSizePolicy
+
+from desktop.views.widgets.growing_text_edit import FittedTextEdit
 
 __all__ = ["LONG_PASTE", "MessageEdit"]
 
@@ -26,8 +19,8 @@ LONG_PASTE = 2000
 _MOST_LINES = 9
 
 
-class MessageEdit(QPlainTextEdit):
-    """The text edit: grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
+class MessageEdit(FittedTextEdit):
+    """Grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
     `files_pasted(list of Path)` instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters
     or more was put in.
@@ -40,37 +33,14 @@ class MessageEdit(QPlainTextEdit):
     previous_wanted = Signal()
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(least=1, most=_MOST_LINES, frame=2)
         self.send_with = "enter"
         self._composing = False
         self.setObjectName("composerText")
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setTabChangesFocus(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().setDocumentMargin(4)
-        self.textChanged.connect(self.fit)
         self.fit()
-
-    def fit(self) -> None:
-        """Take the height of the text, one to `_MOST_LINES` lines."""
-        lines = min(max(1, int(self.document().size().height())), _MOST_LINES)
-        margins = 2 * math.ceil(self.document().documentMargin()) + 2
-        self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + margins)
-        full = int(self.document().size().height()) > _MOST_LINES
-        self.setVerticalScrollBarPolicy(
-            Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
-        )
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if event.oldSize().width() != event.size().width():
-            self.fit()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange:
-            self.fit()
 
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
         self._composing = bool(event.preeditString())
@@ -101,8 +71,7 @@ class MessageEdit(QPlainTextEdit):
         if control or (held == Qt.KeyboardModifier.NoModifier and self.send_with == "enter"):
             self.send.emit()
         elif held in (Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier):
-            self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter makes U+2028
-            self.ensureCursorVisible()
+            self.break_line()
         else:
             event.ignore()
 

@@ -184,7 +184,7 @@ class SavedPromptsWindow(QDialog):
             self._service.put(Prompt(prompt.id, name, self.text.text()))
 
     def _begin_new(self) -> None:
-        self.text.tell()
+        self.text.commit()
         taken = {prompt.name for prompt in self._service.prompts()}
         names = ("New prompt", *(f"New prompt {number}" for number in range(2, len(taken) + 2)))
         name = next(name for name in names if name not in taken)
@@ -211,7 +211,7 @@ class SavedPromptsWindow(QDialog):
         self.list.setFocus()
 
     def _insert(self) -> None:
-        self.text.tell()
+        self.text.commit()
         self._keep()
         prompt = self._current()
         if prompt is not None:
@@ -222,13 +222,13 @@ class SavedPromptsWindow(QDialog):
         ask_open(self, "Import prompts", lambda chosen: self._service.read(chosen[0]), _FILES)
 
     def _ask_to_export(self) -> None:
-        self.text.tell()
+        self.text.commit()
         ask_save(
             self, "Export prompts", "prompts.json", lambda chosen: self._service.write(chosen[0]), _FILES
         )
 
     def done(self, result: int) -> None:
         """Keep what was typed a moment ago, however the window is closed."""
-        self.text.tell()
+        self.text.commit()
         self._keep()
         super().done(result)

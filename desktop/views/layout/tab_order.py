@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import QObject, Qt, QTimer, Slot
+from PySide6.QtCore import QObject, Qt, Slot
 from PySide6.QtWidgets import QLayout, QScrollArea, QWidget
+
+from desktop.views.widgets.debounce import debounce
 
 __all__ = ["TabOrder"]
 
@@ -18,9 +20,7 @@ class TabOrder(QObject):
     def __init__(self, root: QWidget) -> None:
         super().__init__(root)
         self._root = root
-        self._soon = QTimer(self)  # once for all that are made together
-        self._soon.setSingleShot(True)
-        self._soon.timeout.connect(self._follow)
+        self._soon = debounce(self, self._follow)  # once for all that are made together
 
     @Slot()
     def renew(self) -> None:

@@ -8,13 +8,11 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
-    QFrame,
     QHBoxLayout,
     QLabel,
     QLineEdit,
     QListView,
     QPushButton,
-    QScrollArea,
     QSplitter,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -28,6 +26,7 @@ from desktop.views.layout.spacing import SCALE
 from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
 from desktop.views.widgets.empty_state import EmptyState
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -101,13 +100,8 @@ class HubPage(QWidget):
         split.addWidget(self.results)
         split.addWidget(right)
         split.setSizes([500, 500])
-        self._downloads_area = QScrollArea()
-        self._downloads_area.setWidget(self.downloads)
-        self._downloads_area.setWidgetResizable(True)
-        self._downloads_area.setFrameShape(QFrame.Shape.NoFrame)
-        self._downloads_area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._downloads_area = VerticalScrollArea(self.downloads)
         self._downloads_area.setObjectName("downloads")
-        self._downloads_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 12, 12, 8)
         layout.addLayout(top)
@@ -145,7 +139,7 @@ class HubPage(QWidget):
     def search(self) -> None:
         """Ask the hub for what was typed."""
         if not self._service.offline:
-            self.found.show_models([])
+            self.found.set_rows([])
             self._clear_choices()
             self._say("Searching…")
             self._service.search(self.query.text().strip())
@@ -156,7 +150,7 @@ class HubPage(QWidget):
         self.about.setVisible(bool(words))
 
     def _show_found(self, query: str, models: list[HubModel]) -> None:
-        self.found.show_models(models)
+        self.found.set_rows(models)
         about = f" for “{query}”" if query else ""
         count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
         if models:
@@ -173,7 +167,7 @@ class HubPage(QWidget):
             self._service.ask_choices(model.id)
 
     def _show_choices(self, model_id: str, choices: list[HubChoice]) -> None:
-        self.choices.show_choices(choices)
+        self.choices.set_rows(choices)
         best = self.choices.recommended()
         gated = next((model.gated for model in self.found.models() if model.id == model_id), False)
         terms = (
@@ -186,7 +180,7 @@ class HubPage(QWidget):
         self._show_choice()
 
     def _clear_choices(self) -> None:
-        self.choices.show_choices([])
+        self.choices.set_rows([])
         self._tell("")
         self._show_choice()
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QFrame,
-    QGridLayout,
-    QHBoxLayout,
-    QLabel,
-    QPushButton,
-    QScrollArea,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.models.library import speed_text
 from desktop.items.models.local_models import ModelEntry, count_text, template_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.models.model_defaults import ModelDefaults
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
@@ -50,7 +42,7 @@ def _breakable(text: str) -> str:
     return text
 
 
-class LibraryDetails(QScrollArea):
+class LibraryDetails(VerticalScrollArea):
     """`load_wanted(path)`, `unload_wanted()`, `show_wanted(path)` (in the file manager),
     `remove_wanted(path)`.
     """
@@ -61,15 +53,11 @@ class LibraryDetails(QScrollArea):
     remove_wanted = Signal(str)
 
     def __init__(self, session: ChatSession, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(parent=parent)
         self._session = session
         self._entry: ModelEntry | None = None
         self.setObjectName("libraryDetails")
         self.setAccessibleName("About the selected model")
-        self.setWidgetResizable(True)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.name, self.trouble, self.memory, self.speed = (
             _label("heading"),
             _label("danger"),

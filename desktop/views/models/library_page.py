@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -29,6 +29,7 @@ from desktop.items.models.local_models import ModelEntry
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.models.library_details import LibraryDetails
 from desktop.views.models.library_table import LibraryTable
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["LibraryPage"]
@@ -97,9 +98,7 @@ class LibraryPage(QWidget):
         self.bar.setFixedHeight(8)
         self.stop = QPushButton("Cancel")
         self.stop.setAccessibleName("Cancel loading")
-        self._wait = QTimer(self)
-        self._wait.setSingleShot(True)
-        self._wait.setInterval(SEARCH_MS)
+        self._wait = debounce(self, self.apply_filter, SEARCH_MS)
         self._lay_out()
         self._connect()
         self.show_searching(False)
@@ -138,7 +137,6 @@ class LibraryPage(QWidget):
     def _connect(self) -> None:
         self.query.textChanged.connect(lambda: self._wait.start())
         self.query.returnPressed.connect(self.table.setFocus)
-        self._wait.timeout.connect(self.apply_filter)
         self.source.activated.connect(lambda: self.apply_filter())
         self.open_file.clicked.connect(self.file_wanted)
         self.again.clicked.connect(self.refresh_wanted)

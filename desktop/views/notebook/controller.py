@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
@@ -18,6 +18,7 @@ from desktop.store.conversations.records import SearchHit
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.chat.reply_details_controller import ReplyDetailsController
 from desktop.views.settings.settings_pane import Inspector
+from desktop.views.widgets.debounce import debounce
 from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
 
@@ -53,10 +54,7 @@ class NotebookController(QObject):
         self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
         self.saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
         self._counted, self._question = "", 0
-        self._count = QTimer(self)
-        self._count.setSingleShot(True)
-        self._count.setInterval(_COUNT_MS)
-        self._count.timeout.connect(self._ask_count)
+        self._count = debounce(self, self._ask_count, _COUNT_MS)
         session.conversation_changed.connect(lambda _conversation: self.show())
         session.document_shown.connect(self._refresh)
         session.settings_changed.connect(self._on_settings)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from PySide6.QtCore import QEvent, QObject, QTimer
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.text.text_units import Units
 from desktop.views.notebook.editor import NotebookEditor
 from desktop.views.transcript.find_bar import FindBar
+from desktop.views.widgets.debounce import debounce
 
 __all__ = ["NotebookFinding"]
 
@@ -27,10 +28,7 @@ class NotebookFinding(QObject):
         self._bar: FindBar | None = None
         self._places: list[tuple[int, int]] = []
         self._at = -1
-        self._again = QTimer(self)
-        self._again.setSingleShot(True)
-        self._again.setInterval(_AGAIN_MS)
-        self._again.timeout.connect(self._search_again)
+        self._again = debounce(self, self._search_again, _AGAIN_MS)
         editor.textChanged.connect(self._changed)
         editor.installEventFilter(self)
 

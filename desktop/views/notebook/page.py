@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QTextCursor
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -18,6 +18,7 @@ from desktop.views.notebook.find import NotebookFinding
 from desktop.views.notebook.tokens import NotebookTokens
 from desktop.views.notebook.toolbar import NotebookBar
 from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_style
+from desktop.views.widgets.debounce import debounce
 from engine.core import Alternative, Stats
 
 __all__ = ["NotebookPage"]
@@ -54,17 +55,11 @@ class NotebookPage(QWidget):
         self._written_revision = -1
         self._notice = ""
         self._waits_for = ""  # the model that writes on here as soon as it is loaded
-        self._save, self._settle = self._timer(SAVE_MS), self._timer(_SETTLE_MS)
-        self._save.timeout.connect(self.flush)
-        self._settle.timeout.connect(self._settled)
+        self._save = debounce(self, self.flush, SAVE_MS)
+        self._settle = debounce(self, self._settled, _SETTLE_MS)
+        for timer in (self._save, self._settle):
+            timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._connect()
-
-    def _timer(self, interval_ms: int) -> QTimer:
-        timer = QTimer(self)
-        timer.setSingleShot(True)
-        timer.setTimerType(Qt.TimerType.PreciseTimer)
-        timer.setInterval(interval_ms)
-        return timer
 
     def _connect(self) -> None:
         self.editor.typed.connect(self._on_typed)

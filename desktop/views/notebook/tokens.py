@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.text.token_words import beginning
@@ -15,6 +15,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.views.notebook.editor import NotebookEditor
 from desktop.views.transcript.tokens.popup import TokenPopup
+from desktop.views.widgets.debounce import debounce
 from engine.core import Alternative
 
 __all__ = ["NotebookTokens"]
@@ -41,9 +42,7 @@ class NotebookTokens(QObject):
         )
         self.renew: Callable[[], None] = lambda: None  # brings the editor's tokens up to its text
         self._shown = self._wanted = -1
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self._change)
+        self._timer = debounce(self, self._change)
         editor.token_wanted.connect(self._on_wanted)
         editor.typed.connect(self.close)
         editor.verticalScrollBar().valueChanged.connect(self.close)

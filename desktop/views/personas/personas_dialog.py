@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QCloseEvent, QIcon, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QDialog,
-    QFrame,
     QHBoxLayout,
     QLabel,
     QListWidget,
     QListWidgetItem,
     QPushButton,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -30,8 +28,10 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.personas.persona_editor import PersonaEditor
 from desktop.views.widgets.avatar import avatar
 from desktop.views.widgets.banner import Banner
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 __all__ = ["PersonasDialog"]
 
@@ -71,10 +71,7 @@ class PersonasDialog(QDialog):
         self.nothing.setWordWrap(True)
         self.nothing.setProperty("tone", "muted")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_PAUSE_MS)
-        self._timer.timeout.connect(self.save)
+        self._timer = debounce(self, self.save, _PAUSE_MS)
         self._arrange()
         metrics = self.fontMetrics()
         self.resize(
@@ -105,12 +102,7 @@ class PersonasDialog(QDialog):
         inside.addWidget(self.nothing)
         inside.addWidget(self.editor)
         inside.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidget(body)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll = VerticalScrollArea(body)
         self._main = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._main.setSpacing(16)
         self._main.addLayout(side, 2)

@@ -237,7 +237,7 @@ class Inspector(QWidget):
         """Tell at once what would be told after a pause: before another conversation is opened, or the
         window closed.
         """
-        self.prompt.tell()
+        self.prompt.commit()
         for form in self.forms.values():
             form.finish()
 

@@ -130,7 +130,7 @@ class TextEditor(Editor):
         self.box.show_text(value)
 
     def finish(self) -> None:
-        self.box.tell()
+        self.box.commit()
 
 
 class LinesEditor(Editor):
@@ -161,7 +161,7 @@ class LinesEditor(Editor):
             self.box.show_text("\n".join(value if self._escaped else map(escape, value)))
 
     def finish(self) -> None:
-        self.box.tell()
+        self.box.commit()
 
     def _tell(self) -> None:
         if self.value() != self._told:

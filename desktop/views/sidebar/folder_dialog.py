@@ -145,7 +145,7 @@ class FolderDialog(QDialog):
         """Tell and save what waits for a pause; False when it cannot be saved."""
         self._pause.stop()
         self.settings.rename(self.name.text())
-        self.prompt.box.tell()
+        self.prompt.box.commit()
         for form in self.forms.values():
             form.finish()
         return self.settings.save()

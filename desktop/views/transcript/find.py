@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from PySide6.QtCore import QObject, QTimer, Slot
+from PySide6.QtCore import QObject, Slot
 
 from desktop.store.attachments.message_format import split
 from desktop.views.transcript.find_bar import FindBar
@@ -15,6 +15,7 @@ from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.scrolling import Scrolling
+from desktop.views.widgets.debounce import debounce
 
 __all__ = ["Finding", "plain"]
 
@@ -75,10 +76,7 @@ class Finding(QObject):
         self._places: list[tuple[Row, int]] = []
         self._present: tuple[Row, int] | None = None
         self._bar: FindBar | None = None
-        self._again = QTimer(self)
-        self._again.setSingleShot(True)
-        self._again.setInterval(_AGAIN_MS)
-        self._again.timeout.connect(self._search_again)
+        self._again = debounce(self, self._search_again, _AGAIN_MS)
 
     @property
     def bar(self) -> FindBar | None:

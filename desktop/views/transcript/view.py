@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal, Slot
 from PySide6.QtGui import (
     QContextMenuEvent,
     QFont,
@@ -46,6 +46,7 @@ from desktop.views.transcript.selection import Selection
 from desktop.views.transcript.style import Style, TranscriptColours, make_style
 from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.inspector import TokenInspector
+from desktop.views.widgets.debounce import debounce
 
 __all__ = ["TranscriptView"]
 
@@ -84,14 +85,9 @@ class TranscriptView(QAbstractScrollArea):
         self._sync: ModelSync | None = None
         self._waits = False
         self._last = 0.0
-        self._flush = QTimer(self)
-        self._flush.setSingleShot(True)
+        self._flush = debounce(self, self.flush)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
-        self._flush.timeout.connect(self.flush)
-        self._warm_up = QTimer(self)
-        self._warm_up.setSingleShot(True)
-        self._warm_up.setInterval(_WARM_UP_MS)
-        self._warm_up.timeout.connect(prepare)
+        self._warm_up = debounce(self, prepare, _WARM_UP_MS)
         self._due.connect(self._on_due, Qt.ConnectionType.QueuedConnection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal, qVersion
+from PySide6.QtCore import QEvent, Qt, Signal, qVersion
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton, pixmap
 from desktop.views.widgets.motion import Fade
 from engine.printable import one_line
@@ -66,9 +67,7 @@ class Banner(QFrame):
         for button in (self.undo, self.offer, self.copy, self.dismiss):
             self._line.addWidget(button)
         self._appearing = Fade(self)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self._fade)
+        self._timer = debounce(self, self._fade)
         self.hide()
 
     def show_notice(

@@ -1,12 +1,10 @@
-"""A box for text of several lines that grows with what is in it: the system prompt, patterns, lists of
-texts.
-"""
+"""Text boxes that grow with their text: the message box, the system prompt, patterns, lists of texts."""
 
 from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
     QFont,
@@ -18,7 +16,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QPlainTextEdit
 
-__all__ = ["GrowingTextEdit", "code_font"]
+from desktop.views.widgets.debounce import debounce
+
+__all__ = ["FittedTextEdit", "GrowingTextEdit", "code_font"]
 
 _PAUSE_MILLISECONDS = 600
 
@@ -30,8 +30,58 @@ def code_font() -> QFont:
     return font
 
 
-class GrowingTextEdit(QPlainTextEdit):
-    """`least` to `most` lines high.
+class FittedTextEdit(QPlainTextEdit):
+    """As high as its text: `least` to `most` lines, and `frame` pixels around them."""
+
+    def __init__(self, least: int, most: int, frame: int) -> None:
+        super().__init__()
+        self._least, self._most, self._frame = least, most, frame
+        self._fitting = False
+        self.setTabChangesFocus(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.textChanged.connect(self.fit)
+
+    def fit(self) -> None:
+        """Take the height of the text within the bounds."""
+        if self._fitting:
+            return
+        self._fitting = True
+        wanted = self.lines()
+        lines = min(max(self._least, wanted), self._most)
+        frame = 2 * math.ceil(self.document().documentMargin()) + self._frame
+        self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + frame)
+        full = wanted > self._most
+        self.setVerticalScrollBarPolicy(
+            Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        )
+        self._fitting = False
+
+    def lines(self) -> int:
+        """Lines of text, those that wrapping makes included."""
+        return int(self.document().size().height())
+
+    def break_line(self) -> None:
+        """Insert a real line break; Qt's own Shift+Enter inserts U+2028."""
+        self.textCursor().insertBlock()
+        self.ensureCursorVisible()
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        """Paste the text as it is, without styles."""
+        self.insertPlainText(source.text())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.oldSize().width() != event.size().width():
+            self.fit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_fitting"):
+            self.fit()
+
+
+class GrowingTextEdit(FittedTextEdit):
+    """A field of a form.
 
     `typed(text)` at every change by the user; `edited(text)` when the user pauses or leaves.
     """
@@ -40,19 +90,12 @@ class GrowingTextEdit(QPlainTextEdit):
     edited = Signal(str)
 
     def __init__(self, name: str, *, least: int = 2, most: int = 10) -> None:
-        super().__init__()
-        self._least, self._most = least, most
-        self._told = ""
+        super().__init__(least, most, frame=10)
+        self._committed = ""
         self._showing = False
-        self._fitting = False
         self.setProperty("tone", "field")
         self.setAccessibleName(name)
-        self.setTabChangesFocus(True)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_PAUSE_MILLISECONDS)
-        self._timer.timeout.connect(self.tell)
+        self._timer = debounce(self, self.commit, _PAUSE_MILLISECONDS)
         self.textChanged.connect(self._on_text)
         self.fit()
 
@@ -66,7 +109,7 @@ class GrowingTextEdit(QPlainTextEdit):
 
     def show_text(self, text: str) -> None:
         """Show `text`; neither signal is emitted."""
-        self._told = text
+        self._committed = text
         if text != self.text():
             self._showing = True
             self.setPlainText(text)
@@ -74,73 +117,52 @@ class GrowingTextEdit(QPlainTextEdit):
         self._timer.stop()
 
     def replace_text(self, text: str) -> None:
-        """Put `text` in the place of all that is there, as if the user had typed it: undoable, and told."""
+        """Replace all text as if the user had typed `text`: it can be undone, and `edited` is emitted."""
         cursor = self.textCursor()
         cursor.select(cursor.SelectionType.Document)
         cursor.insertText(text)
         self.setFocus()
-        self.tell()
+        self.commit()
 
-    def tell(self) -> None:
-        """Emit `edited` when the text is another than the last one told or shown."""
+    def commit(self) -> None:
+        """Emit `edited` when the text differs from the last one committed or shown."""
         self._timer.stop()
-        if self.text() != self._told:
-            self._told = self.text()
-            self.edited.emit(self._told)
+        if self.text() != self._committed:
+            self._committed = self.text()
+            self.edited.emit(self._committed)
 
-    def fit(self) -> None:
-        """Take the height of the text within the bounds."""
-        if self._fitting:
-            return
-        self._fitting = True
-        wanted = max(int(self.document().size().height()), self._placeholder_lines())
-        lines = min(max(self._least, wanted), self._most)
-        frame = 2 * math.ceil(self.document().documentMargin()) + 10
-        self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + frame)
-        full = wanted > self._most
-        self.setVerticalScrollBarPolicy(
-            Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
-        )
-        self._fitting = False
-
-    def setPlaceholderText(self, text: str) -> None:
-        super().setPlaceholderText(text)
-        self.fit()
-
-    def _placeholder_lines(self) -> int:
-        """Lines of the placeholder while it is what is seen, those that wrapping makes included."""
+    def lines(self) -> int:
+        """Lines of text, or of the placeholder while it shows."""
         if not self.document().isEmpty() or not self.placeholderText():
-            return 0
+            return super().lines()
         metrics = self.fontMetrics()
         width = max(1, self.viewport().width() - 2 * math.ceil(self.document().documentMargin()))
         wrapped = metrics.boundingRect(
             QRect(0, 0, width, 1 << 20), int(Qt.TextFlag.TextWordWrap), self.placeholderText()
         )
-        return math.ceil(wrapped.height() / max(1, metrics.lineSpacing()))
+        return max(super().lines(), math.ceil(wrapped.height() / max(1, metrics.lineSpacing())))
+
+    def setPlaceholderText(self, text: str) -> None:
+        super().setPlaceholderText(text)
+        self.fit()
 
     def _on_text(self) -> None:
-        self.fit()
         if not self._showing:
             self._timer.start()
             self.typed.emit(self.text())
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
-        self.tell()
+        self.commit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if (
             event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
             and event.modifiers() == Qt.KeyboardModifier.ShiftModifier
         ):
-            self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter makes U+2028
-            self.ensureCursorVisible()
+            self.break_line()
         else:
             super().keyPressEvent(event)
-
-    def insertFromMimeData(self, source: QMimeData) -> None:
-        """Paste the text as it is, without styles."""
-        self.insertPlainText(source.text())
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Scroll the pane, unless this box has the focus and more text than fits."""
@@ -148,13 +170,3 @@ class GrowingTextEdit(QPlainTextEdit):
             super().wheelEvent(event)
         else:
             event.ignore()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if event.oldSize().width() != event.size().width():
-            self.fit()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_timer"):
-            self.fit()

@@ -169,7 +169,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert dialog is not None
     write(dialog.name, "Office")
     write(dialog.prompt.box, "At the office.")
-    dialog.prompt.box.tell()
+    dialog.prompt.box.commit()
     form = dialog.forms[SamplerSettings]
     form.changed.emit("temperature", 0.25)
     assert (session.settings(SamplerSettings).temperature, session.prompt.text) == (0.25, "At the office.")
@@ -237,7 +237,7 @@ def test_the_prompt_box_shows_what_is_inherited_until_there_is_an_own_text(hand,
     assert field.none.isVisible()
     assert not field.reset.isVisible()
     QTest.keyClicks(field.box, "Mine.")
-    field.box.tell()
+    field.box.commit()
     assert session.prompt.text == "Mine."
     assert not field.none.isVisible()
     hand.click("Reset the system prompt", field)

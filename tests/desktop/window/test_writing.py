@@ -303,7 +303,7 @@ def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) 
     window.text.setFocus()
     QTest.keyClicks(window.text, "Be {{how=brief}}.")
     assert window.hint.text() == "Asks for: how."
-    window.text.tell()
+    window.text.commit()
     assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
     target = hand.folder / "prompts.json"
     QTest.mouseClick(window.save, Qt.MouseButton.LeftButton)

@@ -1,21 +1,53 @@
-"""How a picture is put below the baseline of its line, which Qt's documents have no setting for: by a font
-that reaches so far.
+"""Formulas and pictures inside text, as the transcript and the PDF export place them: their size, and how far
+they go below the baseline.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from PySide6.QtGui import QFont, QFontMetrics
+from PySide6.QtGui import QFont, QFontInfo, QFontMetrics, QFontMetricsF, QTextBlock, QTextCharFormat
 
-__all__ = ["descending"]
+__all__ = ["formula_size", "fragments", "set_descent"]
+
+_X_HEIGHT = 0.47
+"""The height of small letters in STIX Two Math, in ems."""
+
+
+def formula_size(font: QFont) -> float:
+    """The pixel size of a formula whose small letters are as high as those of `font`."""
+    pixels = float(QFontInfo(font).pixelSize())
+    return round(min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT)), 1)
+
+
+def set_descent(shape: QTextCharFormat, font: QFont, descent: int) -> None:
+    """Put an inline object of this format `descent` pixels below the baseline, or on it for 0.
+
+    Qt has no setting for this: it puts an object as far below the baseline as the format's font goes.
+    """
+    if descent <= 0:
+        shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignNormal)
+        return
+    carrier = QFont(font)
+    carrier.setPixelSize(_descending(font.family(), descent))
+    shape.setFont(carrier)
+    shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
+
+
+def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
+    """(position, length, format) of the runs of text of a paragraph."""
+    found: list[tuple[int, int, QTextCharFormat]] = []
+    iterator = block.begin()
+    while not iterator.atEnd():
+        fragment = iterator.fragment()
+        found.append((fragment.position(), fragment.length(), fragment.charFormat()))
+        iterator += 1
+    return found
 
 
 @lru_cache(maxsize=512)
-def descending(family: str, descent: int) -> int:
-    """The pixel size at which a font goes `descent` pixels below the baseline, or nearly: as far below it
-    Qt puts what has this font.
-    """
+def _descending(family: str, descent: int) -> int:
+    """The smallest pixel size at which a font goes at least `descent` pixels below the baseline."""
     font, low, high = QFont(family), 1, 64 * descent + 8
     while low < high:
         middle = (low + high) // 2

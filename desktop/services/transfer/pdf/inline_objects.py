@@ -15,10 +15,7 @@ from xml.etree.ElementTree import Element, fromstring
 from PySide6.QtCore import QRect, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QColor,
-    QFont,
-    QFontInfo,
     QFontMetrics,
-    QFontMetricsF,
     QImage,
     QPainter,
     QPainterPath,
@@ -34,14 +31,13 @@ from PySide6.QtGui import (
 
 from desktop.blocks.latex import math_svg
 from desktop.blocks.spans import Span, SpanKind
-from desktop.services.transfer.pdf.baseline import descending
+from desktop.services.transfer.pdf.baseline import formula_size, fragments, set_descent
 from desktop.store.transfer.exporters.print import FORMULA
 
 __all__ = ["FormulaHandler", "put_inlays"]
 
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
 _KEY = QTextFormat.Property.UserProperty.value + 1
-_X_HEIGHT = 0.47  # of an em, in STIX Two Math
 _STEP = re.compile(r"([A-Za-z])([^A-Za-z]*)")
 _NUMBER = re.compile(r"-?\d*\.?\d+")
 _BETWEEN = 4.0
@@ -162,31 +158,24 @@ def put_inlays(
     places: list[tuple[int, QTextImageFormat]] = []
     block = document.begin()
     while block.isValid():
-        iterator = block.begin()
-        while not iterator.atEnd():
-            fragment = iterator.fragment()
-            if fragment.charFormat().isImageFormat():  # equal ones beside each other are one fragment
-                places += [
-                    (fragment.position() + n, fragment.charFormat().toImageFormat())
-                    for n in range(fragment.length())
-                ]
-            iterator += 1
+        for start, length, shape in fragments(block):
+            if shape.isImageFormat():  # equal ones beside each other are one fragment
+                places += [(start + n, shape.toImageFormat()) for n in range(length)]
         block = block.next()
     cursor = QTextCursor(document)
-    for position, shape in reversed(places):
+    for position, image in reversed(places):
         cursor.setPosition(position)
         cursor.setPosition(position + 1, QTextCursor.MoveMode.KeepAnchor)
-        name = shape.name()
+        name = image.name()
         if name.startswith(FORMULA):
-            _put_formula(cursor, shape, formulas[int(name.removeprefix(FORMULA))], width)
+            _put_formula(cursor, image, formulas[int(name.removeprefix(FORMULA))], width)
         else:
-            _put_picture(document, cursor, shape, width, height)
+            _put_picture(document, cursor, image, width, height)
 
 
 def _put_formula(cursor: QTextCursor, around: QTextCharFormat, span: Span, width: float) -> None:
     font, display = around.font(), span.kind is SpanKind.DISPLAY
-    pixels = float(QFontInfo(font).pixelSize())
-    size = round(min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT)), 1)
+    size = formula_size(font)
     colour = around.foreground().color().name()
     found = _formula(span.content, size, colour, display)
     shape = QTextCharFormat()
@@ -200,11 +189,7 @@ def _put_formula(cursor: QTextCursor, around: QTextCharFormat, span: Span, width
     lines = QTextBlockFormat()  # a share of a high line would be much
     lines.setLineHeight(_BETWEEN, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
     cursor.mergeBlockFormat(lines)
-    if found.descent > 0:
-        carrier = QFont(font)
-        carrier.setPixelSize(descending(font.family(), math.ceil(found.descent * share)))
-        shape.setFont(carrier)
-        shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
+    set_descent(shape, font, math.ceil(found.descent * share))
     shape.setObjectType(_KIND)
     shape.setProperty(_KEY, [span.content, size, colour, display, share])
     cursor.insertText("\ufffc", shape)

@@ -12,9 +12,6 @@ from PySide6.QtGui import (
     QBrush,
     QColor,
     QFont,
-    QFontInfo,
-    QFontMetricsF,
-    QTextBlock,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
@@ -24,7 +21,7 @@ from PySide6.QtGui import (
 )
 
 from desktop.blocks import Span, SpanKind
-from desktop.services.transfer.pdf.baseline import descending
+from desktop.services.transfer.pdf.baseline import formula_size, fragments, set_descent
 from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.rendering.local_image import local_path
 from desktop.views.transcript.rendering.math_image import Picture
@@ -34,7 +31,6 @@ __all__ = [
     "FOOTNOTE_SCHEME",
     "InlineObject",
     "fit_pictures",
-    "fragments",
     "put_inlays",
     "selected_source",
     "source_length",
@@ -44,7 +40,6 @@ FOOTNOTE_SCHEME = "footnote:"
 """Addresses of links from a footnote's number to its text."""
 _SOURCE = QTextFormat.Property.UserProperty.value + 1
 _NATURAL = QTextFormat.Property.UserProperty.value + 2
-_X_HEIGHT = 0.47  # of an em, in STIX Two Math
 _OBJECT = "\ufffc"
 
 
@@ -57,25 +52,9 @@ class InlineObject:
     ratio: float
 
     def math_key(self, span: Span, font: QFont) -> ImageKey:
-        """The key of a formula among letters of `font`, so large that its small letters are as high as
-        theirs.
-        """
-        pixels = float(QFontInfo(font).pixelSize())
-        size = min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT))
-        return ImageKey(
-            span.content, round(size, 1), self.ink.name(), span.kind is SpanKind.DISPLAY, 0, self.ratio
-        )
-
-
-def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
-    """(position, length, format) of the runs of text of a paragraph."""
-    found: list[tuple[int, int, QTextCharFormat]] = []
-    iterator = block.begin()
-    while not iterator.atEnd():
-        fragment = iterator.fragment()
-        found.append((fragment.position(), fragment.length(), fragment.charFormat()))
-        iterator += 1
-    return found
+        """The key of a formula among letters of `font`."""
+        display = span.kind is SpanKind.DISPLAY
+        return ImageKey(span.content, formula_size(font), self.ink.name(), display, 0, self.ratio)
 
 
 def put_inlays(
@@ -168,19 +147,7 @@ def _image_format(
 
 
 def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, descent: int) -> None:
-    """Qt puts a picture as far below the baseline as its format's font goes: so the format gets a font
-    that goes `descent` pixels.
-    """
-    size = descending(font.family(), min(descent, height)) if descent else 0
-    made.setVerticalAlignment(
-        QTextCharFormat.VerticalAlignment.AlignBaseline
-        if size
-        else QTextCharFormat.VerticalAlignment.AlignNormal
-    )
-    if size:
-        carrier = QFont(font)
-        carrier.setPixelSize(size)
-        made.setFont(carrier)
+    set_descent(made, font, min(descent, height))
     made.setWidth(width)
     made.setHeight(height)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QBrush,
     QPainter,
@@ -23,6 +23,7 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["CodeRow"]
@@ -57,10 +58,7 @@ class CodeRow(SidewaysRow):
         self._buttons = (self.wrap, self.save, self.button)
         for button in self._buttons:
             self.watch(button)
-        self._back = QTimer(self)
-        self._back.setSingleShot(True)
-        self._back.setInterval(_SHOWN_MS)
-        self._back.timeout.connect(self._show_copy)
+        self._back = debounce(self, self._show_copy, _SHOWN_MS)
 
     def release(self) -> None:
         super().release()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer, Signal
+from PySide6.QtCore import QObject, QPoint, QRect, Qt, Signal
 
 from desktop.items.text.token_words import beginning, visible
 from desktop.store.conversations.token_trace import TokenTrace
@@ -19,6 +19,7 @@ from desktop.views.transcript.tokens.colours import TokenView
 from desktop.views.transcript.tokens.popup import TokenPopup
 from desktop.views.transcript.tokens.row import TokenRow
 from desktop.views.widgets.banner import announce
+from desktop.views.widgets.debounce import debounce
 from engine.core import Alternative
 
 __all__ = ["TokenInspector"]
@@ -54,9 +55,7 @@ class TokenInspector(QObject):
         )
         self._shown: tuple[Row, int] | None = None
         self._wanted: tuple[Row, int] | None = None
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self._change)
+        self._timer = debounce(self, self._change)
 
     def set_mode(self, mode: str) -> None:
         """Tint by "probability" or "entropy"; "" shows replies as usual. The place on the screen is kept."""

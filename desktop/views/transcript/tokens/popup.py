@@ -6,21 +6,13 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import (
-    QAbstractButton,
-    QApplication,
-    QFrame,
-    QLabel,
-    QScrollArea,
-    QSizePolicy,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.items.text.token_words import percent, visible
 from desktop.store.conversations.token_trace import UNKNOWN
 from desktop.views.layout.bidi import isolated
 from desktop.views.transcript.style import Style
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.core import Alternative, TokenInfo
 
 __all__ = ["AlternativeButton", "TokenPopup"]
@@ -136,11 +128,7 @@ class TokenPopup(QFrame):
             label.setWordWrap(label is not self.title)
         for label in (self.figures, self.key):
             label.setProperty("tone", "muted")
-        self._list = QScrollArea()
-        self._list.setFrameShape(QFrame.Shape.NoFrame)
-        self._list.setWidgetResizable(True)
-        self._list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._list = VerticalScrollArea()
         self._list.setAccessibleName("Alternatives")
         self.buttons: list[AlternativeButton] = []
         layout = QVBoxLayout(self)

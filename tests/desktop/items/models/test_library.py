@@ -168,11 +168,9 @@ def test_lists_of_the_hub(qtbot: QtBot) -> None:
     found, choices = HubModels(), ChoicesModel()
     for model in (found, choices):
         QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal, model)
-    found.show_models([HubModel("org/m", "org")])
+    found.set_rows([HubModel("org/m", "org")])
     assert found.index(0).data(Qt.ItemDataRole.AccessibleTextRole) == "org/m, 0 downloads"
     assert found.model(1) is None
     assert choices.recommended() == -1
-    choices.show_choices(
-        [HubChoice("m", "a", title, "gguf", (), 1, recommended=title == "B") for title in "ABC"]
-    )
+    choices.set_rows([HubChoice("m", "a", title, "gguf", (), 1, recommended=title == "B") for title in "ABC"])
     assert choices.recommended() == 1

@@ -388,7 +388,7 @@ def test_no_room_no_download(deck: Deck) -> None:
     deck.qtbot.waitUntil(lambda: page.choices.rowCount() == 2)
     chosen = page.choices.choice(0)
     assert chosen is not None
-    page.choices.show_choices([dataclasses.replace(chosen, fits_disk=False)])
+    page.choices.set_rows([dataclasses.replace(chosen, fits_disk=False)])
     page.options.setCurrentIndex(page.choices.index(0))
     assert not page.get.isEnabled()
     page.options.activated.emit(page.choices.index(0))

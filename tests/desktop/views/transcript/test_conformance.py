@@ -17,8 +17,8 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.blocks import Kind
 from desktop.items.chats.messages import MessageItem
+from desktop.services.transfer.pdf.baseline import fragments
 from desktop.views.transcript.message_rows import MessageRows
-from desktop.views.transcript.rendering.inline_objects import fragments
 from desktop.views.transcript.rendering.markdown import QUOTES, SafeDocument, set_markdown
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style, TranscriptColours, make_style

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
+from desktop.services.transfer.pdf.baseline import fragments
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
-from desktop.views.transcript.rendering.inline_objects import fragments
 from desktop.views.transcript.rendering.markdown import (
     BOXED,
     DONE,

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
+from desktop.services.transfer.pdf.baseline import fragments
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.rendering.inline_objects import fragments
 from desktop.views.transcript.rendering.math_image import Picture, render_math
 from desktop.views.transcript.row_widgets.math import MathRow
 from desktop.views.transcript.row_widgets.table import TableRow
