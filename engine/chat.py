@@ -29,11 +29,12 @@ from engine.core import (
     Text,
     Trimmed,
 )
+from engine.drain import drain, mapped
 from engine.errors import Cancelled, DeviceLost, NotFinite
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
-from engine.generator.runner import Guidance
+from engine.generator.request import GenerationRequest, Guidance
 from engine.platform.folders import cache_dir
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template.template import ChatTemplate
@@ -76,42 +77,68 @@ class LocalChat:
         self._adapters = AdapterSlot(generator.cache)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply: `Loading` of a draft model or adapters, `Trimmed` when turns had to be
-        left out, `Rendered` when asked for, `Prefill`, `Text` with `Running` now and then, one `Done`.
+        """The events of one reply: `Trimmed` when turns had to be left out, `Loading` of a draft model or
+        adapters, `Rendered` when asked for, `Prefill`, `Text` with `Running` now and then, one `Done`.
 
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when
         the messages cannot fit under `stops.when_full`, `BadTemplate` when the template refuses them,
-        `BadSetting` for nothing to continue or a constraint that is none, `NothingAllowed` when constraints
-        leave no token to choose.
+        `BadSetting` for nothing to continue or an invalid constraint, `NothingAllowed` when constraints leave
+        no token to choose.
         """
         started = time.perf_counter()
         if request.replayed is not None:
-            prompt = _as_it_was(request.replayed, request.guidance.cfg_scale)
+            prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
         else:
             prompt = self._prompts.build(request)
-        if prompt.dropped or prompt.cut:
-            yield Trimmed(prompt.dropped, prompt.cut)
+            continued = request.continue_last or request.plain
+            heal = request.constraint.heal and continued and not request.continue_ids
         if not request.plain:
             stops = dataclasses.replace(
                 request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings
             )
             request = dataclasses.replace(request, stops=stops)
-        heal = (
-            request.constraint.heal and (request.continue_last or request.plain) and not request.continue_ids
-        )
-        heal = request.replayed.heal if request.replayed is not None else heal
+        return self._reply(prompt, request, stop, heal=heal, started=started)
+
+    def complete(
+        self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
+    ) -> Iterator[ChatEvent]:
+        """The events of a plain completion: `ids` continue with the settings of `request`; its messages are
+        ignored.
+        """
+        prompt, request = self._prompts.completion(ids, request), dataclasses.replace(request, plain=True)
+        return self._reply(prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter())
+
+    def _reply(
+        self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float
+    ) -> Iterator[ChatEvent]:
+        """The events of a reply to `prompt`, whose tokens are remembered for the next turn."""
+        if prompt.dropped or prompt.cut:
+            yield Trimmed(prompt.dropped, prompt.cut)
+        yield from self._adapters.fit(request.adapters, stop)
+        yield from self._draft.fit(request.speculation, stop)
+        generation = GenerationRequest(
+            prompt.ids, request.sampler, request.stops, request.speculation, request.constraint,
+            prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
+            replayed=request.replayed.passes if request.replayed is not None else (),
+            gather_seconds=request.gather_seconds,
+        )  # fmt: skip
         written: list[int] = []
-        healed = told = False
-        for event in self._write(prompt, request, stop, heal=heal, started=started):
-            if isinstance(event, Text):
-                healed = event.tokens[0].healed if event.tokens and not written else healed
-                written += [token.id for token in event.tokens]
-            if isinstance(event, Done) and not request.plain and request.replayed is None:
-                self._prompts.remember(prompt, written, healed=healed)
-            if isinstance(event, Prefill) and request.tell_prompt and not told:
-                told = True
-                yield self._rendered(prompt, heal)
-            yield event
+        healed, report = False, request.tell_prompt
+        try:
+            with closing(self.generator.stream(generation, stop)) as events:
+                for event in events:
+                    if isinstance(event, Text):
+                        healed = event.tokens[0].healed if event.tokens and not written else healed
+                        written += [token.id for token in event.tokens]
+                    elif isinstance(event, Prefill) and report:
+                        report = False
+                        yield self._rendered(prompt, heal)
+                    elif isinstance(event, Done) and not request.plain and request.replayed is None:
+                        self._prompts.remember(prompt, written, healed=healed)
+                    yield event
+        except NotFinite as error:
+            self.generator.cache.table.forget()  # what is cached may not be finite either
+            yield from self._proved_again(error)
 
     def count(self, text: str) -> int:
         """How many tokens a text has."""
@@ -129,36 +156,6 @@ class LocalChat:
             (id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative))
         )
         return Rendered(tuple(prompt.ids), prompt.given, heal, negative, self.generator.reading(), vocabulary)
-
-    def complete(
-        self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
-    ) -> Iterator[ChatEvent]:
-        """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are
-        not looked at.
-        """
-        prompt = self._prompts.completion(ids, request)
-        yield from self._write(
-            prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter()
-        )
-
-    def _write(
-        self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float
-    ) -> Iterator[ChatEvent]:
-        yield from self._adapters.fit(request.adapters, stop)
-        yield from self._draft.fit(request.speculation, stop)
-        stream = self.generator.stream(
-            prompt.ids, request.sampler, request.stops, speculation=request.speculation,
-            constraint=request.constraint, guidance=prompt.guidance, output=request.output,
-            given=prompt.given, heal=heal, stop_event=stop, started=started,
-            replayed=request.replayed.passes if request.replayed is not None else (),
-            gather_seconds=request.gather_seconds,
-        )  # fmt: skip
-        try:
-            with closing(stream) as events:
-                yield from events
-        except NotFinite as error:
-            self.generator.cache.table.forget()  # what was kept may be no numbers, either
-            yield from self._proved_again(error)
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
         """Raise `error`; where kernels can prove themselves, what their proof says now goes with it."""
@@ -267,17 +264,15 @@ def _watched(
     """`loading`, ended by `stop`."""
     from engine.backends.trim import give_memory_back
 
-    while True:
-        try:
-            progress = next(loading)
-        except StopIteration as end:
-            chat: LocalChat = end.value
-            return chat
-        yield progress
+    def check() -> None:
         if stop is not None and stop.is_set():
-            loading.close()
-            give_memory_back()
             raise Cancelled(f"Loading {name} was stopped.")
+
+    try:
+        return (yield from mapped(loading, lambda progress: progress, check))
+    except Cancelled:
+        give_memory_back()
+        raise
 
 
 def _load(
@@ -328,10 +323,5 @@ def _load(
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:
-    """Run `open_chat` to its end without looking at the progress."""
-    while True:
-        try:
-            next(loading)
-        except StopIteration as end:
-            chat: LocalChat = end.value
-            return chat
+    """Run `open_chat` to its end, ignoring the progress."""
+    return drain(loading)

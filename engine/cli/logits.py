@@ -10,6 +10,7 @@ from engine.backends.base import Floats
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt
 from engine.cli.opening import opened, prompt_ids
+from engine.drain import drain
 from engine.errors import BadCheckpoint, BadSetting
 
 
@@ -30,16 +31,14 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     with opened(options, console) as chat:
         cache, ids = chat.generator.cache, prompt_ids(options, chat.tokenizer)
         check_prompt(ids, cache.model.config.vocab_size, cache.context_length)
-        source = SequenceRunner(cache, ids)
-        source.open()
-        reading = source.prefill(None)
+        runner = SequenceRunner(cache, ids)
+        runner.open()
         try:
-            while True:
-                next(reading)
-        except StopIteration as end:
-            scores = log_softmax(end.value[None])[0]
+            logits = drain(runner.prefill(None))
         finally:
-            source.close()
+            runner.close()
+        assert logits is not None  # nothing stops it
+        scores = log_softmax(logits[None])[0]
         # some cannot be drawn
         best = [i for i in np.argsort(-scores, kind="stable")[: options.top] if np.isfinite(scores[i])]
         top = [

@@ -14,6 +14,7 @@ from engine.chat import LocalChat, open_chat
 from engine.cli.command import Console
 from engine.cli.flags import read_file, read_settings
 from engine.core import Message
+from engine.drain import drain
 from engine.errors import BadSetting
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -38,14 +39,9 @@ def opened(
 
 def load(path: str, settings: LoadSettings, cache: CacheSettings, console: Console) -> LocalChat:
     """Run `open_chat` to its end with progress on the console."""
-    loading = open_chat(path, settings, cache)
-    while True:
-        try:
-            console.loading(next(loading))
-        except StopIteration as end:
-            console.clear()
-            chat: LocalChat = end.value
-            return chat
+    chat = drain(open_chat(path, settings, cache), console.loading)
+    console.clear()
+    return chat
 
 
 def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:

@@ -17,8 +17,9 @@ from typing import Any
 
 from engine.core import Done, Text
 from engine.errors import BadSetting
+from engine.generator.request import GenerationRequest
 from engine.generator.streaming import StreamingGenerator
-from engine.settings import OutputSettings, SamplerSettings, StopSettings
+from engine.settings import SamplerSettings, StopSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["StreamGenerator"]
@@ -72,9 +73,7 @@ def StreamGenerator(
     )
     turn = _Turn(frozenset(stop_token_ids).union(tokenizer.stop_token_ids), len(new), input if echo else "")
     told = 0
-    stream = model.stream(
-        ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.started
-    )
+    stream = model.stream(GenerationRequest(ids, sampler, stops, seed=seed, started=turn.started))
     try:
         with closing(stream) as events:
             for event in events:

@@ -42,7 +42,7 @@ class Where(NamedTuple):
 def choose_token(
     sampler: Sampler,
     where: Where,
-    wanted: ReturnOptions,
+    returns: ReturnOptions,
     proposal: Proposal | None,
     mask: Mask | None,
     filters: FilterSet | None,
@@ -54,17 +54,17 @@ def choose_token(
     Raises `NothingAllowed` where nothing can be drawn.
     """
     if filters is None or mask is None:
-        return _drawn(sampler, where, wanted, proposal, mask)
+        return _drawn(sampler, where, returns, proposal, mask)
     before = sampler.snapshot()
     for tried in range(_MOST_TRIED + 1):
         try:
-            sampled, accepted = _drawn(sampler, where, wanted, proposal, mask, tried)
+            sampled, accepted = _drawn(sampler, where, returns, proposal, mask, tried)
         except NothingAllowed:
             whole = filters.whole_mask()
             if mask is whole:
                 raise
             # what is banned stays banned, even if the end is missed
-            return _drawn(sampler, where, wanted, None, whole, tried)
+            return _drawn(sampler, where, returns, None, whole, tried)
         if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
             break
         sampler.restore(before)
@@ -75,7 +75,7 @@ def choose_token(
 def _drawn(
     sampler: Sampler,
     where: Where,
-    wanted: ReturnOptions,
+    returns: ReturnOptions,
     proposal: Proposal | None,
     mask: Mask | None,
     tried: int = 0,
@@ -91,14 +91,14 @@ def _drawn(
             only=only,
             blocked=blocked,
             attempt=attempt,
-            top=wanted.top,
-            alternatives=wanted.alternatives,
+            top=returns.top,
+            alternatives=returns.alternatives,
         ), False
     look, place = sampler.look(logits, ids, mask=mask, only=only, blocked=blocked), len(ids)
     token, accepted = choose(
         look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt)
     )
-    return sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives), accepted
+    return sampler.take(look, token, top=returns.top, alternatives=returns.alternatives), accepted
 
 
 def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:

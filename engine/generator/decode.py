@@ -1,23 +1,67 @@
-"""The one loop of generation: read the prompt, then draft, run, decide and emit until something ends it."""
+"""The loop of generation, and the events that come of it: read the prompt, then draft, run, decide and emit
+until something ends the sequence.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from engine.backends.base import Floats
-from engine.core import Prefill
+from engine.core import Done, Prefill, Running, Text, TokenInfo
+from engine.drain import mapped
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting import Drafting
 from engine.generator.overlap import OverlappedDecode
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
+from engine.speculation.drafter import Proposal
 
-Stop = threading.Event | None
 Steps = Generator[Prefill | StepOutput, None, None]
-"""What `write` returns: progress of the prompt, then what each token made certain."""
+"""Progress of the prompt, then what each token made certain."""
+RUNNING_SECONDS = 0.5
+"""Time between two `Running` events. Nobody reads figures that change more often, and showing them takes time
+from a model on the CPU.
+"""
+
+
+def events(
+    steps: Steps,
+    sequence: TokenSequence,
+    stats: SequenceStats,
+    interval: int = 1,
+    gather_seconds: float = 0.0,
+) -> Generator[Prefill | Text | Running | Done, None, None]:
+    """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds`
+    of the last, and at its end. Closing it closes `steps`.
+    """
+    text, tokens, suppressed = "", list[TokenInfo](), ""
+    count, reported, handed = 0, time.perf_counter(), -math.inf
+    try:
+        for step in steps:
+            if isinstance(step, Prefill):
+                yield step
+                continue
+            text, suppressed = text + step.text, suppressed + step.suppressed
+            for token in step.tokens:
+                tokens.append(token.info)
+            count += 1
+            now = time.perf_counter()
+            due = count >= interval and now - handed >= gather_seconds
+            if (text or tokens or suppressed) and (due or step.reason):
+                handed = now
+                yield Text(text, tuple(tokens), suppressed)
+                text, tokens, suppressed, count = "", [], "", 0
+            if step.reason:
+                yield Done(step.reason, step.trigger, stats.summary(sequence, sequence.params.seed))
+            elif now - reported >= RUNNING_SECONDS:
+                reported = now
+                yield Running(stats.summary(sequence, sequence.params.seed))
+    finally:
+        steps.close()
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
@@ -40,94 +84,92 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
         )
 
 
-def write(
+def decode(
     runner: SequenceRunner,
     sequence: TokenSequence,
     stats: SequenceStats,
-    stop: Stop = None,
+    stop: threading.Event | None = None,
     drafting: Drafting | None = None,
 ) -> Steps:
-    """Yield `Prefill` until the prompt is read, then one `StepOutput` a token; the last one carries the
-    reason.
+    """Yield `Prefill` until the prompt is read, then one `StepOutput` a token; the last has a reason.
 
-    Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run
-    still cached. The token that ended the sequence is not run: it costs nothing then, and is read with the
-    next turn's prompt. After a draft, each row of the pass decides one token; from the first one that is not
-    the drafted one, the rest is void. A device that can draws usual tokens by itself
-    (`engine.generator.overlap`).
+    Closing the iterator at any point, or setting `stop`, returns the pages with everything that was run still
+    cached. The token that ends the sequence is not run: it is read with the next turn's prompt. Where the
+    device can sample by itself, it does (`engine.generator.overlap`).
     """
-    drafting, ahead, stopped = (
-        drafting or Drafting(),
-        OverlappedDecode(runner, sequence),
-        stop.is_set if stop is not None else _never,
-    )
-    decide, run, drafts = drafting.timed(sequence.decide), drafting.timed(runner.run), drafting.active
-    stats.drafting = drafting
-    stats.prefill_started = stats.prefill_ended = stats.ended = time.perf_counter()
+    drafting, overlap = drafting or Drafting(), OverlappedDecode(runner, sequence)
+    stopped = stop.is_set if stop is not None else _never
+    run, finish = drafting.timed(runner.program.run), drafting.timed(runner.finish)
+    stats.begin(drafting)
     try:
         sequence.begin()
         runner.open()
         stats.cached = runner.cached
-        logits = yield from _read(runner, stats, stop)
+        logits = yield from mapped(runner.prefill(stop), stats.prefill)
         if logits is None or stopped():
             yield sequence.finish("cancelled")
             return
         drafting.begin(sequence.ids)
-        rows, proposals = logits[None], drafting.none
-        while True:
-            decided = 0
-            for row, logits in enumerate(rows):
-                proposal = proposals[row] if row < len(proposals) else None
-                output = decide(logits, proposal)
-                while output.retry is not None and not stopped():
-                    yield output
-                    proposal = None
-                    output = sequence.decide(output.retry)
-                decided += 1
-                stats.token()
-                yield output
-                if output.reason:
-                    return
-                if stopped():
-                    yield sequence.finish("cancelled")
-                    return
-                if proposal is None or sequence.ids[-1] != proposal.id:
-                    break
-            if drafts:
+        rows, proposals, decide = logits[None], drafting.none, drafting.timed(sequence.decide)
+        while decided := (yield from _decide(rows, proposals, decide, sequence, stats, stopped)):
+            if drafting.active:
                 drafting.passed(decided)
                 proposals = drafting.propose(sequence, sequence.context_length - len(sequence.ids))
                 if stopped():
                     yield sequence.finish("cancelled")
                     return
-            elif ahead.possible():
-                further = yield from ahead.write(stats, stopped)
-                if further is None:
-                    return
-                rows = further[None]
-                continue
-            rows = run(sequence.ids, [proposal.id for proposal in proposals])
+            elif (device := overlap.begin()) is not None:
+                while (output := overlap.take_in(device.next(overlap.further()), stats)) is not None:
+                    yield output
+                    if output.reason:
+                        return
+                    if stopped():
+                        yield sequence.finish("cancelled")
+                        return
+                    if overlap.ends_after(output):
+                        break
+                if overlap.logits is not None:
+                    rows = overlap.logits[None]
+                    continue
+            rows = finish(run(runner.prepare(sequence.ids, [proposal.id for proposal in proposals])))
             stats.passes, stats.drafted = runner.passes, stats.drafted + len(proposals)
     finally:
         drafting.close()
-        ahead.close()
+        overlap.close()
         runner.close()
         sequence.close()
 
 
-def _read(
-    runner: SequenceRunner, stats: SequenceStats, stop: threading.Event | None
-) -> Generator[Prefill, None, Floats | None]:
-    """Read the prompt and keep the times."""
-    reading = runner.prefill(stop)
-    while True:
-        try:
-            progress = next(reading)
-        except StopIteration as end:
-            logits: Floats | None = end.value
-            return logits
-        stats.prefilled = progress.done - progress.cached
-        stats.prefill_ended = stats.ended = time.perf_counter()
-        yield progress
+def _decide(
+    rows: Floats,
+    proposals: Sequence[Proposal],
+    decide: Callable[[Floats, Proposal | None], StepOutput],
+    sequence: TokenSequence,
+    stats: SequenceStats,
+    stopped: Callable[[], bool],
+) -> Generator[StepOutput, None, int]:
+    """Choose a token from each of the logits `rows` (1 + drafts, V), up to the first that is not the drafted
+    one; the rows after that are void. Returns the number of tokens, 0 when the sequence is over.
+    """
+    decided = 0
+    for logits in rows:
+        proposal = proposals[decided] if decided < len(proposals) else None
+        output = decide(logits, proposal)
+        while output.retry is not None and not stopped():
+            yield output
+            proposal = None
+            output = sequence.decide(output.retry)
+        decided += 1
+        stats.token()
+        yield output
+        if output.reason:
+            return 0
+        if stopped():
+            yield sequence.finish("cancelled")
+            return 0
+        if proposal is None or sequence.ids[-1] != proposal.id:
+            break
+    return decided
 
 
 def _never() -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.core import DRAFT_STAGE, Loading
+from engine.drain import mapped
 from engine.errors import BadSetting, Cancelled, forget_frames
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -77,16 +78,14 @@ class DraftSlot:
         self, loading: Generator[Loading, None, Model], stop: threading.Event
     ) -> Generator[Loading, None, None]:
         """Load the model and give it to the drafters."""
-        while True:
-            try:
-                progress = next(loading)
-            except StopIteration as end:
-                model: Model = end.value
-                break
-            yield Loading(DRAFT_STAGE + progress.stage, progress.done, progress.total)
+
+        def check() -> None:
             if stop.is_set():
-                loading.close()
                 raise Cancelled("Loading the draft model was stopped.")
+
+        model = yield from mapped(
+            loading, lambda at: Loading(DRAFT_STAGE + at.stage, at.done, at.total), check
+        )
         try:
             self._drafters.set_model(model)
         except BaseException:

@@ -1,16 +1,15 @@
-"""The drafters of one generator: who guesses, how many guesses pay, and how often they were right."""
+"""The drafters of one generator: which one proposes tokens, and how many are worth checking."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
 from engine.generator.drafting import Drafting
 from engine.generator.params import GenerationParams
-from engine.generator.results import StreamState
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
@@ -25,50 +24,10 @@ _ROW_COST = 0.1
 """What checking one more guess is supposed to add to a pass, in passes."""
 
 
-@dataclass
-class Totals:
-    """Counts over several step-by-step sequences."""
-
-    tokens: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    _skipped: tuple[int, int, int] = (0, 0, 0)
-
-    def add(self, state: StreamState) -> None:
-        """A sequence is over."""
-        now = _counts(state)
-        self.tokens, self.drafted, self.accepted = (
-            total + new - old
-            for total, new, old in zip(
-                (self.tokens, self.drafted, self.accepted), now, self._skipped, strict=True
-            )
-        )
-        self._skipped = (0, 0, 0)
-
-    def with_current(self, state: StreamState | None) -> tuple[float, float, int, int, int]:
-        """Accepted / all, accepted / drafted, all, drafted, accepted, an open sequence included."""
-        total = replace(self)
-        if state is not None:
-            total.add(state)
-        efficiency = total.accepted / total.tokens if total.tokens else 0.0
-        accuracy = total.accepted / total.drafted if total.drafted else 0.0
-        return efficiency, accuracy, total.tokens, total.drafted, total.accepted
-
-    def reset(self, state: StreamState | None) -> None:
-        """Count anew, also in the middle of a sequence."""
-        self.tokens = self.drafted = self.accepted = 0
-        self._skipped = _counts(state) if state is not None else (0, 0, 0)
-
-
-def _counts(state: StreamState) -> tuple[int, int, int]:
-    return state.sequence.new_tokens, state.stats.drafted, state.sequence.accepted_drafts
-
-
 class Drafters:
     """N-gram drafting is always there; a draft model after `set_model`."""
 
     def __init__(self, cache: PagedCache, vocabulary: int) -> None:
-        self.totals = Totals()
         self.threshold: float | None = None
         """A draft model guesses on while its likeliest token has this probability; None leaves it to
         `DraftModel`.

@@ -1,13 +1,11 @@
-"""Writing with a device that draws by itself, one step ahead: which sequences may, and how what it drew is
-taken in.
+"""Overlapped decode: a device that samples by itself runs one step ahead of the host.
 
-The host's own way (`engine.generator.decode`) decides whatever is unusual, and takes over wherever the device
-cannot go on. Both ways give the same text; the device is only not kept waiting.
+The host (`engine.generator.decode`) decides whatever is unusual, and takes over wherever the device cannot go
+on. Both give the same text; overlapping only keeps the device from waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -19,6 +17,7 @@ from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
 from engine.sampling import ordered_steps
 from engine.sampling.penalties import OccurrencePenalty, RepetitionPenalty
+from engine.sampling.sampler import Sampled
 from engine.sampling.step import SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
@@ -81,83 +80,91 @@ def _bias(tables: TokenTables, size: int) -> Floats | None:
 
 
 class OverlappedDecode:
-    """The decode loops of one sequence. Without a device that can, `possible` is never true."""
+    """The device's decode loops of one sequence; without a device that can sample, `begin` is always None.
+
+    While one runs, `logits` (V,) are those of the next token where the host has to decide it.
+    """
 
     def __init__(self, runner: SequenceRunner, sequence: TokenSequence) -> None:
         self._runner, self._sequence = runner, sequence
-        self._params: SamplingPlan | None = None
-        self._decode_loop: DecodeLoop | None = None
+        self._device: DecodeLoop | None = None
         self._asked = False
         self._misses = self._pause = 0
+        self._place, self._further = 0, False
+        self.logits: Floats | None = None
 
-    def possible(self) -> bool:
-        """Whether the next tokens can be drawn by the device.
+    def begin(self) -> DecodeLoop | None:
+        """The decode loop, started with the last token; None where the host has to decide the next one.
 
-        Asked once for each token that the host decided.
+        Call it once for each token that the host decided. Raises `ContextTooLong`.
         """
         if not self._asked:
             self._asked = True
-            if not self._sequence.needs_host and self._runner.single:
-                wanted, params = self._sequence.params.wanted, self._sequence.params
-                size = self._runner.vocabulary
-                self._params = sampling_plan(
-                    params.sampler, params.tables, size, top=wanted.top, alternatives=wanted.alternatives
-                )
-                self._decode_loop = (
-                    self._runner.decode_loop(self._params) if self._params is not None else None
-                )
-        if self._decode_loop is None or not self._sequence.usual:
-            return False
+            self._device = self._find()
+        if self._device is None or not self._sequence.usual:
+            return None
         self._pause = max(0, self._pause - 1)
-        return not self._pause
+        if self._pause:
+            return None
+        self._runner.start(self._device, self._sequence.ids, self._sequence.uniform)
+        return self._device
 
-    def write(
-        self, stats: SequenceStats, stopped: Callable[[], bool]
-    ) -> Generator[StepOutput, None, Floats | None]:
-        """Emissions like the loop's.
+    def further(self) -> bool:
+        """Whether the device may begin the step after the one under way."""
+        sequence, device = self._sequence, self._device
+        assert device is not None
+        self._place = len(sequence.ids)
+        self._further = self._place + 1 <= sequence.room and self._runner.room(device, self._place + 1)
+        return self._further
 
-        Returns the logits (V,) of the next token where the host has to decide it, None at the end.
-        """
-        decode_loop, runner, sequence = self._decode_loop, self._runner, self._sequence
-        assert decode_loop is not None
-        runner.start(decode_loop, sequence.ids, sequence.uniform)
-        while True:
-            place = len(sequence.ids)
-            further = place + 1 <= sequence.room and runner.room(decode_loop, place + 1)
-            drawn = decode_loop.next(further)
-            runner.walked(sequence.ids[-1])
-            stats.passes = runner.passes
-            if drawn is None or not sequence.usual:
-                self._missed(drawn is None)
-                sequence.keep_logits()
-                return decode_loop.logits(place)
-            output = sequence.accept_drawn(drawn, partial(decode_loop.logits, place))
-            if output.retry is None:
-                stats.token()
-            yield output
-            if output.reason:
-                return None
-            if stopped():
-                yield sequence.finish("cancelled")
-                return None
-            if output.retry is not None:
-                sequence.keep_logits()
-                return output.retry
-            if not further:
-                sequence.keep_logits()
-                decode_loop.close()
-                row: Floats = runner.run(sequence.ids)[0]
-                return row
+    def take_in(self, sampled: Sampled | None, stats: SequenceStats) -> StepOutput | None:
+        """What the device's token made certain; None where the host has to decide it from `logits`."""
+        device, runner, sequence = self._device, self._runner, self._sequence
+        assert device is not None
+        runner.walked(sequence.ids[-1])
+        stats.passes = runner.passes
+        if sampled is None or not sequence.usual:
+            self._missed(sampled is None)
+            sequence.keep_logits()
+            self.logits = device.logits(self._place)
+            return None
+        output = sequence.accept_drawn(sampled, partial(device.logits, self._place))
+        if output.retry is None:
+            stats.token()
+        return output
+
+    def ends_after(self, output: StepOutput) -> bool:
+        """Whether the host goes on: from `logits`, or where these are None with a pass of its own."""
+        if output.retry is None and self._further:
+            return False
+        self._sequence.keep_logits()
+        self.logits = output.retry
+        if output.retry is None and self._device is not None:
+            self._device.close()
+        return True
 
     def close(self) -> None:
         """The sequence is over."""
-        if self._decode_loop is not None:
-            self._decode_loop.close()
+        if self._device is not None:
+            self._device.close()
+
+    def _find(self) -> DecodeLoop | None:
+        """A decode loop that samples as the sequence's settings say, where there is one."""
+        params, runner = self._sequence.params, self._runner
+        if self._sequence.needs_host or not runner.single:
+            return None
+        returns = params.returns
+        plan = sampling_plan(
+            params.sampler,
+            params.tables,
+            runner.vocabulary,
+            top=returns.top,
+            alternatives=returns.alternatives,
+        )
+        return runner.decode_loop(plan) if plan is not None else None
 
     def _missed(self, undecided: bool) -> None:
-        """Where the device often cannot tell, a step that was begun in vain costs more than waiting does:
-        the host goes on for a while.
-        """
+        """Where the device often cannot decide, a step begun in vain costs more than waiting: pause."""
         if undecided:
             self._misses += 1
             self._pause = min(2**self._misses, _LONGEST_PAUSE)

@@ -42,7 +42,7 @@ class GenerationParams:
     sampler: SamplerSettings
     seed: int
     rules: StopRules
-    wanted: ReturnOptions = ReturnOptions()
+    returns: ReturnOptions = ReturnOptions()
     tables: TokenTables = TokenTables()
     filters: Sequence[Filter] = ()
     prefer_end: bool = False

@@ -12,7 +12,7 @@ from itertools import accumulate
 from engine.core import ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
-from engine.generator.runner import Guidance
+from engine.generator.request import Guidance
 from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.tokenizer.tokenizer import Tokenizer

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import DecodeLoop, Floats, SamplingPlan
+from engine.backends.base import DecodeLoop, Floats, Program, SamplingPlan, Step
 from engine.core import Prefill
 from engine.errors import ContextTooLong
+from engine.generator.request import Guidance
 from engine.kv_cache.pages import Lease
 from engine.kv_cache.readings import Passes, cut, planned
 from engine.models.paged import PagedCache
-
-
-@dataclass(frozen=True, slots=True)
-class Guidance:
-    """The ids that stand in place of the prompt in the negative row, and how far the reply is pushed away
-    from it.
-    """
-
-    negative_ids: tuple[int, ...]
-    scale: float
 
 
 class SequenceRunner:
@@ -52,6 +42,10 @@ class SequenceRunner:
         self._leases: list[Lease] = []
         self._replayed = replayed
         self._passes: list[Passes] = []
+        # of the pass under way: the text, the drafts after it, and the rows that run
+        self._ids: Sequence[int] = ()
+        self._drafts: Sequence[int] = ()
+        self._rows: Sequence[int] = ()
         self.cached = 0
         self.passes = 0
 
@@ -118,22 +112,35 @@ class SequenceRunner:
             lease.truncate(end)
         return logits
 
-    def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
-        """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the
-        next pass.
+    @property
+    def program(self) -> Program:
+        """What runs the passes: `finish(program.run(prepare(ids)))`."""
+        return self._cache.program
 
-        What was run beyond `ids` before (rejected drafts, text taken back) is forgotten first.
+    def prepare(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Step:
+        """The pass over what was not run of `ids`, and over `drafts` after it.
+
+        What was run beyond `ids` before (rejected drafts, text taken back) is forgotten. Raises
+        `ContextTooLong`.
         """
         self.passes += 1
+        self._ids, self._drafts = ids, drafts
+        return self._step(0, ids, drafts)
+
+    def finish(self, logits: Floats) -> Floats:
+        """The pass of `prepare` has run: logits (len(drafts) + 1, V) float32 after `ids` and each draft.
+
+        They are valid until the next pass. With guidance this runs the negative row and mixes both.
+        """
+        self._leases[0].extend(self._rows)
         if self._guidance is None:
-            lease = self._leases[0]
-            if not drafts and len(lease.ids) == len(ids) - 1:  # as nearly always
-                self._passes[0].append((len(ids) - 1, 1))
-                return self._cache.run(lease, ids[-1:])
-            return self._row(0, ids, drafts)
-        reply = ids[self._prompt_tokens :]
-        wholes = [ids, *([*prompt, *reply] for prompt in self._prompts[1:])]
-        return self._mixed([self._row(row, whole, drafts).copy() for row, whole in enumerate(wholes)])
+            return logits
+        rows, reply = [logits.copy()], self._ids[self._prompt_tokens :]
+        for row, prompt in enumerate(self._prompts[1:], start=1):
+            logits = self._cache.program.run(self._step(row, [*prompt, *reply], self._drafts))
+            self._leases[row].extend(self._rows)
+            rows.append(logits.copy())
+        return self._mixed(rows)
 
     # -- steps that the device goes by itself
 
@@ -182,15 +189,18 @@ class SequenceRunner:
         self._leases[0].extend([token])
         self.passes += 1
 
-    def _row(self, row: int, whole: Sequence[int], drafts: Sequence[int]) -> Floats:
-        """`run` of one sequence."""
+    def _step(self, row: int, ids: Sequence[int], drafts: Sequence[int]) -> Step:
+        """The pass of one row over what its lease lacks of `ids`, and over `drafts`."""
         lease = self._leases[row]
-        if lease.length >= len(whole):
-            lease.truncate(len(whole) - 1)
-        cut(self._passes[row], lease.length)
-        rows = [*whole[lease.length :], *drafts]
-        self._passes[row].append((lease.length, len(rows)))
-        return self._cache.run(lease, rows, len(drafts) + 1)
+        if len(lease.ids) == len(ids) - 1:  # as nearly always
+            self._rows = [*ids[-1:], *drafts]
+        else:
+            if lease.length >= len(ids):
+                lease.truncate(len(ids) - 1)
+            cut(self._passes[row], lease.length)
+            self._rows = [*ids[lease.length :], *drafts]
+        self._passes[row].append((len(lease.ids), len(self._rows)))
+        return self._cache.step(lease, self._rows, len(drafts) + 1)
 
     def close(self) -> None:
         """Give the pages back."""

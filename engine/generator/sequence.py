@@ -102,7 +102,7 @@ class TokenSequence:
         self._begin = len(self.ids)
         self._sampler = Sampler(params.sampler, params.seed, params.tables)
         self._detokenizer = Detokenizer(
-            tokenizer, skip_special=not params.wanted.special, prompt_ids=self.ids, healed_prefix=healed
+            tokenizer, skip_special=not params.returns.special, prompt_ids=self.ids, healed_prefix=healed
         )
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None
@@ -196,7 +196,7 @@ class TokenSequence:
             )
             where = Where(logits, self.ids, only, blocked, len(rejected))
             sampled, accepted = choose_token(
-                self._sampler, where, self.params.wanted, proposal, mask, self._filters
+                self._sampler, where, self.params.returns, proposal, mask, self._filters
             )
         except NothingAllowed as error:
             if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
@@ -212,7 +212,7 @@ class TokenSequence:
             raise
         self.accepted_drafts += accepted
         return self.feed(
-            sampled, logits.copy() if self.params.wanted.logits else None, drafted=accepted, mark=mark
+            sampled, logits.copy() if self.params.returns.logits else None, drafted=accepted, mark=mark
         )
 
     # -- what the device draws by itself (`engine.generator.overlap`)
@@ -220,7 +220,7 @@ class TokenSequence:
     @property
     def needs_host(self) -> bool:
         """Whether every token must be drawn here: by filters, or because its logits are asked for."""
-        return self._filters is not None or self.params.wanted.logits
+        return self._filters is not None or self.params.returns.logits
 
     @property
     def usual(self) -> bool:

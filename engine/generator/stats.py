@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from engine.core import Stats
+from engine.core import Prefill, Stats
 from engine.generator.drafting import Drafting
 from engine.generator.sequence import TokenSequence
 
@@ -24,6 +24,17 @@ class SequenceStats:
     passes: int = 0
     drafted: int = 0
     drafting: Drafting | None = None
+
+    def begin(self, drafting: Drafting) -> None:
+        """The prompt is about to be read."""
+        self.drafting = drafting
+        self.prefill_started = self.prefill_ended = self.ended = time.perf_counter()
+
+    def prefill(self, progress: Prefill) -> Prefill:
+        """Note how far the prompt is read; returns `progress`."""
+        self.prefilled = progress.done - progress.cached
+        self.prefill_ended = self.ended = time.perf_counter()
+        return progress
 
     def summary(self, sequence: TokenSequence, seed: int) -> Stats:
         """What the events of the sequence report."""

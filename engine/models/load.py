@@ -8,6 +8,7 @@ from functools import partial
 from engine.backends.base import Backend, RawTensor
 from engine.backends.estimates import MemoryEstimator
 from engine.core import Loading
+from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
@@ -15,7 +16,6 @@ from engine.models.base import Model, Weights
 from engine.models.config import ModelConfig
 from engine.models.headers import hf_architecture
 from engine.models.keys import Keys
-from engine.models.layers import Parts
 from engine.models.lora import adapter_slots
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures
@@ -58,12 +58,9 @@ def survey(checkpoint: Checkpoint, backend: MemoryEstimator, prepare: Prepare | 
     """Check a model and count its bytes by its headers. Raises `BadCheckpoint` and `UnsupportedModel`."""
     architecture, config = find_architecture(checkpoint), read_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
-    building = architecture.build(seen, config, architecture.names(checkpoint.format, checkpoint.tensors))
-    while seen.parts is None:
-        try:
-            next(building)
-        except StopIteration as end:
-            seen.parts = end.value
+    seen.parts = drain(
+        architecture.build(seen, config, architecture.names(checkpoint.format, checkpoint.tensors))
+    )
     seen.check(checkpoint.path.name)
     return seen
 
@@ -91,14 +88,10 @@ def read_model(
         make_room(seen)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
-    layers = architecture.build(loader, config, names)
-    while True:
-        try:
-            done = next(layers)
-        except StopIteration as end:
-            parts: Parts = end.value
-            break  # an error raised inside this block would keep the weights alive by its context
-        yield Loading("Loading the weights", done, config.layers)
+    parts = yield from mapped(
+        architecture.build(loader, config, names),
+        lambda done: Loading("Loading the weights", done, config.layers),
+    )
     slots = adapter_slots(architecture, config, names, loader.linears)
     model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
     yield from model.prepare(cache_dtype)

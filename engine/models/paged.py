@@ -125,6 +125,12 @@ class PagedCache:
         `ContextTooLong`, and changes nothing, if the lease would exceed `context_length` or other open leases
         hold the pages that it needs.
         """
+        logits = self.program.run(self.step(lease, ids, logit_rows))
+        lease.extend(ids)
+        return logits
+
+    def step(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Step:
+        """The pass of `run`, for `program.run`; the caller extends the lease after it. Raises as `run`."""
         start = len(lease.ids)
         end = start + len(ids)
         if end > self.context_length:
@@ -133,10 +139,7 @@ class PagedCache:
                 "or choose a larger context length."
             )
         pages = self.pages_up_to(lease, end)
-        step = Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows)
-        logits = self.program.run(step)
-        lease.extend(ids)
-        return logits
+        return Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows)
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
         """Decoding on the device without the host; None if the device cannot follow this plan."""

@@ -25,6 +25,7 @@ from engine.backends.base import Step
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.cli.perplexity import negative_log_likelihood
 from engine.core import PAGE_TOKENS
+from engine.drain import drain
 from engine.models import read_model
 from engine.models.base import Model
 from engine.models.paged import PagedCache
@@ -40,12 +41,8 @@ TEXT = Path(__file__).parent.parent / "golden" / "text_50k.txt"
 def load(path: Path, threads: int) -> tuple[Model, Tokenizer]:
     """The model on the CPU backend, and its tokenizer."""
     checkpoint = open_checkpoint(path)
-    loading = read_model(checkpoint, make_backend(LoadSettings(threads=threads)))
-    while True:
-        try:
-            next(loading)
-        except StopIteration as end:
-            return end.value, Tokenizer.from_gguf(checkpoint.metadata)
+    model = drain(read_model(checkpoint, make_backend(LoadSettings(threads=threads))))
+    return model, Tokenizer.from_gguf(checkpoint.metadata)
 
 
 def perplexity(model: Model, dtype: str, ids: list[int], windows: int) -> float:

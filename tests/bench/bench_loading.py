@@ -26,6 +26,7 @@ from typing import Any
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.chat import finished, open_chat
+from engine.drain import drain
 from engine.models import describe
 from engine.models.base import rope_tables
 from engine.models.load import read_config, read_model, survey
@@ -76,11 +77,8 @@ def measure(path: Path, context: int) -> dict[str, Any]:
     before = settle()
     loading = read_model(open_checkpoint(path), CpuBackend())
     started = time.perf_counter()
-    try:
-        while True:
-            next(loading)
-    except StopIteration as end:
-        seconds, model = time.perf_counter() - started, end.value
+    model = drain(loading)
+    seconds = time.perf_counter() - started
     weights_peak = memory("VmHWM") - before
     model.close()
     del model, loading

@@ -24,6 +24,7 @@ from typing import Any
 
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Message, Text
+from engine.generator.request import GenerationRequest
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.template.template import encode_chat
 from tests.tools.twins import TYPES, write_twin
@@ -151,7 +152,8 @@ def write_reply(
     """One reply: its ids and its last event."""
     sampler, stops = SamplerSettings(temperature=temperature, seed=11), StopSettings(max_tokens=tokens)
     reply, done = list[int](), None
-    for event in chat.generator.stream(ids, sampler, stops, speculation=SpeculationSettings(method=method)):
+    request = GenerationRequest(ids, sampler, stops, SpeculationSettings(method=method))
+    for event in chat.generator.stream(request):
         if isinstance(event, Text):
             reply += (token.id for token in event.tokens)
         elif isinstance(event, Done):

@@ -15,6 +15,7 @@ from unittest import mock
 from engine.backends.cpu.runtime.thread_pool import ThreadPool
 from engine.chat import finished, open_chat
 from engine.core import Message
+from engine.generator.request import GenerationRequest
 from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
 from engine.text.template.template import encode_chat
 from tests.bench.bench_speculation import CHAT, measure_target
@@ -68,9 +69,8 @@ def host(options: Options, work: str) -> Iterator[Line]:
             watch = Watch()
             _, ids = encode_chat(chat.tokenizer, chat.template, [Message("user", CHAT[turn % len(CHAT)])])
             with mock.patch.object(ThreadPool, "replay", watch.method()):
-                for _ in chat.generator.stream(
-                    ids, sampler, StopSettings(max_tokens=128), output=OutputSettings()
-                ):
+                stops, output = StopSettings(max_tokens=128), OutputSettings()
+                for _ in chat.generator.stream(GenerationRequest(ids, sampler, stops, output=output)):
                     pass
             if turn:  # the first one warms up
                 clock, cpu = watch.between()

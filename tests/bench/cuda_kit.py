@@ -18,6 +18,7 @@ import numpy.typing as npt
 from engine.backends.base import HasDecodeLoop, RawTensor, SamplingPlan
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.runtime.device import Device
+from engine.drain import drain
 from engine.models.load import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
@@ -243,13 +244,7 @@ class _TimedMark:
 def opened(device: Device, shape: Shape, kind: str, plan: Plan) -> Iterator[Subject]:
     """A model of this shape on the device, and its cache; both are gone at the end."""
     checkpoint = Made(shape, kind)
-    loading = read_model(checkpoint, CudaBackend([device]))
-    while True:
-        try:
-            next(loading)
-        except StopIteration as end:
-            model = end.value
-            break
+    model = drain(read_model(checkpoint, CudaBackend([device])))
     checkpoint.close()
     cache = PagedCache(model, CacheSettings(context_length=plan.context, memory=1))
     try:

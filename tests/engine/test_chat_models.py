@@ -15,10 +15,12 @@ import pytest
 
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text
+from engine.drain import drain
 from engine.errors import BadSetting, Cancelled, EngineError, ModelNotFound
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.text.template.template import encode_chat
+from tests.engine.generator.fakes import stepping
 from tests.tiny import TINY, write_folder, write_gguf
 
 REFERENCE = LoadSettings(backend="reference")
@@ -102,12 +104,7 @@ class Alone:
 def test_loading_tells_its_progress(tiny):
     loading = open_chat(tiny, REFERENCE, CacheSettings(context_length=512))
     events = []
-    while True:
-        try:
-            events.append(next(loading))
-        except StopIteration as end:
-            chat = end.value
-            break
+    chat = drain(loading, events.append)
     assert all(isinstance(event, Loading) for event in events)
     assert [event.stage for event in events if event.total == TINY.layers] == ["Loading the weights"] * (
         TINY.layers + 1
@@ -181,12 +178,12 @@ def test_the_step_by_step_face_against_torch(chat):
     torch = pytest.importorskip("torch")
     generator, ids, alone = chat.generator, chat.tokenizer.encode("The quick brown"), Alone(chat)
     sampler = SamplerSettings(temperature=0.9, top_k=0, top_p=1.0, min_p=0.0, seed=4)
-    generator.begin_stream_ex(
-        ids, sampler, return_probabilities=True, return_top_tokens=3, return_logits=True, max_new_tokens=12
+    steps = stepping(
+        generator, ids, sampler, probabilities=True, top_tokens=3, logits=True, max_new_tokens=12
     )
     sequence, result = list(ids), {"eos": False}
     while not result["eos"]:
-        result = generator.stream_ex()
+        result = steps.step()
         for i, token in enumerate(result["chunk_token_ids"][0]):
             logits = torch.from_numpy(alone.logits(sequence))
             assert np.allclose(result["logits"][0, i], logits.numpy(), atol=1e-4)

@@ -17,6 +17,7 @@ import pytest
 from engine.backends import make_backend
 from engine.backends.base import Step
 from engine.core import Message
+from engine.drain import drain
 from engine.models import read_model
 from engine.models.base import Model
 from engine.settings import LoadSettings
@@ -35,13 +36,7 @@ Array = np.ndarray[Any, Any]
 
 def load(path: Path, backend: str) -> Model:
     checkpoint = open_checkpoint(path)
-    loading = read_model(checkpoint, make_backend(LoadSettings(backend=backend)))
-    while True:
-        try:
-            next(loading)
-        except StopIteration as end:
-            model: Model = end.value
-            return model
+    return drain(read_model(checkpoint, make_backend(LoadSettings(backend=backend))))
 
 
 class Scorer:

@@ -21,6 +21,7 @@ from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.reference import ReferenceBackend
+from engine.drain import drain
 from engine.models.base import rope_tables
 from engine.models.layers import Linear
 from engine.models.load import find_architecture, read_config
@@ -85,6 +86,7 @@ class _Opened:
                 next(building)
             except StopIteration as end:
                 self.seen.parts = end.value
+        self.seen.parts = drain(weight_layout.build(self.seen, config, names))
         small = miniatures(weight_layout, config, names, opened.tensors, None, large.cache)
         self.cases = first_use.cases_for(kinds_of(opened.tensors, None), small, config, large.cache)
 

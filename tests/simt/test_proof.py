@@ -23,6 +23,7 @@ from engine.backends.cuda.proof.trial import Trial
 from engine.backends.graph.buffers import Buffer
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Loading, Message
+from engine.drain import drain
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
 from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
@@ -56,11 +57,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
 
 def loaded(path: Path, load: LoadSettings = AUTO) -> tuple[LocalChat, list[Loading]]:
     events, loading = list[Loading](), open_chat(path, load, CACHE)
-    while True:
-        try:
-            events.append(next(loading))
-        except StopIteration as end:
-            return end.value, events
+    return drain(loading, events.append), events
 
 
 def checks(events: list[Loading]) -> int:

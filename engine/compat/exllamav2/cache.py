@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.generator.streaming import StreamingGenerator
+from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.models.memory.estimate import context_pages
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
@@ -37,7 +37,7 @@ class ExLlamaV2Cache:
         info = model.config.info
         self.max_seq_len = min(wanted, info.context_length) if info is not None else wanted
         self._paged: PagedCache | None = None
-        self._writer: StreamingGenerator | None = None
+        self._writer: StepByStep | None = None
         if not lazy:
             self.allocate()
 
@@ -67,7 +67,7 @@ class ExLlamaV2Cache:
         if self._paged is not None:
             self._paged.table.forget()
 
-    def taken_by(self, generator: StreamingGenerator | None) -> None:
+    def taken_by(self, generator: StepByStep | None) -> None:
         """This generator writes next: a sequence that another one has open ends."""
         if self._writer is not None and self._writer is not generator:
             self._writer.close()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.compat.exllamav2.cache import ExLlamaV2Cache
 from engine.compat.exllamav2.lora import wanted
 from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.settings import Settings
+from engine.compat.exllamav2.step_by_step import StepByStep, prompt_rows
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
 from engine.constraint.filter import Filter
 from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
-from engine.errors import BadSetting
+from engine.errors import BadSetting, NotSupportedYet
+from engine.generator.request import GenerationRequest
 from engine.generator.streaming import StreamingGenerator
-from engine.settings import SpeculationSettings
+from engine.settings import ConstraintSettings, OutputSettings, SpeculationSettings
 from engine.speculation.compatible import draft_problem
-from engine.text.stops.conditions import StopCondition
+from engine.text.stops.conditions import StopCondition, StopRules
 
 __all__ = [
     "ExLlamaV2BaseGenerator", "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter",
@@ -58,6 +61,7 @@ class ExLlamaV2BaseGenerator:
         self.cache = cache
         self.tokenizer = tokenizer
         self._generator = StreamingGenerator(model.model, cache.paged, tokenizer.tokenizer)
+        self._steps = StepByStep(self._generator)
 
     @property
     def sequence_ids(self) -> Any:
@@ -66,23 +70,23 @@ class ExLlamaV2BaseGenerator:
         """
         import torch
 
-        ids = self._generator.sequence
+        ids = self._steps.sequence
         return torch.tensor([ids], dtype=torch.int64) if ids else None
 
     def full(self) -> bool:
         """Whether the latest sequence has used up the context."""
-        return len(self._generator.sequence) >= self.cache.paged.context_length
+        return len(self._steps.sequence) >= self.cache.paged.context_length
 
     def warmup(self) -> None:
         """Run one token, so that the first reply need not wait for anything."""
-        self.cache.taken_by(self._generator)
+        self.cache.taken_by(self._steps)
         cache = self.cache.paged
         with cache.open([0]) as lease:
             cache.run(lease, [0])
 
     def close(self) -> None:
         """End the open sequence and give its pages back."""
-        self._generator.close()
+        self._steps.close()
 
     def generate_simple(
         self,
@@ -116,41 +120,43 @@ class ExLlamaV2BaseGenerator:
                 )
                 for part in prompt
             ]  # fmt: skip
-        own = self.tokenizer.tokenizer.stop_token_ids
         ids = self.tokenizer.tokenizer.encode(prompt, special=encode_special_tokens, add_bos=add_bos)
-        with self._generator.other_stop_conditions(
-            own if stop_token == -1 else () if stop_token is None else (stop_token,)
-        ):
-            self._begin(
-                ids, gen_settings, token_healing, loras, abort_event=abort_event,
-                input_embeddings=input_embeddings, decode_special_tokens=decode_special_tokens,
-                filters=filters, filter_prefer_eos=filter_prefer_eos, max_new_tokens=num_tokens, seed=seed,
-            )  # fmt: skip
-            text = "" if completion_only else prompt
-            while True:
-                result = self._generator.stream_ex()
-                text += result["chunk"]
-                if result["eos"]:
-                    return text
+        own = self.tokenizer.tokenizer.stop_token_ids
+        ends = own if stop_token == -1 else () if stop_token is None else (stop_token,)
+        request = GenerationRequest(
+            ids, stops=StopRules.from_conditions(ends), output=_output(decode_special_tokens),
+            filters=tuple(filters or ()), prefer_end=filter_prefer_eos, heal=token_healing, seed=seed,
+        )  # fmt: skip
+        self._begin(request, gen_settings, loras, num_tokens, abort_event, input_embeddings=input_embeddings)
+        text = "" if completion_only else prompt
+        while True:
+            result = self._steps.step()
+            text += result["chunk"]
+            if result["eos"]:
+                return text
 
     def _begin(
-        self,
-        input_ids: Any,
-        gen_settings: Settings,
-        token_healing: bool = False,
-        loras: Any = None,
-        **more: Any,
-    ) -> None:
-        """Begin a sequence, in place of the one that another generator may have open in the same cache."""
-        if not isinstance(gen_settings, Settings):
-            raise ValueError(
-                f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}"
-            )
-        self.cache.taken_by(self._generator)
-        self._generator.begin_stream_ex(
-            input_ids, gen_settings.frozen(), token_healing, wanted(loras), cfg_scale=gen_settings.cfg_scale,
-            tables=gen_settings.tables(self.tokenizer.tokenizer), speculation=self._speculation(), **more,
+        self, request: GenerationRequest, gen_settings: Settings, loras: Any, max_new_tokens: int | None,
+        abort: threading.Event | None, *, probabilities: bool = False, input_embeddings: Any = None,
+    ) -> None:  # fmt: skip
+        """Begin a sequence, replacing one that another generator may have open in the same cache.
+
+        Raises `NotSupportedYet` for embeddings as input, and what `StreamingGenerator.stream` and opening an
+        adapter raise.
+        """
+        _check(gen_settings)
+        if input_embeddings is not None:
+            raise NotSupportedYet("This version does not support `input_embeddings` yet; leave it at None.")
+        self.cache.taken_by(self._steps)
+        self._steps.use_adapters(wanted(loras))
+        rules = request.stops
+        assert isinstance(rules, StopRules)
+        request = replace(
+            request, sampler=gen_settings.frozen(), tables=gen_settings.tables(self.tokenizer.tokenizer),
+            stops=replace(rules, max_tokens=max_new_tokens) if max_new_tokens else rules,
+            speculation=self._speculation(),
         )  # fmt: skip
+        self._steps.begin(request, abort, probabilities=probabilities)
 
     def _speculation(self) -> SpeculationSettings:
         """How sequences are drafted."""
@@ -158,8 +164,7 @@ class ExLlamaV2BaseGenerator:
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
-    """`StreamingGenerator` made of this package's objects; ids, probabilities and logits come as torch
-    tensors.
+    """A streaming generator over this package's objects; ids, probabilities and logits are torch tensors.
 
     With a draft model `num_speculative_tokens`, at most 7, are drafted at a time, as long as each is likelier
     than `speculative_prob_threshold`. With `speculative_ngram` matches of `speculative_ngram_min` to
@@ -195,8 +200,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.speculative_ngram_max_inf = 3
 
     def set_stop_conditions(self, stop_conditions: Iterable[int | str | StopCondition]) -> None:
-        """As `StreamingGenerator.set_stop_conditions`."""
-        self._generator.set_stop_conditions(list(stop_conditions))
+        """As `StepByStep.set_stop_conditions`."""
+        self._steps.set_stop_conditions(list(stop_conditions))
 
     def begin_stream_ex(
         self,
@@ -218,25 +223,34 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         max_new_tokens: int | None = None,
         seed: int | None = None,
     ) -> None:
-        """As `StreamingGenerator.begin_stream_ex`; `gen_settings` is `ExLlamaV2Sampler.Settings`, whose
-        `cfg_scale` counts.
+        """Read the prompt and get ready for `stream_ex`.
+
+        Blocks until the prompt is in the cache or `abort_event` is set. `input_ids` is a list, or an array or
+        tensor of shape (n,) or (1, n). With guidance (`gen_settings.cfg_scale`) it has two rows, the prompt
+        and the negative prompt, the shorter one padded on the left as `input_mask` says. Raises
+        `NotSupportedYet` for embeddings, `ContextTooLong` and `BadSetting` for a prompt that cannot be run,
+        and what opening an adapter raises.
         """
-        self._wanted = return_probabilities, return_logits
+        self._returns = return_probabilities, return_logits
+        _check(gen_settings)
+        ids, guidance = prompt_rows(input_ids, input_mask, position_offsets, gen_settings.cfg_scale)
+        request = GenerationRequest(
+            ids, stops=self._steps.rules, guidance=guidance, output=_output(decode_special_tokens),
+            constraint=ConstraintSettings(banned_strings=tuple(banned_strings or ()), ban_ignore_case=True),
+            filters=tuple(filters or ()), prefer_end=filter_prefer_eos, top_tokens=return_top_tokens,
+            logits=return_logits, heal=token_healing, seed=seed,
+        )  # fmt: skip
         self._begin(
-            input_ids, gen_settings, token_healing, loras, input_mask=input_mask,
-            position_offsets=position_offsets, return_probabilities=return_probabilities,
-            return_top_tokens=return_top_tokens, return_logits=return_logits, abort_event=abort_event,
-            input_embeddings=input_embeddings, decode_special_tokens=decode_special_tokens,
-            banned_strings=banned_strings, filters=filters, filter_prefer_eos=filter_prefer_eos,
-            max_new_tokens=max_new_tokens, seed=seed,
+            request, gen_settings, loras, max_new_tokens, abort_event,
+            probabilities=return_probabilities, input_embeddings=input_embeddings,
         )  # fmt: skip
 
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
-        """As `StreamingGenerator.stream_ex`, with torch tensors."""
+        """As `StepByStep.step`, with torch tensors."""
         import numpy as np
         import torch
 
-        result = self._generator.stream_ex(ban_tokens)
+        result = self._steps.step(ban_tokens)
         return {
             name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
             for name, value in result.items()
@@ -268,23 +282,23 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         they were asked for.
         """
         result = self.stream_ex()
-        probabilities, logits = self._wanted
+        probabilities, logits = self._returns
         return (
             result["chunk"], result["eos"], result["chunk_token_ids"],
             *((result["probs"],) if probabilities else ()), *((result["logits"],) if logits else ()),
         )  # fmt: skip
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
-        """As `StreamingGenerator.get_sd_stats`."""
-        return self._generator.get_sd_stats()
+        """As `StepByStep.draft_stats`."""
+        return self._steps.draft_stats()
 
     def reset_sd_stats(self) -> None:
-        """Count anew."""
-        self._generator.reset_sd_stats()
+        """Count from zero."""
+        self._steps.reset_draft_stats()
 
     def ngram_preload(self, input_ids: Any) -> None:
-        """Let n-gram drafting guess from this text, too."""
-        self._generator.ngram_preload(input_ids)
+        """Let n-gram drafting guess from this text too: ids as `begin_stream_ex` takes them."""
+        self._generator.drafters.preload(prompt_rows(input_ids, None, None, None)[0])
 
     def close(self) -> None:
         """End the open sequence, give its pages back, and release a draft cache that was made here."""
@@ -306,3 +320,12 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         return SpeculationSettings(
             method="model", draft_tokens=max(1, min(self.num_speculative_tokens, _MOST_DRAFTS))
         )
+
+
+def _output(special: bool) -> OutputSettings:
+    return OutputSettings(alternatives=0, show_special=special)
+
+
+def _check(gen_settings: object) -> None:
+    if not isinstance(gen_settings, Settings):
+        raise ValueError(f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.core import ModelInfo
+from engine.core import Loading, ModelInfo
+from engine.drain import mapped
 from engine.errors import EngineError, forget_frames
 from engine.settings import CacheSettings, LoadSettings
 
@@ -109,19 +110,18 @@ class ExLlamaV2:
                 )
                 backend = make_backend(settings, fits)
                 loading = read_model(checkpoint, backend, prepare=preparation(checkpoint, settings))
-                while self._model is None:
-                    try:
-                        progress = next(loading)
-                    except StopIteration as end:
-                        self._model = end.value
-                        break
-                    except BaseException as error:
-                        forget_frames(error)  # which hold what was loaded
-                        backend.trim()
-                        raise
+
+                def share(progress: Loading) -> float:
                     if callback is not None:
                         callback(progress.done, progress.total)
-                    yield 100.0 * progress.done / max(progress.total, 1)
+                    return 100.0 * progress.done / max(progress.total, 1)
+
+                try:
+                    self._model = yield from mapped(loading, share)
+                except BaseException as error:
+                    forget_frames(error)  # which hold what was loaded
+                    backend.trim()
+                    raise
             finally:
                 checkpoint.close()
         self.loaded = True

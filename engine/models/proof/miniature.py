@@ -13,6 +13,7 @@ from engine.backends.base import Array, Floats, Ops, RawTensor, Weight
 from engine.backends.blocked import in_blocks
 from engine.backends.composite import PERMUTED, is_composite
 from engine.backends.kv_formats import cache_type
+from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
@@ -83,14 +84,9 @@ def _kind(matrix: RawTensor, prepare: Callable[[RawTensor], RawTensor] | None) -
 
 
 def _built(architecture: Architecture, source: _Plan, config: ModelConfig, names: TensorNames) -> Parts:
-    building = architecture.build(source, config, names)
-    while True:
-        try:
-            next(building)
-        except StopIteration as end:
-            parts: Parts = end.value
-            source.adapt()
-            return parts
+    parts = drain(architecture.build(source, config, names))
+    source.adapt()
+    return parts
 
 
 def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor]) -> tuple[int, ...]:

@@ -311,6 +311,10 @@ def test_several_prompts_and_wrong_batches(parts):
         generator.begin_stream_ex(tokenizer.encode("a"), GREEDY, loras=[object()])
     with pytest.raises(ValueError, match="input_ids"):
         generator.begin_stream_ex(np.zeros((3, 2), np.int64), GREEDY)
+    with pytest.raises(NotSupportedYet, match="input_embeddings"):
+        generator.begin_stream_ex(tokenizer.encode("a"), GREEDY, input_embeddings=np.zeros((1, 2, 4)))
+    with pytest.raises(ValueError, match="gen_settings"):
+        generator.begin_stream_ex(tokenizer.encode("a"), None)
     generator.close()
 
 

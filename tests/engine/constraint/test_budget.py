@@ -31,7 +31,7 @@ from engine.errors import BadSetting
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.constraint.fakes import bytes_of, ids, text_of, tokenizer_of
-from tests.engine.generator.fakes import make, tokenizer
+from tests.engine.generator.fakes import make, stream, tokenizer
 
 WARM = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 START = tokenizer().encode("the quick ")
@@ -64,8 +64,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {name: one_property(type="string", format=n
 def write(seed: int, count: int, constraint: ConstraintSettings, **more: Any) -> tuple[str, int, str]:
     generator, _ = make()
     events = list(
-        generator.stream(
-            START, WARM, StopSettings(max_tokens=count), constraint=constraint, seed=seed, **more
+        stream(
+            generator, START, WARM, StopSettings(max_tokens=count), constraint=constraint, seed=seed, **more
         )
     )
     assert isinstance(events[-1], Done)
@@ -133,7 +133,7 @@ def test_a_context_that_is_nearly_full() -> None:
     least = needed(constraint)
     for room in (least - 1, least):
         generator, _ = make(context=len(START) + room - 1)
-        reply = generator.stream(START, WARM, StopSettings(max_tokens=0), constraint=constraint, seed=1)
+        reply = stream(generator, START, WARM, StopSettings(max_tokens=0), constraint=constraint, seed=1)
         if room < least:
             with pytest.raises(
                 BadSetting, match=f"the context has room for {room}; shorten the conversation"
@@ -152,16 +152,22 @@ def test_a_continued_reply_counts_what_is_left() -> None:
     ids_ = [*START, *begun]
     text = "".join(
         event.text
-        for event in generator.stream(
-            ids_, WARM, StopSettings(max_tokens=4), constraint=constraint, given=len(begun), seed=3
+        for event in stream(
+            generator, ids_, WARM, StopSettings(max_tokens=4), constraint=constraint, given=len(begun), seed=3
         )
         if isinstance(event, Text)
     )
     assert len(json.loads('{"it": "12' + text)["it"]) >= 4
     with pytest.raises(BadSetting, match=r"has [234] tokens"):
         list(
-            generator.stream(
-                ids_, WARM, StopSettings(max_tokens=1), constraint=constraint, given=len(begun), seed=3
+            stream(
+                generator,
+                ids_,
+                WARM,
+                StopSettings(max_tokens=1),
+                constraint=constraint,
+                given=len(begun),
+                seed=3,
             )
         )
 

@@ -4,8 +4,10 @@ says.
 
 from __future__ import annotations
 
+import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +17,13 @@ import numpy.typing as npt
 
 from engine.backends.base import Floats, Step
 from engine.backends.main_memory import free_memory
+from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.core import PAGE_TOKENS
-from engine.generator.streaming import StreamingGenerator
+from engine.generator.request import GenerationRequest
+from engine.generator.streaming import StreamingGenerator, TokenEvent
 from engine.models.base import SPARE_PAGES
 from engine.models.paged import PagedCache
-from engine.settings import CacheSettings
+from engine.settings import CacheSettings, SamplerSettings, StopSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 
@@ -146,6 +150,48 @@ def make(
     if rows:
         cache.rows = rows
     return StreamingGenerator(model, cache, tokenizer()), model
+
+
+def stream(
+    generator: StreamingGenerator,
+    ids: Sequence[int],
+    sampler: SamplerSettings = SamplerSettings(),
+    stops: StopSettings = StopSettings(),
+    *,
+    stop: threading.Event | None = None,
+    **more: Any,
+) -> Generator[TokenEvent, None, None]:
+    """The events of a `GenerationRequest` of these fields."""
+    return generator.stream(GenerationRequest(ids, sampler, stops, **more), stop)
+
+
+def stepping(generator: StreamingGenerator, ids: Sequence[int], *more: Any, **fields: Any) -> StepByStep:
+    """A sequence that has begun, to be gone through step by step."""
+    steps = StepByStep(generator)
+    begin(steps, ids, *more, **fields)
+    return steps
+
+
+def begin(
+    steps: StepByStep,
+    ids: Sequence[int],
+    *more: Any,
+    stop: threading.Event | None = None,
+    probabilities: bool = False,
+    max_new_tokens: int = 0,
+    **fields: Any,
+) -> None:
+    """Begin the sequence of a `GenerationRequest` of these fields, under the present stop rules."""
+    rules = replace(steps.rules, max_tokens=max_new_tokens)
+    steps.begin(GenerationRequest(ids, *more, stops=rules, **fields), stop, probabilities=probabilities)
+
+
+def all_steps(steps: StepByStep) -> list[dict[str, Any]]:
+    """The results of every step to the end."""
+    results: list[dict[str, Any]] = []
+    while not results or not results[-1]["eos"]:
+        results.append(steps.step())
+    return results
 
 
 def fresh_reply(ids: Sequence[int], count: int) -> list[int]:

@@ -10,7 +10,7 @@ from engine.constraint.prefix import PrefixFilter
 from engine.core import Done, Text
 from engine.errors import NothingAllowed
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from tests.engine.generator.fakes import Scripted, make, random_logits, tokenizer
+from tests.engine.generator.fakes import Scripted, make, random_logits, stepping, stream, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
 WARM = SamplerSettings(temperature=1.2, top_k=0, top_p=1.0, min_p=0.0)
@@ -36,7 +36,7 @@ def run(answering, banned, *, sampler=GREEDY, count=40, **more):
     generator, model = make(answering)
     constraint = ConstraintSettings(banned_strings=banned, **more.pop("constraint", {}))
     events = list(
-        generator.stream([9], sampler, StopSettings(max_tokens=count), constraint=constraint, **more)
+        stream(generator, [9], sampler, StopSettings(max_tokens=count), constraint=constraint, **more)
     )
     generator.cache.table.check()
     return events, model
@@ -102,8 +102,13 @@ def test_a_draft_is_void_after_going_back():
             SpeculationSettings(method=method, adaptive=False),
         )
         events = list(
-            generator.stream(
-                prompt, GREEDY, StopSettings(max_tokens=12), constraint=constraint, speculation=speculation
+            stream(
+                generator,
+                prompt,
+                GREEDY,
+                StopSettings(max_tokens=12),
+                constraint=constraint,
+                speculation=speculation,
             )
         )
         generator.cache.table.check()
@@ -141,12 +146,11 @@ def test_no_leak_in_200_replies(drafting):
     banned = ("the", "an", "o d", "e", "xy", " ")
     generator, _ = make()
     for seed in range(200):
-        stream = generator.stream(
-            [9, seed + 20], WARM, StopSettings(max_tokens=25), seed=seed,
+        events = stream(generator, [9, seed + 20], WARM, StopSettings(max_tokens=25), seed=seed,
             constraint=ConstraintSettings(banned_strings=banned),
             speculation=SpeculationSettings(method=drafting, adaptive=False),
         )  # fmt: skip
-        text = text_of(stream).lower()
+        text = text_of(events).lower()
         assert not any(string in text for string in banned), text
 
 
@@ -158,7 +162,8 @@ def test_the_rest_is_as_if_the_offending_token_had_been_blocked():
     script = tokenizer().encode("one two lazy dog")
     generator, _ = make(Insisting("one two lazy dog"))
     prefix = PrefixFilter(tokenizer(), ["one two "])
-    stream = generator.stream(
+    events = stream(
+        generator,
         [9],
         sampler,
         StopSettings(max_tokens=12),
@@ -166,7 +171,7 @@ def test_the_rest_is_as_if_the_offending_token_had_been_blocked():
         filters=[prefix],
         constraint=ConstraintSettings(banned_strings=("lazy dog",)),
     )
-    tokens = [token for event in stream if isinstance(event, Text) for token in event.tokens]
+    tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
     blocked = len(tokenizer().encode("one two"))
     assert tokenizer().decode(token.id for token in tokens).startswith("one two ")
     assert tokens[blocked].id != script[blocked]
@@ -174,13 +179,11 @@ def test_the_rest_is_as_if_the_offending_token_had_been_blocked():
     # differs there.
     other, _ = make(Insisting("one two lazy dog"))
     prefix = PrefixFilter(tokenizer(), ["one two "])
-    other.begin_stream_ex(
-        [9], sampler, filters=[prefix], seed=4, max_new_tokens=12, return_probabilities=True
-    )
+    steps = stepping(other, [9], sampler, filters=[prefix], seed=4, max_new_tokens=12, probabilities=True)
     probabilities = []
     for place, token in enumerate(tokens):
         allowed = [i for i in range(tokenizer().vocab_size) if i != token.id] if place == blocked else []
-        result = other.stream_ex(ban_tokens=allowed)
+        result = steps.step(allowed)
         assert result["chunk_token_ids"].tolist() in ([[token.id]], [[]])
         probabilities += result["probs"][0].tolist()
         if place == blocked:
@@ -194,7 +197,7 @@ def test_bans_and_stops_overlap():
     generator, _ = make(Insisting("one two STOPPER three"))
     stops = StopSettings(max_tokens=30, stop_strings=("STOP",))
     events = list(
-        generator.stream([9], GREEDY, stops, constraint=ConstraintSettings(banned_strings=("stop sign",)))
+        stream(generator, [9], GREEDY, stops, constraint=ConstraintSettings(banned_strings=("stop sign",)))
     )
     assert text_of(events) == "one two "
     assert (events[-1].reason, events[-1].trigger) == ("stop_string", "STOP")
@@ -203,7 +206,7 @@ def test_bans_and_stops_overlap():
 def test_a_stop_token_lets_go_what_was_no_banned_string():
     ids = tokenizer().encode("a lazy")
     generator, _ = make(Scripted(1, [*ids, tokenizer().eos_token_id]))
-    events = list(generator.stream([9], GREEDY, constraint=ConstraintSettings(banned_strings=("lazy dog",))))
+    events = list(stream(generator, [9], GREEDY, constraint=ConstraintSettings(banned_strings=("lazy dog",))))
     assert text_of(events) == "a lazy"
     assert isinstance(events[-1], Done)
     assert events[-1].reason == "stop_token"
@@ -214,26 +217,16 @@ def test_when_every_way_is_closed():
     constraint = ConstraintSettings(banned_strings=("a", "b"), allowed_tokens=tuple(letters))
     generator, _ = make()
     with pytest.raises(NothingAllowed, match="banned"):
-        list(generator.stream([9], GREEDY, constraint=constraint))
+        list(stream(generator, [9], GREEDY, constraint=constraint))
     # Further back there is another way: after "a" nothing may follow, after "b" something may.
     c = tokenizer().encode("c")[0]
     generator, _ = make(Insisting("a"))
     constraint = ConstraintSettings(
         banned_strings=("aa", "ab", "ac", "ba", "bb"), allowed_tokens=(*letters, c)
     )
-    text = text_of(generator.stream([9], GREEDY, StopSettings(max_tokens=12), constraint=constraint))
+    text = text_of(stream(generator, [9], GREEDY, StopSettings(max_tokens=12), constraint=constraint))
     assert len(text) == 12
     assert not any(string in text[:-1] for string in constraint.banned_strings)
-
-
-def test_step_by_step_tells_what_was_suppressed():
-    generator, _ = make(Insisting("one two lazy dog"))
-    generator.begin_stream_ex([9], GREEDY, banned_strings=["lazy dog"], max_new_tokens=9)
-    results = []
-    while not results or not results[-1]["eos"]:
-        results.append(generator.stream_ex())
-    assert [r["suppressed"] for r in results if "suppressed" in r] == [" lazy dog"]
-    assert "lazy dog" not in "".join(r["chunk"] for r in results)
 
 
 def test_where_nothing_can_follow_only_the_last_token_is_taken_back():

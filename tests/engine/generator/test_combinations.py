@@ -21,7 +21,7 @@ from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
 from engine.core import STOP_REASONS, Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong, NothingAllowed
-from engine.generator.runner import Guidance
+from engine.generator.request import Guidance
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import (
@@ -32,7 +32,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.engine.generator.fakes import FakeModel, random_logits, tokenizer
+from tests.engine.generator.fakes import FakeModel, random_logits, stream, tokenizer
 
 CONTEXT = 512
 WORDS = (
@@ -187,9 +187,9 @@ def generator_of(case: Case) -> StreamingGenerator:
     draft: Any = FakeModel(Speaker(case.speaker.seed, case.speaker.ending, noise=0.7))
     cache = PagedCache(model, CacheSettings(context_length=CONTEXT))
     cache.rows = 64
-    return StreamingGenerator(
-        model, cache, tokenizer(), draft, PagedCache(draft, CacheSettings(context_length=CONTEXT))
-    )
+    generator = StreamingGenerator(model, cache, tokenizer())
+    generator.drafters.set_model(draft, PagedCache(draft, CacheSettings(context_length=CONTEXT)))
+    return generator
 
 
 @dataclass
@@ -241,10 +241,10 @@ def run(
     program.before_run = before_run
     threads = threading.active_count()
     try:
-        events = generator.stream(
-            case.prompt, case.sampler, case.stops, speculation=speculation, constraint=case.constraint,
-            guidance=case.guidance, output=case.output, filters=case.filters(), given=case.given,
-            heal=case.heal, seed=case.seed, stop_event=event,
+        events = stream(
+            generator, case.prompt, case.sampler, case.stops, speculation=speculation,
+            constraint=case.constraint, guidance=case.guidance, output=case.output, filters=case.filters(),
+            given=case.given, heal=case.heal, seed=case.seed, stop=event,
         )  # fmt: skip
         for count, one in enumerate(events):
             assert not reply.reason, "nothing comes after Done"

@@ -23,7 +23,16 @@ from engine.settings import (
 )
 from engine.speculation.draft_length import DraftLengthController
 from engine.text.stops.conditions import StopRules
-from tests.engine.generator.fakes import FakeModel, Scripted, make, random_logits, tokenizer
+from tests.engine.generator.fakes import (
+    FakeModel,
+    Scripted,
+    all_steps,
+    make,
+    random_logits,
+    stepping,
+    stream,
+    tokenizer,
+)
 
 GREEDY = SamplerSettings(temperature=0.0)
 WARM = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -57,7 +66,7 @@ def with_drafts(answering=repetitive, drafting=nearly, context=1024):
 
 
 def reply(generator, sampler=GREEDY, count=60, **more):
-    events = list(generator.stream(PROMPT, sampler, StopSettings(max_tokens=count), **more))
+    events = list(stream(generator, PROMPT, sampler, StopSettings(max_tokens=count), **more))
     assert isinstance(events[-1], Done)
     tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
     return tokens, events[-1].stats
@@ -186,9 +195,9 @@ def softmax3(sequence):
 def test_drafts_near_the_end_of_the_context():
     for speculation in (NGRAM, MODEL):
         generator, _ = with_drafts(context=len(PROMPT) + 20)
-        events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=0), speculation=speculation))
+        events = list(stream(generator, PROMPT, GREEDY, StopSettings(max_tokens=0), speculation=speculation))
         plain = list(
-            with_drafts(context=len(PROMPT) + 20)[0].stream(PROMPT, GREEDY, StopSettings(max_tokens=0))
+            stream(with_drafts(context=len(PROMPT) + 20)[0], PROMPT, GREEDY, StopSettings(max_tokens=0))
         )
         ids, wanted = (
             [t.id for e in run if isinstance(e, Text) for t in e.tokens] for run in (events, plain)
@@ -211,30 +220,9 @@ def test_switching_between_drafters_keeps_the_cache_right():
 def test_settings_that_cannot_be():
     generator, _ = make()
     with pytest.raises(BadSetting, match="no draft model is loaded"):
-        generator.stream(PROMPT, speculation=MODEL)
+        stream(generator, PROMPT, speculation=MODEL)
     with pytest.raises(BadSetting, match="shortest match"):
-        generator.stream(PROMPT, speculation=SpeculationSettings(method="ngram", ngram_min=4, ngram_max=2))
-
-
-def test_step_by_step_with_a_draft_model_and_its_statistics():
-    target, draft = FakeModel(repetitive), FakeModel(nearly)
-    caches = [PagedCache(model, CacheSettings(context_length=1024)) for model in (target, draft)]
-    generator = StreamingGenerator(target, caches[0], tokenizer(), draft, caches[1], num_speculative_tokens=4)
-    generator.begin_stream_ex(PROMPT, GREEDY, max_new_tokens=40)
-    ids = []
-    while True:
-        result = generator.stream_ex()
-        ids += result["chunk_token_ids"][0].tolist()
-        if result["eos"]:
-            break
-    assert ids == [token.id for token in reply(with_drafts()[0], count=40)[0]]
-    efficiency, accuracy, tokens, drafted, accepted = generator.get_sd_stats()
-    assert (tokens, efficiency, accuracy) == (40, accepted / 40, accepted / drafted)
-    assert (drafted, accepted) == (result["stats"].drafted_tokens, result["stats"].accepted_tokens)
-    generator.reset_sd_stats()
-    assert generator.get_sd_stats() == (0.0, 0.0, 0, 0, 0)
-    with pytest.raises(ValueError, match="another model"):
-        StreamingGenerator(target, caches[0], tokenizer(), draft, caches[0])
+        stream(generator, PROMPT, speculation=SpeculationSettings(method="ngram", ngram_min=4, ngram_max=2))
 
 
 def test_a_preloaded_text_is_guessed_from():
@@ -244,20 +232,18 @@ def test_a_preloaded_text_is_guessed_from():
     drafted = []
     for preload in (False, True):
         generator, _ = make(Scripted(12, lines[12:] * 2))
-        generator.speculative_ngram = True
         if preload:
-            generator.ngram_preload(np.array([lines]))
-        generator.begin_stream_ex(lines[:12], GREEDY, max_new_tokens=len(lines) - 12)
-        while not generator.stream_ex()["eos"]:
-            pass
-        drafted.append(generator.get_sd_stats()[4])
+            generator.drafters.preload(lines)
+        more = {"speculation": SpeculationSettings(method="ngram", draft_tokens=5)}
+        stops = StopSettings(max_tokens=len(lines) - 12)
+        drafted.append(list(stream(generator, lines[:12], GREEDY, stops, **more))[-1].stats.accepted_tokens)
     assert drafted[0] < drafted[1]
 
 
 def test_figures_arrive_while_it_runs(monkeypatch):
-    monkeypatch.setattr("engine.generator.events.RUNNING_SECONDS", 0.0)
+    monkeypatch.setattr("engine.generator.decode.RUNNING_SECONDS", 0.0)
     generator, _ = with_drafts()
-    events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=30), speculation=NGRAM))
+    events = list(stream(generator, PROMPT, GREEDY, StopSettings(max_tokens=30), speculation=NGRAM))
     running = [event.stats for event in events if isinstance(event, Running)]
     assert len(running) > 20
     assert [s.new_tokens for s in running] == sorted(s.new_tokens for s in running)
@@ -303,3 +289,23 @@ def test_the_speedup_is_told_once_there_were_passes(monkeypatch):
         1.5,
     ]
     assert reply(with_drafts()[0], count=9)[1].speedup == 0.0
+
+
+def test_statistics_of_a_draft_model_step_by_step():
+    target, draft = FakeModel(repetitive), FakeModel(nearly)
+    caches = [PagedCache(model, CacheSettings(context_length=1024)) for model in (target, draft)]
+    generator = StreamingGenerator(target, caches[0], tokenizer())
+    generator.drafters.set_model(draft, caches[1])
+    speculation = SpeculationSettings(method="model", draft_tokens=4)
+    steps = stepping(generator, PROMPT, GREEDY, speculation=speculation, max_new_tokens=40)
+    results = all_steps(steps)
+    ids = [token for result in results for token in result["chunk_token_ids"][0].tolist()]
+    assert ids == [token.id for token in reply(with_drafts()[0], count=40)[0]]
+    efficiency, accuracy, tokens, drafted, accepted = steps.draft_stats()
+    assert (tokens, efficiency, accuracy) == (40, accepted / 40, accepted / drafted)
+    stats = results[-1]["stats"]
+    assert (drafted, accepted) == (stats.drafted_tokens, stats.accepted_tokens)
+    steps.reset_draft_stats()
+    assert steps.draft_stats() == (0.0, 0.0, 0, 0, 0)
+    with pytest.raises(ValueError, match="another model"):
+        generator.drafters.set_model(draft, caches[0])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
-from engine.generator.events import events
+from engine.generator.decode import events
 from engine.generator.sequence import StepOutput
 from engine.generator.token_buffer import WrittenToken
 
@@ -32,7 +32,7 @@ class Played:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Any], seconds: float = 0.0) -> None:
         self.now, self.closed, self.asked = 100.0, False, 0
-        monkeypatch.setattr("engine.generator.events.time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr("engine.generator.decode.time", SimpleNamespace(perf_counter=lambda: self.now))
         self._steps, self._seconds = steps, seconds
 
     def steps(self) -> Generator[Any, None, None]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.compat.exllamav2.step_by_step import prompt_rows
 from engine.core import Done, Text
 from engine.errors import BadSetting, ContextTooLong
-from engine.generator.runner import Guidance
+from engine.generator.request import Guidance
 from engine.settings import SamplerSettings, SpeculationSettings, StopSettings
-from tests.engine.generator.fakes import make, random_logits, tokenizer
+from tests.engine.generator.fakes import all_steps, make, random_logits, stepping, stream, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
 PROMPT = [int(i) for i in np.random.default_rng(1).integers(10, 700, 300)]
@@ -33,7 +34,9 @@ def guided(prompt, negative, scale, count):
 
 
 def write(generator, prompt, guidance, count=15, **more):
-    events = list(generator.stream(prompt, GREEDY, StopSettings(max_tokens=count), guidance=guidance, **more))
+    events = list(
+        stream(generator, prompt, GREEDY, StopSettings(max_tokens=count), guidance=guidance, **more)
+    )
     assert isinstance(events[-1], Done)
     return [token.id for event in events if isinstance(event, Text) for token in event.tokens], events[
         -1
@@ -71,40 +74,38 @@ def test_both_rows_stay_cached_over_turns():
 def test_a_longer_negative_row_fills_the_context_first():
     generator, _ = make(context=320)
     events = list(
-        generator.stream(
-            PROMPT, GREEDY, StopSettings(max_tokens=0), guidance=Guidance((*NEGATIVE, *range(20, 50)), 2.0)
+        stream(
+            generator,
+            PROMPT,
+            GREEDY,
+            StopSettings(max_tokens=0),
+            guidance=Guidance((*NEGATIVE, *range(20, 50)), 2.0),
         )
     )
     assert events[-1].reason == "context_full"
     assert events[-1].stats.new_tokens == 320 - 310 + 1
     with pytest.raises(ContextTooLong):
-        generator.stream(PROMPT, guidance=Guidance(NEGATIVE * 2, 2.0))
+        stream(generator, PROMPT, guidance=Guidance(NEGATIVE * 2, 2.0))
     with pytest.raises(BadSetting, match="empty"):
-        generator.stream(PROMPT, guidance=Guidance((), 2.0))
+        stream(generator, PROMPT, guidance=Guidance((), 2.0))
 
 
 def test_two_rows_step_by_step():
     generator, _ = make()
     rows = np.array([PROMPT, [0] * 20 + list(NEGATIVE)])
     mask = np.array([[True] * 300, [False] * 20 + [True] * 280])
-    generator.begin_stream_ex(
-        rows, GREEDY, input_mask=mask, position_offsets=[[0], [-20]], cfg_scale=1.5, max_new_tokens=10
-    )
-    ids = []
-    while True:
-        result = generator.stream_ex()
-        ids += result["chunk_token_ids"][0].tolist()
-        if result["eos"]:
-            break
-    assert ids == guided(PROMPT, NEGATIVE, 1.5, 10)
+    ids, guidance = prompt_rows(rows, mask, [[0], [-20]], 1.5)
+    results = all_steps(stepping(generator, ids, GREEDY, guidance=guidance, max_new_tokens=10))
+    written = [token for result in results for token in result["chunk_token_ids"][0].tolist()]
+    assert written == guided(PROMPT, NEGATIVE, 1.5, 10)
     for wrong in (
-        {"input_ids": rows},
-        {"input_ids": rows[0], "cfg_scale": 2.0},
-        {"input_ids": rows, "cfg_scale": 2.0, "input_mask": mask[:, ::-1]},
-        {"input_ids": rows, "cfg_scale": 2.0, "input_mask": mask, "position_offsets": [0, 0]},
+        (rows, None, None, None),
+        (rows[0], None, None, 2.0),
+        (rows, mask[:, ::-1], None, 2.0),
+        (rows, mask, [0, 0], 2.0),
     ):
         with pytest.raises(ValueError, match=r"input_ids|input_mask|position_offsets"):
-            generator.begin_stream_ex(gen_settings=GREEDY, **wrong)
+            prompt_rows(*wrong)
 
 
 def test_healing_heals_both_rows():
@@ -114,7 +115,7 @@ def test_healing_heals_both_rows():
     assert tokenizer().token_bytes(ids[0]).startswith(tokenizer().token_bytes(last))
     assert ids[1:] == guided([*PROMPT, ids[0]], [*NEGATIVE, ids[0]], 1.5, 2)
     with pytest.raises(BadSetting, match="same token"):
-        generator.stream([*PROMPT, last], guidance=Guidance(NEGATIVE, 1.5), heal=True)
+        stream(generator, [*PROMPT, last], guidance=Guidance(NEGATIVE, 1.5), heal=True)
 
 
 def test_two_rows_share_what_the_cache_holds():
@@ -124,14 +125,14 @@ def test_two_rows_share_what_the_cache_holds():
     generator, _ = make(context=768)  # 5 pages
     other = tuple(range(20, 120)) * 7
     rows = list(PROMPT), Guidance(other[:500], 1.5)
-    events = list(generator.stream(rows[0], GREEDY, StopSettings(max_tokens=0), guidance=rows[1]))
+    events = list(stream(generator, rows[0], GREEDY, StopSettings(max_tokens=0), guidance=rows[1]))
     assert events[-1].reason == "context_full"
     # the negative row may have a third page, the positive one not
     assert events[-1].stats.new_tokens == 512 - 300 + 1
     table = generator.cache.table
     assert table.free + table.idle == table.page_count
     with pytest.raises(ContextTooLong, match="more than the cache holds of both"):
-        generator.stream(list(PROMPT) + list(range(20, 120)) * 3, guidance=Guidance(other, 1.5))
+        stream(generator, list(PROMPT) + list(range(20, 120)) * 3, guidance=Guidance(other, 1.5))
 
 
 def test_two_rows_that_fill_the_cache_are_found_again():
@@ -142,7 +143,7 @@ def test_two_rows_that_fill_the_cache_are_found_again():
     prompt, other = (PROMPT * 2)[:257], tuple(range(20, 120)) * 3
     replies = []
     for _ in range(3):
-        events = generator.stream(prompt, GREEDY, StopSettings(max_tokens=20), guidance=Guidance(other, 1.5))
+        events = stream(generator, prompt, GREEDY, StopSettings(max_tokens=20), guidance=Guidance(other, 1.5))
         replies.append([token.id for event in events if isinstance(event, Text) for token in event.tokens])
         generator.cache.table.check()
     assert replies == [guided(prompt, other, 1.5, 20)] * 3

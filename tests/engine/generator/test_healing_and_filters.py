@@ -15,7 +15,7 @@ from engine.constraint.select import SelectFilter
 from engine.core import Done, Text
 from engine.errors import BadSetting, NothingAllowed
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from tests.engine.generator.fakes import make, random_logits, tokenizer
+from tests.engine.generator.fakes import all_steps, make, random_logits, stepping, stream, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
 WARM = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -24,7 +24,7 @@ START = tokenizer().encode("the quick ")
 
 def write(ids, sampler=GREEDY, count=30, **more):
     generator, _ = make()
-    events = list(generator.stream(ids, sampler, StopSettings(max_tokens=count), **more))
+    events = list(stream(generator, ids, sampler, StopSettings(max_tokens=count), **more))
     generator.cache.table.check()
     assert isinstance(events[-1], Done)
     tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
@@ -68,18 +68,6 @@ def test_healing_in_the_middle_of_a_character(text):
     everything = b"".join(tokenizer().token_bytes(i) for i in [*ids[:-1], *(token.id for token in tokens)])
     assert everything.startswith(data[:-1])
     assert tokenizer().decode(ids[:-1]).rstrip("\ufffd") + shown.lstrip("\ufffd") != ""
-
-
-def test_the_healed_id_is_reported_step_by_step():
-    cut = tokenizer().encode("the quick bro")
-    generator, _ = make()
-    generator.begin_stream_ex(cut, GREEDY, token_healing=True, max_new_tokens=4)
-    results = []
-    while not results or not results[-1]["eos"]:
-        results.append(generator.stream_ex())
-    ids = [i for result in results for i in result["chunk_token_ids"][0].tolist()]
-    assert [r["healed_token_id"] for r in results if "healed_token_id" in r] == ids[:1]
-    assert len(ids) == 4
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -143,7 +131,8 @@ def test_a_reply_that_is_continued_goes_on_in_its_form():
     generator, _ = make()
     with pytest.raises(BadSetting, match="does not fit the format"):
         list(
-            generator.stream(
+            stream(
+                generator,
                 [*START, *tokenizer().encode("xyz")],
                 constraint=constraint,
                 given=len(tokenizer().encode("xyz")),
@@ -179,13 +168,8 @@ def test_json_comes_to_its_end_before_the_limit_of_tokens(seed):
 
 
 def test_prefer_the_end():
-    generator, _ = make()
-    generator.begin_stream_ex(
-        START, WARM, filters=[GrammarFilter.regex(tokenizer(), "[a-z]+")], filter_prefer_eos=True, seed=3
-    )
-    results = []
-    while not results or not results[-1]["eos"]:
-        results.append(generator.stream_ex())
+    one = GrammarFilter.regex(tokenizer(), "[a-z]+")
+    results = all_steps(stepping(make()[0], START, WARM, filters=[one], prefer_end=True, seed=3))
     text = "".join(result["chunk"] for result in results)
     assert re.fullmatch("[a-z]+", text)
     assert len(results) == 1
@@ -232,15 +216,15 @@ def test_limits_of_time_and_of_loops_and_the_kept_stop():
         lambda sequence: np.eye(tokenizer().vocab_size, dtype=np.float32)[60 + len(sequence) % 3] * 30
     )
     stops = StopSettings(max_tokens=0, loop_window=24, loop_repeats=4)
-    done = list(generator.stream(START, GREEDY, stops))[-1]
+    done = list(stream(generator, START, GREEDY, stops))[-1]
     assert done.reason == "loop"
     assert done.stats.new_tokens == 24
     assert done.trigger
-    events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=0, time_limit=0.05)))
+    events = list(stream(generator, START, GREEDY, StopSettings(max_tokens=0, time_limit=0.05)))
     assert events[-1].reason == "time_limit"
     piece = tokenizer().piece(60)
     events = list(
-        generator.stream(START, GREEDY, StopSettings(stop_regex=f"{re.escape(piece)}", keep_stop=True))
+        stream(generator, START, GREEDY, StopSettings(stop_regex=f"{re.escape(piece)}", keep_stop=True))
     )
     text = "".join(event.text for event in events if isinstance(event, Text))
     assert (events[-1].reason, events[-1].trigger) == ("stop_regex", piece)
@@ -258,11 +242,12 @@ def test_min_tokens_and_stream_interval():
         return logits
 
     generator, _ = make(insists)
-    done = list(generator.stream(START, GREEDY, StopSettings(min_tokens=7)))[-1]
+    done = list(stream(generator, START, GREEDY, StopSettings(min_tokens=7)))[-1]
     assert (done.reason, done.stats.new_tokens) == ("stop_token", 8)
     generator, _ = make()
     events = list(
-        generator.stream(
+        stream(
+            generator,
             START,
             GREEDY,
             StopSettings(max_tokens=10),
@@ -282,7 +267,9 @@ def test_a_fulfilled_format_ends_a_reply_before_its_least_tokens():
     """Both allow only their end after "ab", which neither of them knows by itself."""
     generator, _ = make()
     together = [GrammarFilter.regex(tokenizer(), "ab|abc"), GrammarFilter.regex(tokenizer(), "ab|abd")]
-    events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=9, min_tokens=5), filters=together))
+    events = list(
+        stream(generator, START, GREEDY, StopSettings(max_tokens=9, min_tokens=5), filters=together)
+    )
     assert "".join(event.text for event in events if isinstance(event, Text)) == "ab"
     assert events[-1].reason == "end_filter"
 
@@ -312,6 +299,6 @@ def test_each_mask_is_worked_out_while_the_model_runs():
     generator, model = make(rows=4)
     one, missing = Open(), []
     model.program.before_run = lambda: one.asked.wait(5) or missing.append(len(model.program.ran))
-    events = list(generator.stream(START * 3, GREEDY, StopSettings(max_tokens=5), filters=[one]))
+    events = list(stream(generator, START * 3, GREEDY, StopSettings(max_tokens=5), filters=[one]))
     assert events[-1].stats.new_tokens == 5
     assert missing == []

@@ -16,7 +16,7 @@ from engine.core import PAGE_TOKENS, Done, Text
 from engine.errors import EngineError, NothingAllowed
 from engine.generator.overlap import sampling_plan
 from engine.generator.params import token_tables
-from engine.generator.runner import Guidance
+from engine.generator.request import Guidance
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampled
@@ -29,7 +29,16 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.engine.generator.fakes import FakeModel, FakeProgram, FakeStore, Scripted, random_logits, tokenizer
+from tests.engine.generator.fakes import (
+    FakeModel,
+    FakeProgram,
+    FakeStore,
+    Scripted,
+    random_logits,
+    stepping,
+    stream,
+    tokenizer,
+)
 from tests.engine.generator.test_bans import Insisting
 from tests.simt.toy import Toy
 
@@ -127,7 +136,7 @@ def both(
     """
     results = []
     for generator in pair(answering, context):
-        events = list(generator.stream(list(ids), **more))
+        events = list(stream(generator, list(ids), **more))
         generator.cache.table.check()
         results.append(events)
         passes_are_whole(generator)
@@ -170,7 +179,7 @@ def test_the_same_reply(sampler: SamplerSettings, seed: int) -> None:
     # the first token is the prompt's, and nothing was begun behind the last
     assert len(program.toy.seen) == 39
     host = list(
-        pair()[0].stream([9, 20 + seed], sampler, StopSettings(max_tokens=40), seed=seed, output=output)
+        stream(pair()[0], [9, 20 + seed], sampler, StopSettings(max_tokens=40), seed=seed, output=output)
     )
     for one, other in zip(tokens_of(events), tokens_of(host), strict=True):
         assert (one.probability, one.raw_probability, one.entropy) == pytest.approx(
@@ -193,8 +202,8 @@ def test_a_late_stop_leaves_nothing_behind() -> None:
         text, log = [9, 8, 7], []
         for turn in range(6):
             events = list(
-                generator.stream(
-                    text, WARM, StopSettings(max_tokens=9 + turn, stop_strings=("e",)), seed=turn
+                stream(
+                    generator, text, WARM, StopSettings(max_tokens=9 + turn, stop_strings=("e",)), seed=turn
                 )
             )
             generator.cache.table.check()
@@ -326,7 +335,7 @@ def test_nothing_allowed_and_not_finite_are_the_hosts_errors() -> None:
 
     for generator in pair(broken):
         with pytest.raises(EngineError, match="not finite"):
-            list(generator.stream([9], GREEDY, StopSettings(max_tokens=20)))
+            list(stream(generator, [9], GREEDY, StopSettings(max_tokens=20)))
         generator.cache.table.check()
     assert len(generator.model.program.starts) == 1
 
@@ -340,7 +349,8 @@ def test_nothing_allowed_and_not_finite_are_the_hosts_errors() -> None:
     for generator in pair(closing):
         with pytest.raises(NothingAllowed):
             list(
-                generator.stream(
+                stream(
+                    generator,
                     [9],
                     GREEDY,
                     StopSettings(max_tokens=20),
@@ -355,17 +365,17 @@ def test_a_stop_event_and_closing() -> None:
         for generator in pair():
             stop = threading.Event()
             reasons = []
-            for event in generator.stream([9, 8], WARM, StopSettings(max_tokens=50), seed=1, stop_event=stop):
+            for event in stream(generator, [9, 8], WARM, StopSettings(max_tokens=50), seed=1, stop=stop):
                 reasons.append(event)
                 if sum(isinstance(each, Text) for each in reasons) == at:
                     stop.set()
             assert reasons[-1].reason == "cancelled"
-            stream = generator.stream([9, 8], WARM, StopSettings(max_tokens=50), seed=1)
+            events = stream(generator, [9, 8], WARM, StopSettings(max_tokens=50), seed=1)
             for _ in range(at + 4):
-                next(stream)
-            stream.close()
+                next(events)
+            events.close()
             generator.cache.table.check()
-            again = list(generator.stream([9, 8], WARM, StopSettings(max_tokens=20), seed=5))
+            again = list(stream(generator, [9, 8], WARM, StopSettings(max_tokens=20), seed=5))
             assert again[-1].stats.new_tokens == 20
 
 
@@ -375,20 +385,20 @@ def test_step_by_step_with_changing_bans_and_rules() -> None:
     """
     results = []
     for generator in pair():
-        generator.begin_stream_ex([9, 8], WARM, seed=6, return_probabilities=True, return_top_tokens=3)
+        steps = stepping(generator, [9, 8], WARM, seed=6, probabilities=True, top_tokens=3)
         ids: list[int] = []
         tops = []
         for turn in range(40):
             if turn == 20:
-                generator.set_stop_conditions([tokenizer().eos_token_id, "q"])
+                steps.set_stop_conditions([tokenizer().eos_token_id, "q"])
             banned = ids[-2:] if turn % 4 == 1 else None
-            result = generator.stream_ex(banned)
+            result = steps.step(banned)
             ids += result["chunk_token_ids"].ravel().tolist()
             tops.append(result["top_tokens"].tolist())
             if result["eos"]:
                 break
-        results.append((ids, tops, result["eos"], list(generator.sequence)))
-        generator.close()
+        results.append((ids, tops, result["eos"], list(steps.sequence)))
+        steps.close()
         generator.cache.table.check()
     assert results[0] == results[1]
     assert len(generator.model.program.starts) > 3

@@ -17,6 +17,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
+from engine.drain import drain
 from engine.models import Model, read_model
 from engine.weights import open_checkpoint
 from tests.engine.backends.kernel_oracles import sixteen_bits
@@ -27,12 +28,7 @@ Result = TypeVar("Result")
 
 def finish(generator: Generator[Any, None, Result]) -> Result:
     """What a generator returns, its progress unread."""
-    while True:
-        try:
-            next(generator)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+    return drain(generator)
 
 
 class SixteenBits(ReferenceBackend):

@@ -1,0 +1,92 @@
+"""What a caller asks of a generator: one sequence, from its prompt to everything that may end it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.constraint import make_filters
+from engine.constraint.filter import Filter
+from engine.generator.params import GenerationParams, ReturnOptions, token_tables
+from engine.sampling.tables import TokenTables
+from engine.settings import (
+    ConstraintSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+from engine.text.stops.conditions import StopRules
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """Classifier-free guidance: the prompt of the negative row, and how far the reply is pushed from it."""
+
+    negative_ids: tuple[int, ...]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One sequence to generate.
+
+    Attributes:
+        ids: the prompt.
+        stops: settings, which add to the model's own stop tokens, or rules, which stand alone.
+        filters: constraints besides those that `constraint` asks for; used by this sequence only.
+        prefer_end: end as soon as the filters allow it.
+        tables: token ids for the sampler; None derives them from `sampler` and `constraint`.
+        top_tokens: how many of the likeliest tokens after all sampler steps to report.
+        logits: report the model's own logits of each token.
+        given: how many of the last `ids` are the beginning of the reply, which the filters see too.
+        heal: choose the last id again, among the tokens that begin with its text.
+        seed: takes precedence over the sampler's; with neither, a random one is drawn.
+        started: when the request arrived, in `time.perf_counter` seconds; None is now.
+        replayed: the passes that read an earlier sequence with the same ids (`StreamingGenerator.reading`).
+        gather_seconds: text that comes within this time of the last is handed on with the next.
+    """
+
+    ids: Sequence[int]
+    sampler: SamplerSettings = SamplerSettings()
+    stops: StopSettings | StopRules = StopSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
+    constraint: ConstraintSettings = ConstraintSettings()
+    guidance: Guidance | None = None
+    output: OutputSettings = OutputSettings(alternatives=0)
+    filters: Sequence[Filter] = ()
+    prefer_end: bool = False
+    tables: TokenTables | None = None
+    top_tokens: int = 0
+    logits: bool = False
+    given: int = 0
+    heal: bool = False
+    seed: int | None = None
+    started: float | None = None
+    replayed: Sequence[Sequence[tuple[int, int]]] = ()
+    gather_seconds: float = 0.0
+
+    @property
+    def fixed_seed(self) -> int | None:
+        """The seed that was asked for; None for a random one."""
+        return self.seed if self.seed is not None else self.sampler.seed
+
+    def params(self, tokenizer: Tokenizer, seed: int) -> GenerationParams:
+        """The request in the tokenizer's ids. Raises `BadSetting` for settings that do not fit this model."""
+        stops, constraint = self.stops, self.constraint
+        return GenerationParams(
+            self.sampler,
+            seed,
+            stops
+            if isinstance(stops, StopRules)
+            else StopRules.from_settings(stops, tokenizer.stop_token_ids),
+            ReturnOptions(self.top_tokens, self.output.alternatives, self.logits, self.output.show_special),
+            self.tables or token_tables(tokenizer, self.sampler, constraint),
+            (*make_filters(constraint, tokenizer), *self.filters),
+            self.prefer_end,
+            constraint.banned_strings,
+            constraint.ban_ignore_case,
+            self.given,
+            self.heal,
+        )
