@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QWidg
 
 from desktop.app import FIRST_CHATS, Desktop, EngineApi
 from desktop.items.chats.conversations import ID_ROLE
+from desktop.services.engine.cpu_yield import CpuYield
 from desktop.settings import Appearance
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
@@ -697,7 +698,7 @@ def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(hand.session, "make_room", lambda: asked.append(True))
+    monkeypatch.setattr(CpuYield, "begin", lambda room: asked.append(True))
     QTest.keyClick(hand.window.windowHandle(), Key.Key_A)
     assert hand.desktop.acting
     assert asked == [True]
