@@ -1,8 +1,7 @@
-"""The program `inglenook-engine`: finds the command, prints its answer, and turns trouble into one sentence
-and an exit code.
+"""The program `inglenook-engine`: runs a command and prints its answer.
 
-Exit codes: 0 it worked, 1 known trouble (one sentence on stderr) or a check that failed, 2 wrong arguments,
-130 interrupted by Ctrl+C.
+Exit codes: 0 success, 1 an expected error (one sentence on stderr) or a failed check, 2 wrong arguments, 130
+interrupted by Ctrl+C.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from engine.printable import json_text, printable
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of `inglenook-engine`."""
+    """The argument parser of `inglenook-engine`."""
     result = argparse.ArgumentParser(
         prog="inglenook-engine", description="Language models on your own machine, without a window."
     )
@@ -40,21 +39,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code.
-
-    Wrong arguments leave through SystemExit(2), as argparse does.
-    """
+    """Run one command; returns the exit code. Raises SystemExit(2) for wrong arguments, as argparse does."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Windows' code pages lack most characters; half a surrogate pair in an argument must not end the
-            # program.
+            # Windows' code pages lack most characters, and an argument may hold a lone surrogate.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     options = parser().parse_args(arguments)
     try:
         return _use(options.use, options)
     except BrokenPipeError:
-        # The reader of a pipe has gone, as in `... | head`. What is still buffered must not fail again at
-        # exit.
+        # The reader of the pipe is gone, as in `... | head`; flushing the buffer at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -1,22 +1,22 @@
-"""Everything the engine raises on purpose.
+"""The exceptions of the engine.
 
-    EngineError                  any known trouble; its text is one plain sentence for people
+    EngineError                  any expected error; its text is one sentence for the user
     ├── ModelNotFound            no such file or folder, or nothing in it that is a model
     ├── BadCheckpoint            a model file is truncated, corrupt or contradicts itself
-    ├── UnsupportedModel         the architecture, weight type or tokenizer kind is not known
+    ├── UnsupportedModel         the architecture, weight type or tokenizer is not supported
     ├── NotEnoughMemory          weights and cache do not fit into free memory
-    ├── DeviceLost               a GPU stopped working; what was in its memory is gone
-    ├── NotFinite                what the model computed is no number
-    ├── BadSetting               a setting's value is outside its range, or of a wrong type
+    ├── DeviceLost               a GPU stopped working, and the content of its memory is lost
+    ├── NotFinite                the model computed infinities or NaN
+    ├── BadSetting               the value of a setting is out of range or of a wrong type
     ├── BadTemplate              the chat template cannot be compiled or refuses the messages
     ├── ContextTooLong           the prompt does not fit into the context
-    ├── NothingAllowed           filters, bans and allowed tokens together leave no token to write
-    ├── NotSupportedYet          an argument this version knows but does not implement
-    ├── DownloadError            a download failed: no network, no room, wrong hash
-    ├── BenchmarkError           a benchmark cannot be run as asked (a peer is not installed)
-    └── Cancelled                loading was stopped by the user before it was done
+    ├── NothingAllowed           filters, bans and allowed tokens leave no token to generate
+    ├── NotSupportedYet          an argument that is known but not implemented
+    ├── DownloadError            a download failed: no network, disk full, wrong hash
+    ├── BenchmarkError           a benchmark cannot be run, for example because a rival is not installed
+    └── Cancelled                the user stopped loading
 
-Each message says what was found, what was expected and what to do. Anything else that escapes is a bug.
+Each message says what was found, what was expected and what to do. Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from engine.printable import one_line
 
 
 class EngineError(Exception):
-    """Base of all known trouble. `str(error)` is one sentence for the user's eyes: what it quotes from a file
-    is made fit for them. `report` is more of it, for those who mend the program, where there is more.
+    """The base of all expected errors.
+
+    `str(error)` is one sentence for the user, in which quotes from files are safe to show. `report` holds
+    details for a bug report, if there are any.
     """
 
     report = ""
@@ -46,7 +48,7 @@ class BadCheckpoint(EngineError):
 
 
 class UnsupportedModel(EngineError):
-    """The architecture, weight type or tokenizer kind is not known."""
+    """The architecture, weight type or tokenizer is not supported."""
 
 
 class NotEnoughMemory(EngineError):
@@ -54,7 +56,7 @@ class NotEnoughMemory(EngineError):
 
 
 class DeviceLost(EngineError):
-    """A GPU stopped working; what was in its memory is gone, and the model must be loaded again."""
+    """A GPU stopped working. The content of its memory is lost, and the model must be loaded again."""
 
     def __init__(self, sentence: str, report: str = "") -> None:
         super().__init__(sentence)
@@ -62,13 +64,13 @@ class DeviceLost(EngineError):
 
 
 class NotFinite(EngineError):
-    """What the model computed is no number: a damaged file, sums beyond the numbers' range, or a device
-    that computes wrongly.
+    """The model computed infinities or NaN: the file is damaged, or numbers overflowed, or the device is
+    faulty.
     """
 
 
 class BadSetting(EngineError, ValueError):
-    """A setting's value is outside its range, or of a wrong type."""
+    """The value of a setting is out of range or of a wrong type."""
 
 
 class BadTemplate(EngineError):
@@ -80,32 +82,30 @@ class ContextTooLong(EngineError):
 
 
 class NothingAllowed(EngineError):
-    """Filters, bans and allowed tokens together leave no token that the model could write next."""
+    """Filters, bans and allowed tokens leave no token that the model could generate next."""
 
 
 class NotSupportedYet(EngineError, NotImplementedError):
-    """An argument this version knows but does not implement."""
+    """An argument that is known but not implemented."""
 
 
 class DownloadError(EngineError):
-    """A download failed: no network, no room, wrong hash."""
+    """A download failed: no network, disk full, wrong hash."""
 
 
 class BenchmarkError(EngineError):
-    """A benchmark cannot be run as asked."""
+    """A benchmark cannot be run."""
 
 
 class Cancelled(EngineError):
-    """Loading was stopped by the user before it was done.
+    """The user stopped loading.
 
-    (A stopped reply is no error: it ends with reason "cancelled".)
+    A stopped reply is not an error: it ends with reason "cancelled".
     """
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Let go of the local variables of the functions that an error came through: they may hold gigabytes
-    as long as it is looked at.
-    """
+    """Clear the local variables in an error's traceback, which may keep gigabytes alive."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

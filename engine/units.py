@@ -1,12 +1,10 @@
-"""Numbers for people: one way of writing bytes, in every sentence and in every list."""
+"""Formats numbers of bytes for the user."""
 
 from __future__ import annotations
 
 
 def size_text(count: float) -> str:
-    """Bytes in powers of 1000, as file managers show them, with three digits: "999 bytes", "98.4 MB", "4.7
-    GB".
-    """
+    """Bytes in decimal units with three digits, as in file managers: "999 bytes", "98.4 MB", "4.7 GB"."""
     value, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 999.5:

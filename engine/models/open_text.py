@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.platform.garbage import no_garbage_search
+from engine.platform.garbage import gc_paused
 from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import Checkpoint
@@ -10,7 +10,7 @@ from engine.weights.checkpoint import Checkpoint
 
 def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Raises `ModelNotFound`, `UnsupportedModel` or `BadCheckpoint`: missing, of an unknown kind, broken."""
-    with no_garbage_search():
+    with gc_paused():
         if checkpoint.format == "gguf":
             return Tokenizer.from_gguf(dict(checkpoint.metadata))
         return Tokenizer.from_folder(checkpoint.path)

@@ -1,3 +1,1 @@
-"""What the machine and the system are to the engine: folders, compiled code, memory of the interpreter,
-cores that are lent.
-"""
+"""The operating system and the interpreter: folders, whole files, compiled code, garbage, yielding cores."""

@@ -1,8 +1,7 @@
-"""Numba functions that are compiled once: taken from where Numba keeps them without getting its compiler
-ready.
+"""Numba functions from Numba's cache, loaded without starting its compiler.
 
-Numba fills its registries (a hundred modules, a quarter of a second) before it looks at kept code, which
-needs none of them. Here that waits until something is compiled, which does it by itself.
+Numba fills its registries (a hundred modules, a quarter of a second) before it looks into the cache, which
+does not need them. Here this waits until something is compiled.
 """
 
 from __future__ import annotations
@@ -17,74 +16,72 @@ from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
 
 
-class _NotKept(LookupError):
-    """There is no kept code."""
+class _NotCached(LookupError):
+    """The cache has no code for a function."""
 
 
-class _Kept(FunctionCache):  # type: ignore[misc] # numba has no types
-    """Kept code of one function, in the folder that `numba.config.CACHE_DIR` names when this is made."""
+class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
+    """The cached code of one function, in `numba.config.CACHE_DIR` at the time of construction."""
 
     def __init__(self, source: Any, *, must: bool = False) -> None:
         super().__init__(source)
         self._must = must
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """As in the base class, but without `target_context.refresh()`; what is not there is None, or
-        `_NotKept` where it `must` be.
+        """As in the base class, but without `target_context.refresh()`.
+
+        If there is no code: None, or `_NotCached` if it `must` exist.
         """
-        rtsys.initialize(target_context)  # the part that kept code is linked with
+        rtsys.initialize(target_context)  # cached code is linked with it
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)
             if found is not None:
                 return found
         if self._must:
-            raise _NotKept
+            raise _NotCached
         return None
 
 
-def function(source: Any, signature: Any, options: Mapping[str, Any], *, kept: bool) -> Any:
-    """`numba.njit(signature, cache=kept, **options)(source)`."""
+def function(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:
+    """`numba.njit(signature, cache=cache, **options)(source)`."""
     made = njit(**options)(source)
-    if kept:
-        made._cache = _Kept(source)
+    if cache:
+        made._cache = _Cache(source)
     made.compile(signature)
     made.disable_compile()
     return made
 
 
-def kept_function(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
-    """`function` of code that is kept, or None when it is not.
+def cached_function(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
+    """`function` from cached code; None if there is none.
 
-    What `source` calls is linked into kept code and need not be compiled.
+    Cached code includes what `source` calls, which need not be compiled then.
     """
     made = njit(**options)(source)
-    made._cache = _Kept(source, must=True)
+    made._cache = _Cache(source, must=True)
     try:
         made.compile(signature)
-    except _NotKept:
+    except _NotCached:
         return None
     made.disable_compile()
     return made
 
 
-def kept_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
-    """`callback` of code that is kept, or None when it is not.
-
-    What `source` calls is linked into kept code and need not be compiled.
-    """
+def cached_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
+    """`callback` from cached code; None if there is none. It includes what `source` calls."""
     made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))
-    made._cache = _Kept(source, must=True)
+    made._cache = _Cache(source, must=True)
     try:
         made.compile()
-    except _NotKept:
+    except _NotCached:
         return None
     return made
 
 
-def callback(source: Any, signature: Any, options: Mapping[str, Any], *, kept: bool) -> Any:
-    """`numba.cfunc(signature, cache=kept, **options)(source)`."""
+def callback(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:
+    """`numba.cfunc(signature, cache=cache, **options)(source)`."""
     made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))
-    if kept:
-        made._cache = _Kept(source)
+    if cache:
+        made._cache = _Cache(source)
     made.compile()
     return made

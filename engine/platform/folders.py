@@ -1,4 +1,4 @@
-"""Where the program keeps things for this user, and that nobody else can read or change them."""
+"""The program's folders for this user, closed to other users."""
 
 from __future__ import annotations
 
@@ -35,23 +35,21 @@ _MOST_LINKS = 40
 
 
 def data_dir() -> Path:
-    """Conversations, settings and models; the environment variable INGLENOOK_DATA moves it. Not made here."""
+    """The folder of conversations, settings and models, or that in INGLENOOK_DATA. Not created here."""
     named = os.environ.get(DATA_VARIABLE, "")
     return Path(named).expanduser() if named else platformdirs.user_data_path("inglenook", appauthor=False)
 
 
 def cache_dir() -> Path:
-    """What can be made again, compiled kernels; the environment variable INGLENOOK_CACHE moves it.
-
-    Not made here.
-    """
+    """The folder of compiled kernels, which can be made again, or that in INGLENOOK_CACHE. Not created here."""
     named = os.environ.get(CACHE_VARIABLE, "")
     return Path(named).expanduser() if named else platformdirs.user_cache_path("inglenook", appauthor=False)
 
 
 def code_folder(name: str) -> Path | None:
-    """A folder for compiled code, made here: in the user's cache, or a private temporary one. None when
-    neither can be written, or somebody else could put code into them: then nothing is loaded from there.
+    """Create a folder for compiled code in the user's cache, or else a private temporary one.
+
+    None if neither is writable, or if another user could put code into them.
     """
     for place in (
         cache_dir(),
@@ -61,7 +59,8 @@ def code_folder(name: str) -> Path | None:
             folder = _closed(place, place / name)
             if folder is None:
                 log.warning(
-                    "no compiled code is kept in %s: others can write there, or above it", place / name
+                    "compiled code is not cached in %s: other users can write to it or to a parent folder",
+                    place / name,
                 )
                 continue
             with tempfile.TemporaryFile(dir=folder):
@@ -72,8 +71,9 @@ def code_folder(name: str) -> Path | None:
 
 
 def private_folder(folder: Path) -> Path:
-    """Make a folder, with those above it that are missing, that only this user can enter; an older one of the
-    user's is closed to others as far as its disk allows that. Raises OSError when it cannot be made.
+    """Create a folder, and missing parents, for this user only.
+
+    An existing folder of the user is closed to others if the file system allows it. Raises OSError.
     """
     for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
@@ -84,9 +84,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def private_file(path: Path) -> Path:
-    """Make an empty file that only this user can read, or close one that is there to others; what is in it
-    stays. Raises OSError.
-    """
+    """Create an empty file that only this user can read, or close an existing one to others. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     _close(path)
@@ -94,8 +92,9 @@ def private_file(path: Path) -> Path:
 
 
 def close_to_others(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Take all rights of others off files and folders of this user, and off what is in the folders; returns
-    what stayed open. Links are not followed.
+    """Remove all permissions of others from files and folders of this user, recursively.
+
+    Returns what stayed open. Links are not followed.
     """
     left: list[Path] = []
     waiting = list(paths)
@@ -111,19 +110,18 @@ def close_to_others(paths: Iterable[Path]) -> tuple[Path, ...]:
             if stat.S_ISDIR(found.st_mode):
                 waiting += path.iterdir()
         except FileNotFoundError:
-            continue  # it went meanwhile
+            continue  # deleted meanwhile
         except OSError:
             left.append(path)
     return tuple(left)
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether nobody but this user and the system's administrator can put another folder in the place of this
-    one.
+    """Whether only this user and the administrator can replace this folder by another.
 
-    All that is passed on the way there, links included, must be theirs, and others must not write to any of
-    it but folders like /tmp, where they cannot rename what is not theirs. What is missing is not asked.
-    Always true on Windows, where rights are inherited from the user's own folder.
+    All folders and links on the path must belong to them, and others must not be able to write to any, except
+    to sticky folders such as /tmp. Missing ones are ignored. Always true on Windows, where permissions are
+    inherited from the user's folder.
     """
     if _user() < 0:
         return True
@@ -138,8 +136,9 @@ def is_trusted(folder: Path) -> bool:
 
 
 def _closed(place: Path, folder: Path) -> Path | None:
-    """`folder` in `place`, made or closed to others; None where it cannot be trusted. What others could have
-    put into it before is removed.
+    """Create `folder` in `place`, or close it to others; None if it cannot be trusted.
+
+    If others could write to it before, its content is removed.
     """
     if not is_trusted(place.parent) or not (_is_mine(place) and _is_mine(folder)):
         return None
@@ -151,21 +150,19 @@ def _closed(place: Path, folder: Path) -> Path | None:
 
 
 def _user() -> int:
-    """This user's number; -1 where users have none."""
+    """The user id; -1 on systems without user ids."""
     return os.getuid() if hasattr(os, "getuid") else -1
 
 
 def _is_mine(path: Path) -> bool:
-    """Whether a path is this user's, as a link and as what that leads to, or is free."""
+    """Whether a path, and its target if it is a link, belongs to this user, or does not exist."""
     if _user() < 0 or not os.path.lexists(path):
         return True
     return path.lstat().st_uid in (0, _user()) and path.stat().st_uid == _user()
 
 
 def _close(path: Path) -> None:
-    """Take the rights of others off a file or folder of this user, where its disk knows rights and can be
-    written.
-    """
+    """Remove the permissions of others from a file or folder of this user, if the file system allows it."""
     found = path.stat()
     if _user() == found.st_uid and found.st_mode & 0o077:
         with contextlib.suppress(OSError):
@@ -173,7 +170,7 @@ def _close(path: Path) -> None:
 
 
 def _way_to(path: Path) -> Iterator[Path]:
-    """Every folder and link that is passed on the way to `path`, the root first and `path` last."""
+    """Every folder and link on the way to `path`, from the root to `path` itself."""
     at, *rest = Path(os.path.abspath(path)).parts
     waiting, links = rest[::-1], 0
     yield Path(at)
@@ -207,14 +204,14 @@ def _keeps_out_others(place: Path) -> bool:
 
 
 def _written_by_others(found: os.stat_result) -> bool:
-    """Whether the rights let others write; where users have no numbers, they say nothing."""
+    """Whether the permissions let others write; False on systems without user ids."""
     return _user() >= 0 and bool(
         found.st_mode & 0o002 or (found.st_mode & 0o020 and not _has_no_others(found.st_gid))
     )
 
 
 def _has_no_others(group: int) -> bool:
-    """Whether a group is the administrator's, or has this user alone, as many systems give each user one."""
+    """Whether a group is the administrator's or has this user as its only member."""
     try:
         import grp
         import pwd
@@ -228,9 +225,7 @@ def _has_no_others(group: int) -> bool:
 
 @functools.cache
 def _unmapped() -> int:
-    """Whose number the files of the administrator outside have in a user namespace, as in a rootless
-    container; -1 outside of one.
-    """
+    """The user id that unmapped owners have in a user namespace, such as a rootless container; else -1."""
     try:
         if Path("/proc/self/uid_map").read_text(encoding="ascii").split() == ["0", "0", "4294967295"]:
             return -1

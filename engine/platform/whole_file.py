@@ -1,4 +1,4 @@
-"""Small files, written whole or not at all: a full disk leaves the file that was there as it is."""
+"""Writes small files atomically: on a full disk the old file stays unchanged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, content: str | bytes, newline: str | None = None, synced: bool = True) -> None:
-    """Put a new file with this text, in UTF-8, or with these bytes in the place of the one at `path`; of a
-    link, in the place of what it leads to. Lines end as the system's do, or with `newline`. Where not
-    `synced` it may be lost with the power: for what can be made again. Raises OSError, or UnicodeEncodeError,
-    with nothing changed.
+    """Replace the file at `path`, or the target of a link, by a new one with this content.
+
+    Text is encoded as UTF-8, with the system's line ends or `newline`. If not `synced`, the file may be lost
+    in a power failure. Raises OSError or UnicodeEncodeError, and changes nothing then.
     """
     if isinstance(content, str):
         content = content.replace("\n", os.linesep if newline is None else newline).encode("utf-8")

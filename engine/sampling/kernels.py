@@ -253,11 +253,11 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: C
     try:
         config.CACHE_DIR = str(folder) if kept else before
         options = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
-        if kept and called and (found := compiled.kept_function(function, signature, options)) is not None:
+        if kept and called and (found := compiled.cached_function(function, signature, options)) is not None:
             return found
         names = {**vars(passes), **{name: make() for name, make in called.items()}}
         return compiled.function(
-            FunctionType(function.__code__, names, function.__name__), signature, options, kept=kept
+            FunctionType(function.__code__, names, function.__name__), signature, options, cache=kept
         )
     finally:
         config.CACHE_DIR = before

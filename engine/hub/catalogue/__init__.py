@@ -1,1 +1,1 @@
-"""What a hub offers: search, the files of a model, and the choice that fits a machine."""
+"""What a hub offers: search, the files of a model, and the choices that fit the machine."""

@@ -1,6 +1,4 @@
-"""What people take of a repository: GGUF quantisations and safetensors sets, what of them fits, and the
-best of it.
-"""
+"""The choices that a repository offers: GGUF quantisations and safetensors, which of them fit, and the best."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ from engine.hub.download.starter import models_dir
 from engine.settings import LoadSettings
 
 _PART = re.compile(r"^(?P<stem>.+?)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
-"""Names of split files: https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md, the
-same for safetensors.
+"""Names of the parts of split files, GGUF and safetensors alike
+(https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md).
 """
 _QUANT = re.compile(
     r"(?<![a-z0-9])((?:ud[-_])?(?:iq[1-4]_(?:xxs|xs|s|m|nl)|t?q[1-8]_(?:[01]|k(?:_(?:xxs|xs|s|m|l"
@@ -30,14 +28,14 @@ _QUANT = re.compile(
     re.IGNORECASE,
 )
 _REPACKED = re.compile(r"q4_0_[48]_[48]$", re.IGNORECASE)
-"""Old repacked types, which current readers of GGUF no longer know."""
+"""Old repacked types, which current readers of GGUF no longer support."""
 _NOT_A_MODEL = re.compile(
     r"mmproj|imatrix|adapter|^ggml-vocab|^mtp-|(?:^|[-_.])lora(?:[-_.]|$)(?!.*merged)", re.IGNORECASE
 )
-"""Files beside the model: picture encoders, importance matrices, adapters, vocabularies, extra prediction
-layers.
+"""Files that are not the model: vision encoders, importance matrices, adapters, vocabularies, multi-token
+prediction layers.
 """
-_UNREAD = (
+_UNSUPPORTED = (
     "aqlm",
     "bitnet",
     "bitsandbytes",
@@ -52,7 +50,7 @@ _UNREAD = (
     "torchao",
     "vptq",
 )
-"""Names of `quant_method` whose safetensors this program does not read."""
+"""Values of `quant_method` whose safetensors this program cannot read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
 _SMALL_NAMES = (
     "merges.txt",
@@ -68,17 +66,15 @@ _SMALL_NAMES = (
 _MAX_SMALL_BYTES = 256 << 20
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 WORK_BYTES = 512 << 20
-"""Taken for the context and the work space, besides a tenth of the weights; the library computes it from
-the fetched headers.
+"""An estimate of context and work space, besides a tenth of the weights. Once the headers are downloaded,
+`models.memory.fit` computes them.
 """
 _UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|NVFP(4))")
-"""Types that the engine unpacks to sixteen bits when loading, so that they take more memory than their
-files.
-"""
+"""Types that loading unpacks to 16 bits, so that they need more memory than their files."""
 _LOSSLESS_BITS = 8.8
-"""Eight-bit types with their scales: more bits cost memory and speed, and cannot be told from them."""
+"""Bits of 8-bit types with their scales; more bits cost memory and speed without a visible gain."""
 _GOOD_BITS = 3.5
-"""With fewer, answers suffer more than a faster device is worth."""
+"""With fewer bits, replies suffer more than a faster device is worth."""
 
 
 def model_choices(
@@ -89,23 +85,20 @@ def model_choices(
     load: LoadSettings = LoadSettings(),
     stop: threading.Event | None = None,
 ) -> list[HubChoice]:
-    """What can be taken of a model, smallest first, at most one of it recommended.
+    """The choices of a model, smallest first; at most one of them is recommended. Blocks.
 
-    Blocks, as `model_files` does.
-
-    What fits is judged by the memory of the devices that `load` would put a model on.
-    A repository without weights on its main branch, as those of EXL2 often are, is looked through branch by
-    branch; the titles are then the branches' names. Raises `DownloadError`, also when nothing of the
-    repository can be run, with what it has instead.
+    Whether a choice fits is judged by the memory of the devices that `load` allows. If a repository has no
+    weights on its main branch, as is common for EXL2, all branches are searched and give the titles. Raises
+    `DownloadError`, also if nothing in the repository can be run.
     """
-    rooms, disk = free_memories(load), free_disk(target_folder or models_dir())
+    memories, disk = free_memories(load), free_disk(target_folder or models_dir())
     listing = model_files(model_id, revision, stop=stop)
     if revision != "main" or any(file.name.endswith((".gguf", ".safetensors")) for file in listing.files):
-        return choices_of(listing, rooms, disk)
+        return choices_of(listing, memories, disk)
     found: list[HubChoice] = []
     for branch in model_branches(model_id, stop=stop):
         with contextlib.suppress(NothingToChoose):
-            choices = choices_of(model_files(model_id, branch, stop=stop), rooms, disk)
+            choices = choices_of(model_files(model_id, branch, stop=stop), memories, disk)
             titles = [branch if len(choices) == 1 else f"{branch} {choice.title}" for choice in choices]
             found += [
                 dataclasses.replace(choice, title=title)
@@ -113,22 +106,21 @@ def model_choices(
             ]
     if not found:
         raise NothingToChoose(_nothing(listing))
-    # the hub counts packed numbers there, which tells nothing of the bits for each weight
-    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), 0, rooms)
+    # the hub counts packed numbers, which does not tell the bits per weight
+    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), 0, memories)
 
 
 class NothingToChoose(DownloadError):
-    """Nothing of a repository, or of one branch of it, can be run."""
+    """Nothing in a repository, or in one of its branches, can be run."""
 
 
-def choices_of(listing: HubFiles, rooms: Sequence[int], disk: int) -> list[HubChoice]:
-    """The choices of a listing for so many free bytes of disk, and of memory of each device, the best device
-    first.
+def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[HubChoice]:
+    """The choices of a listing, for `disk` free bytes and `memories`, those of each device, the best first.
 
-    Raises `DownloadError` as `model_choices`.
+    Raises `DownloadError` as `model_choices` does.
     """
     groups = _gguf_groups(listing.files)
-    if not _unread(listing):
+    if not _unsupported(listing):
         groups += _safetensors_groups(listing.files)
     found = []
     for title, form, files in groups:
@@ -148,18 +140,18 @@ def choices_of(listing: HubFiles, rooms: Sequence[int], disk: int) -> list[HubCh
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
         found.append(
             dataclasses.replace(
-                choice, fits_memory=needed <= max(rooms), fits_disk=total + SPARE_BYTES <= disk
+                choice, fits_memory=needed <= max(memories), fits_disk=total + SPARE_BYTES <= disk
             )
         )
     if not found:
         raise NothingToChoose(_nothing(listing))
     return _with_recommended(
-        sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters, rooms
+        sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters, memories
     )
 
 
 def _memory(title: str, weights: int, parameters: int) -> int:
-    """Bytes that a model of so many bytes of weights will roughly take when it runs."""
+    """Estimate the bytes that a model with `weights` bytes of weights needs when it runs."""
     if unpacked := _UNPACKED.match(title):
         bits = int(next(digit for digit in unpacked.groups() if digit)) + 0.5
         weights = max(weights, 2 * parameters or int(weights * 16 / bits))
@@ -167,10 +159,11 @@ def _memory(title: str, weights: int, parameters: int) -> int:
 
 
 def free_memories(load: LoadSettings) -> list[int]:
-    """Free bytes of each device that a model could go to, the best one first; of a GPU that is not there,
-    nothing is said here.
+    """Free bytes of each device that a model could be loaded on, the best one first.
+
+    A chosen GPU that is missing is ignored.
     """
-    from engine.backends.choice import targets  # NumPy comes with it
+    from engine.backends.choice import targets  # imports NumPy
 
     try:
         found = targets(load)
@@ -180,7 +173,7 @@ def free_memories(load: LoadSettings) -> list[int]:
 
 
 def free_disk(folder: Path) -> int:
-    """Free bytes where `folder` is or would be made. Raises `DownloadError`."""
+    """Free bytes on the disk of `folder`, which need not exist. Raises `DownloadError`."""
     for place in (folder, *folder.absolute().parents):
         try:
             return shutil.disk_usage(place).free
@@ -194,7 +187,7 @@ def free_disk(folder: Path) -> int:
 
 
 def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:
-    """(title, "gguf", all parts in order) of each whole model."""
+    """(title, "gguf", all parts in order) of each complete model."""
     stems: dict[str, dict[int, HubFile]] = {}
     counts: dict[str, int] = {}
     for file in files:
@@ -207,7 +200,7 @@ def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile
         )
         stems.setdefault(stem, {})[int(part["number"]) if part else 1] = file
         counts[stem] = int(part["count"]) if part else 1
-    # a model that is there both whole and in parts is taken whole
+    # a model that exists both whole and in parts is taken whole
     whole = {
         stem: parts for stem, parts in stems.items()
         if sorted(parts) == list(range(1, counts[stem] + 1))
@@ -218,14 +211,14 @@ def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile
     for stem, parts in whole.items():
         title = titles[stem]
         if not title or list(titles.values()).count(title) > 1:
-            # several models with this quantisation: their names tell them apart
+            # several models have this quantisation: use their names
             title = stem.partition(" ")[0]
         groups.append((title, "gguf", tuple(parts[number] for number in sorted(parts))))
     return groups
 
 
 def _quantisation(stem: str) -> str:
-    """The last name of a GGUF type in a path, in capitals: "Q4_K_M", "UD-Q4_K_XL", or ""."""
+    """The last GGUF type named in a path, in capitals: "Q4_K_M", "UD-Q4_K_XL", or ""."""
     found = _QUANT.findall(stem.replace(".", "-").replace("/", "-"))
     if not found:
         return ""
@@ -233,9 +226,7 @@ def _quantisation(stem: str) -> str:
 
 
 def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:
-    """(title, "safetensors", weights with config and tokenizer) of the repository's own folder; one set,
-    or each if names differ.
-    """
+    """(title, "safetensors", weights with config and tokenizer) of each set in the repository's top folder."""
     top = [file for file in files if "/" not in file.name]
     if not any(file.name == "config.json" for file in top):
         return []
@@ -253,7 +244,7 @@ def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[
     whole = {key: parts for key, parts in sets.items() if sorted(parts) == list(range(1, counts[key] + 1))}
     own = [key for key in whole if key.partition(" ")[0] == "model"]
     indexed = any(file.name == "model.safetensors.index.json" for file in top)
-    # a repository may hold its weights twice, as one file and as parts: the parts go with the index
+    # a repository may hold its weights both as one file and as parts; the index belongs to the parts
     chosen = [next((key for key in own if (" " in key) == indexed), own[0])] if own else sorted(whole)
     if not chosen and indexed and len(sets) > 0:
         return []
@@ -269,10 +260,7 @@ def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[
 
 
 def _small(file: HubFile, base: str) -> bool:
-    """Whether a file describes the model: config, tokenizer, templates, licence.
-
-    Nothing that could run code.
-    """
+    """Whether a file describes the model: config, tokenizer, templates, licence; never code."""
     path = PurePosixPath(file.name)
     if file.size > _MAX_SMALL_BYTES or len(path.parts) > 1:
         return (
@@ -285,14 +273,14 @@ def _small(file: HubFile, base: str) -> bool:
     return path.name.lower() in _SMALL_NAMES or path.suffix in _SMALL
 
 
-def _with_recommended(choices: list[HubChoice], parameters: int, rooms: Sequence[int]) -> list[HubChoice]:
-    """The largest that fits, of eight bits at most where there is one; types that this engine must unpack
-    only for want of others.
+def _with_recommended(choices: list[HubChoice], parameters: int, memories: Sequence[int]) -> list[HubChoice]:
+    """Recommend the largest choice of at most 8 bits that fits on the best device that fits a good one.
 
-    It fits on the best device that has room for a good one.
+    Larger ones, and types that loading must unpack, are recommended only if there is no other.
     """
     on_each = [
-        [choice for choice in choices if choice.fits_disk and choice.memory_bytes <= room] for room in rooms
+        [choice for choice in choices if choice.fits_disk and choice.memory_bytes <= memory]
+        for memory in memories
     ]
     good = (
         fitting for fitting in on_each if any(_bits(choice, parameters) >= _GOOD_BITS for choice in fitting)
@@ -310,7 +298,7 @@ def _with_recommended(choices: list[HubChoice], parameters: int, rooms: Sequence
 
 
 def _bits(choice: HubChoice, parameters: int) -> float:
-    """Bits for each weight: from the sizes, else from the title."""
+    """Bits per weight, from the sizes or else from the title."""
     if parameters > 0:
         return 8 * choice.bytes / parameters
     named = re.search(r"Q([1-8])_|(\d\.\d+)bpw", choice.title)
@@ -323,9 +311,9 @@ def _bits(choice: HubChoice, parameters: int) -> float:
     )
 
 
-def _unread(listing: HubFiles) -> str:
-    """The kind of quantised safetensors that this program does not read, or ""."""
-    if listing.model.quantisation in _UNREAD:
+def _unsupported(listing: HubFiles) -> str:
+    """The kind of quantised safetensors that this program cannot read, or ""."""
+    if listing.model.quantisation in _UNSUPPORTED:
         return listing.model.quantisation
     return (
         "MLX"
@@ -337,7 +325,7 @@ def _unread(listing: HubFiles) -> str:
 
 def _nothing(listing: HubFiles) -> str:
     names = [file.name.lower() for file in listing.files]
-    if kind := _unread(listing):
+    if kind := _unsupported(listing):
         has = f"only weights quantised for {kind}, which this program does not read"
     elif any(name.endswith(_PICKLED) for name in names) and not any(
         name.endswith((".gguf", ".safetensors")) for name in names

@@ -1,4 +1,4 @@
-"""What a hub tells of models, as frozen data: models found, their files, and the choices people take."""
+"""What a hub says about models, as frozen data: models, their files, and the choices for a download."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from engine.printable import one_line
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A repository of the hub.
-
-    `id` is "author/name" (old ones have no author); `updated` is an ISO 8601 time or ""; `licence` as the
-    card states it or "";
-    `gated`: its terms must be accepted on the hub's page first; `formats` are those of "gguf" and
-    "safetensors" that its tags name; `architecture`, `parameters` and `quantisation` (`quant_method` of the
-    config, as "gptq") are "" and 0 where the hub does not tell.
-    """
+    """A repository of the hub. A field is "" or 0 if the hub does not say."""
 
     id: str
+    """"author/name"; some old ones have no author."""
     author: str
     downloads: int = 0
     likes: int = 0
     updated: str = ""
+    """ISO 8601."""
     licence: str = ""
+    """As the model card states it."""
     gated: bool = False
+    """Whether its terms must first be accepted on its page."""
     tags: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    """Those of "gguf" and "safetensors" that it has."""
     architecture: str = ""
     parameters: int = 0
     quantisation: str = ""
+    """`quant_method` of its config, such as "gptq"."""
 
     def __post_init__(self) -> None:
         for name in ("id", "author", "updated", "licence", "architecture", "quantisation"):
@@ -39,24 +38,21 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository: its path there with "/", size in bytes, and hex digests, "" where the hub
-    states none.
-
-    `sha256` is of the content (large files); `git_sha1` of git's blob: "blob", a space, the size, a zero
-    byte, the content.
-    """
+    """A file of a repository, with its hash in hex digits if the hub states one."""
 
     name: str
+    """Its path in the repository, with "/"."""
     size: int
+    """Bytes; -1 if unknown."""
     sha256: str = ""
+    """The hash of the content; stated for large files."""
     git_sha1: str = ""
+    """The hash of the git blob: "blob", a space, the size, a zero byte, the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """All files of a repository at one commit; `revision` is that commit's hash, so what is fetched later
-    is the same.
-    """
+    """All files of a repository at one commit; `revision` is its hash, so the files cannot change."""
 
     model: HubModel
     revision: str
@@ -65,37 +61,37 @@ class HubFiles:
 
 @dataclass(frozen=True, slots=True)
 class HubChoice:
-    """What people take of a repository: one GGUF quantisation with all its parts, or the safetensors with
-    config and tokenizer.
-
-    `format` is "gguf" or "safetensors"; `title` a short name ("Q4_K_M", "Safetensors"); `bytes` what is
-    fetched; `memory_bytes` roughly what running it takes. `fits_memory` and `fits_disk` hold for the moment
-    the choice was made; at most one choice of a repository is `recommended`: the best that fits.
-    """
+    """A download: one GGUF quantisation with all its parts, or safetensors with config and tokenizer."""
 
     model_id: str
     revision: str
     title: str
+    """A short name: "Q4_K_M", "Safetensors"."""
     format: str
+    """"gguf" or "safetensors"."""
     files: tuple[HubFile, ...]
     bytes: int
+    """The size of the download."""
     memory_bytes: int = 0
+    """An estimate of the memory needed to run it."""
     fits_memory: bool = True
+    """At the time of the listing, as is `fits_disk`."""
     fits_disk: bool = True
     recommended: bool = False
+    """Whether it is the best choice of its repository that fits."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line(self.title))
 
     @property
     def fits(self) -> bool:
-        """Whether it fits into free memory and on the disk."""
+        """Whether it fits into memory and on the disk."""
         return self.fits_memory and self.fits_disk
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedDownload:
-    """A download that was paused or broken off: `done` of `choice.bytes` bytes are there."""
+    """A paused or interrupted download: `done` of `choice.bytes` bytes are on disk."""
 
     choice: HubChoice
     done: int

@@ -1,4 +1,4 @@
-"""Search the hub for models, and list a model's files at one commit."""
+"""Searches the hub for models, and lists the files of a model at one commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SORTS = {
     "created": "createdAt",
     "trending": "trendingScore",
 }
-"""Our names of the orders, most first, and the hub's."""
+"""The sort orders, descending -> the hub's names for them."""
 _TEXT_TASKS = (
     "",
     "text-generation",
@@ -36,7 +36,7 @@ _TEXT_TASKS = (
     "image-text-to-text",
     "any-to-any",
 )
-"""Tasks of models that write text; many GGUF repositories name none."""
+"""Tasks of models that generate text; many GGUF repositories state none."""
 _EXPANDED = (
     "author", "downloads", "likes", "lastModified", "createdAt", "trendingScore", "gated", "private", "tags",
     "pipeline_tag", "config", "gguf", "safetensors",
@@ -44,7 +44,7 @@ _EXPANDED = (
 MAX_FILES, MAX_LISTED = 100_000, 1000
 MAX_BRANCHES = 16
 LEAST_PAGE = 60
-"""Models asked for at a time at least: some are left out here."""
+"""The smallest page to request, since some models are filtered out here."""
 
 
 def search_models(
@@ -55,12 +55,11 @@ def search_models(
     formats: Sequence[str] = FORMATS,
     stop: threading.Event | None = None,
 ) -> list[HubModel]:
-    """Models that write text, by words of their names, most first in the order `sort` (a key of `SORTS`); at
-    most `limit`.
+    """Find at most `limit` models that generate text, sorted by `sort` (a key of `SORTS`).
 
-    An empty query lists the hub's first ones; an address of a model's page finds that model. `formats` are
-    any of "gguf" and "safetensors". Blocks until the answer is there; setting `stop` from another thread ends
-    the wait. Raises `DownloadError`.
+    `query` holds words of their names or the URL of a model's page; if it is empty, the hub's top models are
+    listed. `formats` are any of "gguf" and "safetensors". Blocks; setting `stop` from another thread ends the
+    wait. Raises `DownloadError`.
     """
     chosen = [name for name in FORMATS if name in formats]
     if sort not in SORTS or not chosen or not 1 <= limit <= MAX_LISTED:
@@ -76,7 +75,7 @@ def search_models(
 def model_files(model_id: str, revision: str = "main", *, stop: threading.Event | None = None) -> HubFiles:
     """The files of a model at a branch, tag or commit, with sizes and hashes.
 
-    Blocks. Raises `DownloadError`.
+    Blocks as `search_models` does. Raises `DownloadError`.
     """
     name = model_id_of(model_id)
     check_id(name)
@@ -87,8 +86,9 @@ def model_files(model_id: str, revision: str = "main", *, stop: threading.Event 
 
 
 def model_branches(model_id: str, *, stop: threading.Event | None = None) -> list[str]:
-    """Names of a model's branches besides "main", where quantisers keep other bit widths; at most
-    `MAX_BRANCHES`. As `model_files`.
+    """At most `MAX_BRANCHES` branches of a model besides "main", which often hold other bit widths.
+
+    Blocks as `search_models` does. Raises `DownloadError`.
     """
     name = model_id_of(model_id)
     check_id(name)
@@ -102,7 +102,7 @@ def model_branches(model_id: str, *, stop: threading.Event | None = None) -> lis
 
 
 def model_id_of(text: str) -> str:
-    """The id in a pasted page address of the hub; any other text as it is, without blanks around it."""
+    """The id in the URL of a model's page; any other text is returned stripped."""
     text = text.strip()
     for address in (endpoint(), "https://huggingface.co", "https://hf.co", "huggingface.co", "hf.co"):
         if text.startswith(address + "/"):
@@ -114,9 +114,7 @@ def model_id_of(text: str) -> str:
 
 
 def check_id(model_id: str) -> None:
-    """Raises `DownloadError` for a text that cannot be a model's id; so nothing else can end up in an
-    address.
-    """
+    """Raise `DownloadError` if the text is not a valid id, so that nothing else gets into a URL."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.file_download import hf_hub_url
 
@@ -129,7 +127,7 @@ def check_id(model_id: str) -> None:
 
 
 def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> list[HubModel]:
-    """The hub joins filters with "and": one listing for each format, merged in their order."""
+    """Merge one sorted listing for each format, since the hub combines filters with "and"."""
     listings = [_listing(web, words, limit, sort, name) for name in formats]
     found: dict[str, HubModel] = {}
     for _, model in heapq.merge(*listings, key=lambda pair: pair[0], reverse=True):
@@ -140,7 +138,7 @@ def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> 
 
 
 def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator[tuple[float, HubModel]]:
-    """(value in the order, model) of one format; those for other tasks than text are left out."""
+    """(sort value, model) of one format; models for other tasks than text are left out."""
     parameters = [
         ("filter", form),
         ("sort", SORTS[sort]),
@@ -149,7 +147,7 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
     ]
     parameters += [("search", words)] if words else []
     if form == "safetensors" and not words:
-        # else the first pages are all embeddings and pictures
+        # otherwise the first pages hold only embedding and image models
         parameters.append(("pipeline_tag", "text-generation"))
     parameters += [("expand", name) for name in _EXPANDED]
     key = _order(sort)
@@ -158,7 +156,7 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
         try:
             info = _info(item, "The search")
         except DownloadError as error:
-            trouble = error  # one odd entry does not hide the others
+            trouble = error  # one bad entry does not hide the others
             continue
         if (info.pipeline_tag or "") in _TEXT_TASKS:
             yield key(info), _model(info, "")

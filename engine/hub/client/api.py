@@ -1,9 +1,8 @@
-"""Questions to the hub: its address, one JSON page at a time, and a plain sentence for each way it can
-refuse.
+"""Requests to the hub's API: its address, JSON pages, and a sentence for each way it can refuse.
 
-`huggingface_hub` knows the Hub's data and addresses and is used for those. Its own requests are not: a
-listing has no time limit there, failures are waited out for half a minute without a way to stop, and each run
-may ask the server for further things first. These go through `Web`, as downloads do.
+`huggingface_hub` is used for the hub's data types and addresses, but not for requests: there a listing has no
+timeout, failures are retried for half a minute without a way to stop, and further requests may come first.
+Requests go through `Web`, as downloads do.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ _PAUSE = "; try again later"
 
 
 def endpoint() -> str:
-    """The hub's address: HF_ENDPOINT, else the public one.
-
-    Raises `DownloadError` when it is no web address.
-    """
+    """The hub's address: HF_ENDPOINT, else the public hub. Raises `DownloadError` if it is not a URL."""
     address = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
     try:
         parts = urllib.parse.urlsplit(address)
@@ -54,10 +50,10 @@ def endpoint() -> str:
 
 
 def hub_web() -> Web:
-    """A `Web` for one task: with the user's token for the hub's own origin, proxies and certificates from the
+    """A `Web` for one task, with the user's token for the hub, and proxies and certificates of the
     environment.
 
-    Raises `DownloadError` while offline, before anything is looked up.
+    Raises `DownloadError` while offline, before any look-up.
     """
     check_online()
     cert = os.environ.get("REQUESTS_CA_BUNDLE", "") or os.environ.get("CURL_CA_BUNDLE", "")
@@ -67,8 +63,7 @@ def hub_web() -> Web:
 
 
 def get_json(web: Web, path: str, parameters: list[tuple[str, str]], about: str) -> Any:
-    """One answer of the hub's API; `about` names its subject in errors ("The model author/name", "The
-    search").
+    """One answer of the hub's API. `about` is the subject in errors: "The model author/name", "The search".
 
     Raises `DownloadError`.
     """
@@ -76,8 +71,9 @@ def get_json(web: Web, path: str, parameters: list[tuple[str, str]], about: str)
 
 
 def get_items(web: Web, path: str, parameters: list[tuple[str, str]], about: str) -> Iterator[Any]:
-    """Items of a listing, page after page (Link header, RFC 8288), each page asked for only when its items
-    are.
+    """Items of a listing, requested page by page as they are needed (Link header, RFC 8288).
+
+    Raises `DownloadError`.
     """
     url = f"{endpoint()}{path}?{urllib.parse.urlencode(parameters)}"
     for _ in range(MAX_PAGES):
@@ -93,7 +89,7 @@ def get_items(web: Web, path: str, parameters: list[tuple[str, str]], about: str
 
 
 def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
-    """(data, address of the next page or "")."""
+    """The data of a page, and the address of the next page or ""."""
     try:
         with web.open(url, {"Accept": "application/json"}) as response:
             body = response.read(MAX_PAGE_BYTES + 1)
@@ -119,9 +115,9 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
 
 
 def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
-    """One sentence for an HTTP status; `have`: a token was sent.
+    """One sentence for an HTTP error; `have`: a token was sent.
 
-    X-Error-Code is the Hub's own, as in `huggingface_hub.errors`.
+    The hub's X-Error-Code is documented in `huggingface_hub.errors`.
     """
     code, kind = error.code, (error.headers.get("X-Error-Code", "") if error.headers else "")
     if kind == "GatedRepo":

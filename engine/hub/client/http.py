@@ -1,6 +1,4 @@
-"""HTTP for downloads: the user's proxies, certificates and passwords, and connections that can be cut from
-outside.
-"""
+"""HTTP for downloads, with the user's proxies, certificates and passwords, that another thread can abort."""
 
 from __future__ import annotations
 
@@ -25,13 +23,13 @@ USER_AGENT = "inglenook"
 
 
 class Web:
-    """Opens URLs. `cut()` ends every connection at once, from any thread: blocked reads then fail."""
+    """Opens URLs. `abort()` closes every connection at once, from any thread: blocked reads then fail."""
 
     def __init__(
         self, settings: PipSettings, environ: Mapping[str, str], tokens: Mapping[str, str] | None = None
     ) -> None:
-        """`tokens` are bearer tokens by origin ("https://host:port"): each goes to its own origin only,
-        redirects included.
+        """`tokens` are bearer tokens by origin ("https://host:port"); each is sent to its origin only, after
+        redirects, too.
         """
         self._tokens = dict(tokens or {})
         self.timeout = settings.timeout
@@ -71,9 +69,7 @@ class Web:
         return bool(self._tokens)
 
     def authorise(self, request: urllib.request.Request) -> None:
-        """Add the password of the request's own host, in a way that a redirect does not carry to another
-        host.
-        """
+        """Add the credentials of the request's host, which redirects do not carry to another host."""
         if token := self._tokens.get(origin(request.full_url)):
             request.add_unredirected_header("Authorization", f"Bearer {token}")
             return
@@ -84,15 +80,15 @@ class Web:
         if auth:
             request.add_unredirected_header("Authorization", auth)
 
-    def keep(self, connected: socket.socket) -> None:
-        """Remember an open connection for `cut`."""
+    def register(self, connected: socket.socket) -> None:
+        """Remember an open connection for `abort`."""
         with self._lock:
             self._sockets.append(connected)
         if self.stopped.is_set():
-            self.cut()
+            self.abort()
 
-    def cut(self) -> None:
-        """End every connection and refuse new ones."""
+    def abort(self) -> None:
+        """Close every connection and refuse new ones."""
         self.stopped.set()
         with self._lock:
             sockets, self._sockets = self._sockets, []
@@ -102,7 +98,7 @@ class Web:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects; a password goes along only where the new host has one itself."""
+    """Follows redirects; credentials are sent only to hosts that have their own."""
 
     def __init__(self, web: Web) -> None:
         self._web = web
@@ -120,7 +116,7 @@ def _plain_handler(web: Web) -> urllib.request.HTTPHandler:
     class Connection(http.client.HTTPConnection):
         def connect(self) -> None:
             super().connect()
-            web.keep(self.sock)
+            web.register(self.sock)
 
     class Handler(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
@@ -135,7 +131,7 @@ def _tls_handler(
     class Connection(http.client.HTTPSConnection):
         def connect(self) -> None:
             super().connect()
-            web.keep(self.sock)
+            web.register(self.sock)
 
     class Handler(urllib.request.HTTPSHandler):
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
@@ -146,9 +142,7 @@ def _tls_handler(
 
 
 def _unchecked() -> ssl.SSLContext:
-    """For hosts that the user's own pip settings call trusted, as pip does; the file's hash is checked all
-    the same.
-    """
+    """For hosts that the user's pip settings trust, as pip does; the file's hash is still checked."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -156,8 +150,9 @@ def _unchecked() -> ssl.SSLContext:
 
 
 def _tls(settings: PipSettings, environ: Mapping[str, str]) -> ssl.SSLContext:
-    """Certificates: pip's `cert`, else what OpenSSL finds (SSL_CERT_FILE included), else the `certifi`
-    bundle.
+    """Certificates: pip's `cert`, else those of OpenSSL (SSL_CERT_FILE included), else `certifi`'s bundle.
+
+    Raises `DownloadError`.
     """
     try:
         context = ssl.create_default_context()
@@ -179,7 +174,7 @@ def _tls(settings: PipSettings, environ: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _system_folder(environ: Mapping[str, str]) -> bool:
-    """Whether OpenSSL has a folder of certificates, which it reads only on demand."""
+    """Whether OpenSSL has a folder of certificates, which it reads on demand."""
     paths = ssl.get_default_verify_paths()
     return any(
         path and os.path.exists(path)
@@ -188,9 +183,9 @@ def _system_folder(environ: Mapping[str, str]) -> bool:
 
 
 def _proxies(settings: PipSettings) -> dict[str, str]:
-    """Proxy URLs by scheme: pip's `proxy`, else HTTP_PROXY, HTTPS_PROXY and ALL_PROXY (or the system's).
+    """Proxy URLs by scheme: pip's `proxy`, else HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, or the system's.
 
-    NO_PROXY holds always.
+    NO_PROXY always applies. Raises `DownloadError` for a SOCKS proxy.
     """
     found = urllib.request.getproxies()
     everything = settings.proxy or found.get("all", "")
@@ -238,7 +233,7 @@ def without_password(url: str) -> str:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port of a URL in one spelling: what a token may be sent to."""
+    """Scheme, host and port of a URL in normal form: where a token may be sent."""
     parts = urllib.parse.urlsplit(url)
     scheme = parts.scheme.lower()
     port = parts.port or {"http": 80, "https": 443}.get(scheme, 0)
@@ -246,7 +241,7 @@ def origin(url: str) -> str:
 
 
 def describe(error: Exception) -> str:
-    """Why a request failed, for people: no credentials, no stack."""
+    """Why a request failed, for the user: no credentials, no traceback."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answered {error.code} {error.reason}"
     reason = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -1,4 +1,4 @@
-"""The offline switch: while it is on, nothing of the hub opens a connection."""
+"""The offline switch: while it is on, no request is sent to the hub."""
 
 from __future__ import annotations
 
@@ -11,35 +11,25 @@ _switched = False
 
 
 def set_offline(on: bool) -> None:
-    """Turn the program's own switch on or off.
-
-    A download that runs ends within a moment and keeps what came.
-    """
+    """Turn the program's switch on or off. A running download stops at once and keeps what it has."""
     global _switched
     _switched = on
 
 
-def switched_offline() -> bool:
-    """Whether the program's own switch is on."""
-    return _switched
-
-
 def is_offline() -> bool:
-    """Whether the switch is on, or the environment asks for it (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is
-    1, on, yes or true).
-    """
-    return _switched or bool(_asking())
+    """Whether the switch is on, or HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is 1, on, yes or true."""
+    return _switched or bool(_variable())
 
 
-def _asking() -> str:
-    """The environment variable that asks to be offline, or ""."""
+def _variable() -> str:
+    """The environment variable that asks to work offline, or ""."""
     return next(
         (name for name in _VARIABLES if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), ""
     )
 
 
 def check_switch() -> None:
-    """Raises `DownloadError` while the program's own switch is on."""
+    """Raise `DownloadError` while the program's switch is on."""
     if _switched:
         raise DownloadError(
             "The program is set to work offline; turn that off to search for and fetch models."
@@ -47,9 +37,9 @@ def check_switch() -> None:
 
 
 def check_online() -> None:
-    """Raises `DownloadError` while offline, and names what to turn off."""
+    """Raise `DownloadError` while offline; it names what to turn off."""
     check_switch()
-    if name := _asking():
+    if name := _variable():
         raise DownloadError(
             f"The environment variable {name} asks to work offline; remove it to search for and fetch models."
         )

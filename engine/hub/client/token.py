@@ -1,4 +1,4 @@
-"""The user's hub token: kept in the system's keyring, or for this run only; never written to a plain file."""
+"""The user's hub token, kept in the system's keyring or for this run only; never written to a plain file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _session = ""
 
 
 def hub_token() -> str:
-    """The token to send, or "": HF_TOKEN, else the one set in this program, else the file that
-    `hf auth login` leaves.
+    """The token to send, or "": from HF_TOKEN, else from this program, else from the file of `hf auth login`.
 
-    Reading the keyring may ask the user for its password: not on the window's thread.
+    The keyring may ask the user for its password, so do not call this on the GUI thread.
     """
     for name in _VARIABLES:
         if token := _clean(os.environ.get(name, "")):
@@ -27,9 +26,9 @@ def hub_token() -> str:
 
 
 def set_hub_token(token: str) -> str:
-    """Keep a token, or forget it with "".
+    """Store a token; "" deletes it.
 
-    Returns "" when the keyring holds it, else one sentence that says what happened instead.
+    Returns "" if the keyring holds it, else a sentence that says what happened instead.
     """
     global _session
     if not token.strip():
@@ -56,7 +55,7 @@ def set_hub_token(token: str) -> str:
 
 
 def delete_hub_token() -> str:
-    """Forget the token of this program. Returns "" or one sentence when the keyring refuses."""
+    """Delete the token of this program. Returns "", or a sentence if the keyring refuses."""
     global _session
     _session = ""
     backend = _backend()
@@ -76,7 +75,7 @@ def delete_hub_token() -> str:
 
 
 def token_source() -> str:
-    """Where `hub_token` finds it, for people: a variable's name, "keyring", "this run", "file" or ""."""
+    """Where `hub_token` finds the token: a variable's name, "keyring", "this run", "file" or ""."""
     for name in _VARIABLES:
         if _clean(os.environ.get(name, "")):
             return name
@@ -94,18 +93,18 @@ def _from_keyring() -> str:
     try:
         return _clean(backend.get_password(SERVICE, USER) or "")
     except (KeyringError, OSError, RuntimeError):
-        return ""  # locked or gone: as if nothing were stored
+        return ""  # locked or gone: treated as empty
 
 
 def _backend() -> KeyringBackend | None:
-    """The system's keyring; None without one, or when the only one writes plain text."""
+    """The system's keyring; None if there is none, or only one that writes plain text."""
     import keyring
     from keyring.backends.chainer import ChainerBackend
 
     try:
         found = keyring.get_keyring()
     except (ImportError, OSError, RuntimeError, ValueError):
-        return None  # a keyring configuration that names something broken
+        return None  # the keyring configuration is broken
     usable: list[KeyringBackend] = list(found.backends) if isinstance(found, ChainerBackend) else [found]
     for backend in usable:
         kind = type(backend)
@@ -126,7 +125,7 @@ def _from_file() -> str:
 
 
 def hub_home() -> Path:
-    """The folder of Hugging Face's own tools: HF_HOME, else `huggingface` in the user's cache."""
+    """The folder of Hugging Face's tools: HF_HOME, else `huggingface` in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(
         os.path.expandvars(os.environ.get("HF_HOME") or str(Path(cache) / "huggingface"))
@@ -134,7 +133,7 @@ def hub_home() -> Path:
 
 
 def _clean(token: str) -> str:
-    """The token without blanks and line ends; "" when it could not stand in a header."""
+    """The token without surrounding white space; "" if it is not valid in a header."""
     token = token.strip()
     return token if token.isascii() and token.isprintable() and " " not in token else ""
 

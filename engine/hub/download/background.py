@@ -1,4 +1,4 @@
-"""Network work on a thread of its own, so that no wait for a server delays a stop."""
+"""Runs network work on a separate thread, so that no wait for a server delays a stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The work is over, with its error if it has one."""
+    """The end of the work, with its error if it failed."""
 
     error: DownloadError | OSError | None = None
 
@@ -27,12 +27,10 @@ class _End:
 def in_background(
     web: Web, work: Callable[[], Iterator[T]], stop: threading.Event | None = None
 ) -> Generator[T, None, None]:
-    """What `work` yields, from a thread.
+    """Run `work` on a thread and yield what it yields.
 
-    Closing this generator, or setting `stop`, cuts the connections of `web`.
-
-    Raises the `DownloadError` or `OSError` of the work, and `DownloadError` when it was stopped or the
-    program went offline.
+    Closing this generator, or setting `stop`, closes the connections of `web`. Raises the `DownloadError` or
+    `OSError` of the work, and `DownloadError` when it was stopped or the program went offline.
     """
     events: queue.Queue[T | _End] = queue.Queue(maxsize=64)
 
@@ -72,12 +70,12 @@ def in_background(
                 return
         raise DownloadError("it was stopped (the next try goes on from there)")
     finally:
-        web.cut()
+        web.abort()
         thread.join(1.0)
 
 
 def result(web: Web, work: Callable[[], T], stop: threading.Event | None = None) -> T:
-    """The result of one call of `work`, under the same rules."""
+    """Run `work` on a thread and return its result, under the same rules."""
 
     def once() -> Iterator[T]:
         yield work()

@@ -1,6 +1,4 @@
-"""Fetch a chosen model from the hub: progress over all its files, pause and go on, every hash checked,
-whole or not there.
-"""
+"""Downloads a chosen model from the hub: with progress, resumable, checked by hashes, complete or absent."""
 
 from __future__ import annotations
 
@@ -45,22 +43,21 @@ from engine.hub.download.transfer import new_hash, transfer
 from engine.units import size_text
 
 EVENT_SECONDS = 0.05
-"""Progress is told no more often than this."""
+"""The shortest time between two progress events."""
 DISCARD_SECONDS = 3.0
-"""A download that was just paused may still be writing so long when it is to be removed."""
+"""How long a download that was just paused may still be writing when it is discarded."""
 
 
 def download_model(
     choice: HubChoice, target_folder: Path | None = None, *, stop: threading.Event | None = None
 ) -> Generator[Downloading | Downloaded, None, None]:
-    """Fetch a choice into a folder of its own in `target_folder` (default `models_dir()`); the last event is
-    `Downloaded`.
+    """Download a choice into its own folder in `target_folder` (default `models_dir()`).
 
-    Its path is the first GGUF file, or the folder of safetensors. Progress counts the bytes of all files
-    together. Closing the generator pauses: what came is kept, and the next call goes on from there, also in
-    another run of the program. `stop`, set from any thread, does the same and raises `DownloadError`. The
-    model stands under its name only when every file is there and its hash is right. Raises `DownloadError`:
-    one sentence.
+    The last event is `Downloaded`, with the path of the first GGUF file or of the folder of safetensors.
+    Progress counts the bytes of all files together. Closing the generator pauses the download: what it has is
+    kept, and the next call resumes it, even in another run of the program. Setting `stop` from any thread
+    does the same and raises `DownloadError`. The model gets its name only when every file is complete and its
+    hash is right. Raises `DownloadError` with one sentence.
     """
     target = target_folder or models_dir()
     name = f"{choice.model_id} ({choice.title})"
@@ -68,7 +65,7 @@ def download_model(
         check_id(choice.model_id)
         check_names(choice.files)
         web = hub_web()
-        yield from in_background(web, lambda: _thinned(_work(web, choice, target)), stop)
+        yield from in_background(web, lambda: _throttled(_work(web, choice, target)), stop)
     except DownloadError as error:
         raise DownloadError(f"The model {name} could not be fetched: {str(error).rstrip('.')}.") from error
     except OSError as error:
@@ -78,9 +75,9 @@ def download_model(
 
 
 def discard_download(choice: HubChoice, target_folder: Path | None = None) -> None:
-    """Cancel: remove what an unfinished download of the choice left.
+    """Delete the partial download of a choice; a complete model stays.
 
-    A finished model stays. Raises `DownloadError` while it runs.
+    Raises `DownloadError` while the download runs.
     """
     target = target_folder or models_dir()
     end = time.monotonic() + DISCARD_SECONDS
@@ -100,9 +97,7 @@ def discard_download(choice: HubChoice, target_folder: Path | None = None) -> No
 
 
 def unfinished_downloads(target_folder: Path | None = None) -> list[UnfinishedDownload]:
-    """Paused and broken downloads in `target_folder` (default `models_dir()`), which `download_model` can
-    go on with.
-    """
+    """Downloads in `target_folder` (default `models_dir()`) that `download_model` can resume."""
     target = target_folder or models_dir()
     found = []
     with contextlib.suppress(OSError):
@@ -129,7 +124,7 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
             return
         check_final(final)
         prepare(folder, choice)
-        _check_room(target, choice, bytes_done(folder, choice))
+        _check_disk(target, choice, bytes_done(folder, choice))
         before = 0
         for number, file in enumerate(choice.files, 1):
             part = f", file {number} of {len(choice.files)}" if len(choice.files) > 1 else ""
@@ -142,7 +137,7 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
 def _fetch_file(
     web: Web, choice: HubChoice, file: HubFile, folder: Path, stage: str, before: int
 ) -> Iterator[Downloading]:
-    """One file, unless an earlier try brought it; a beginning is gone on with."""
+    """Download one file, unless it is already complete; a partial file is resumed."""
     name = local_name(file)
     done = folder / name
     if done.is_file() and not done.is_symlink() and done.stat().st_size == file.size:
@@ -163,9 +158,7 @@ def _fetch_file(
 
 
 def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | None]:
-    """What to open in the cache of Hugging Face's own tools, when it has the whole choice at this very
-    commit.
-    """
+    """The path to open in the cache of Hugging Face's tools, if it holds the whole choice at this commit."""
     from huggingface_hub.file_download import try_to_load_from_cache
 
     home = (
@@ -183,7 +176,7 @@ def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | 
 
 
 def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Downloading, None, bool]:
-    """Whether these are the files of the choice: every size and every hash."""
+    """Whether these are the files of the choice, by sizes and hashes."""
     if not all(
         path.is_file() and path.stat().st_size == file.size
         for path, file in zip(paths, choice.files, strict=True)
@@ -193,14 +186,14 @@ def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Down
     for path, file in zip(paths, choice.files, strict=True):
         algorithm, digest = _digest(file)
         if algorithm:
-            sum_up = new_hash(algorithm, file.size)
+            hasher = new_hash(algorithm, file.size)
             with path.open("rb") as source:
                 while chunk := source.read(4 << 20):
                     if web.stopped.is_set():
                         raise DownloadError("it was stopped")
-                    sum_up.update(chunk)
+                    hasher.update(chunk)
                     yield Downloading("Checking the model", before + source.tell(), choice.bytes)
-            if sum_up.hexdigest() != digest:
+            if hasher.hexdigest() != digest:
                 return False
         before += file.size
     return True
@@ -220,21 +213,21 @@ def _address(choice: HubChoice, file: HubFile) -> str:
 
 @contextlib.contextmanager
 def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
-    """One download of a choice at a time, over all windows and processes."""
+    """Allow one download of a choice at a time, among all processes."""
     path = lock_path(target, choice)
     with open_inside(target, path.name) as file, locked(file):
         if os.name != "nt" and not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
-            # we hold a file it has removed
+            # the other download has removed the file that we locked
             raise DownloadError("another download of it is just ending; try again in a moment")
         yield
         if os.name != "nt":
             path.unlink(missing_ok=True)
     if os.name == "nt":
-        with contextlib.suppress(OSError):  # another process may just have opened it
+        with contextlib.suppress(OSError):  # another process may have just opened it
             path.unlink(missing_ok=True)
 
 
-def _check_room(target: Path, choice: HubChoice, have: int) -> None:
+def _check_disk(target: Path, choice: HubChoice, have: int) -> None:
     needed = choice.bytes - have + SPARE_BYTES
     free = free_disk(target)
     if free < needed:
@@ -243,20 +236,20 @@ def _check_room(target: Path, choice: HubChoice, have: int) -> None:
         )
 
 
-def _thinned(
+def _throttled(
     events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Downloading | Downloaded]:
-    """Not every chunk is told: a new stage, the last byte, and what comes after a pause."""
-    stage, told = "", -EVENT_SECONDS
+    """Drop progress events that follow too soon, except for a new stage and the last byte."""
+    stage, last = "", -EVENT_SECONDS
     for event in events:
         now = clock()
         if (
             not isinstance(event, Downloading)
             or event.stage != stage
             or event.done == event.total
-            or now - told >= EVENT_SECONDS
+            or now - last >= EVENT_SECONDS
         ):
-            stage, told = event.stage if isinstance(event, Downloading) else stage, now
+            stage, last = event.stage if isinstance(event, Downloading) else stage, now
             yield event
 
 

@@ -1,4 +1,7 @@
-"""One download at a time: a lock on the `.part` file that ends with the process."""
+"""A lock on an open file, held until the process ends at the latest.
+
+`filelock` locks by path and leaves its lock files behind; here the partial file itself is locked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if sys.platform == "win32":
     import msvcrt
 
     _FAR = 1 << 40
-    """Windows locks forbid reading the locked bytes: lock one far behind the end."""
+    """Locked bytes cannot be read on Windows, so a byte far beyond the end is locked."""
 
     def _take(file: IO[bytes]) -> None:
         file.seek(_FAR)
@@ -34,7 +37,7 @@ else:
 
 @contextmanager
 def locked(file: IO[bytes]) -> Iterator[None]:
-    """Hold the lock of an open file. Raises `DownloadError` when another process or window has it."""
+    """Hold the lock of an open file. Raises `DownloadError` if another process or download holds it."""
     try:
         _take(file)
     except OSError as error:

@@ -1,6 +1,4 @@
-"""Where a wheel lies: links from folders, pages and simple indexes (PEP 503 HTML, PEP 691 JSON), files on
-disk included.
-"""
+"""Finds links to a wheel in folders, web pages and package indexes (PEP 503 HTML, PEP 691 JSON)."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ HASHES = ("sha256", "sha384", "sha512")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file's address, http(s) or file, with the hash the index states as ("sha256", hex digest), or ("",
-    "").
-    """
+    """A file's URL (http, https or file) with the hash that the index states: "sha256" and hex digits, or ""."""
 
     url: str
     algorithm: str = ""
@@ -36,7 +32,7 @@ class Link:
 
     @property
     def path(self) -> Path | None:
-        """The local file, if this is one."""
+        """The path of a local file, else None."""
         return local_path(self.url)
 
 
@@ -47,9 +43,9 @@ def local_path(url: str) -> Path | None:
 
 
 def places(settings: PipSettings, package: str) -> Iterator[str]:
-    """Every page or folder to look at, as a URL: find-links first, then each index's page of the package."""
+    """The URLs of all pages and folders to search: find-links first, then the package's page in each index."""
     for place in settings.find_links:
-        # a drive letter such as C: reads as a scheme of one letter
+        # a drive letter such as C: parses as a scheme of one letter
         if len(urllib.parse.urlsplit(place).scheme) > 1:
             yield place
         else:
@@ -60,7 +56,7 @@ def places(settings: PipSettings, package: str) -> Iterator[str]:
 
 
 def links(web: Web, place: str, wheel: str) -> list[Link]:
-    """Links named `wheel` at one place; an empty list where it has none.
+    """Links to files called `wheel` at one place.
 
     Raises `DownloadError` for an unreadable page, and what `Web.open` raises.
     """
@@ -85,7 +81,7 @@ def links(web: Web, place: str, wheel: str) -> list[Link]:
 
 
 def _json_links(body: bytes, base: str, wheel: str) -> list[Link]:
-    """Source of the layout: https://packaging.python.org/en/latest/specifications/simple-repository-api/."""
+    """Format: https://packaging.python.org/en/latest/specifications/simple-repository-api/."""
     try:
         files: Any = json.loads(body)["files"]
         found = [file for file in files if file["filename"] == wheel]
@@ -117,7 +113,7 @@ def _link(url: str, hashes: dict[str, str]) -> Link:
 
 
 class _Anchors(HTMLParser):
-    """The addresses of all `a` elements, and the page's `base`."""
+    """Collects the addresses of all `a` elements and the page's `base`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Try each place the user's settings name until one gives the wheel."""
+"""Tries the places in the user's pip settings until one has the wheel."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from engine.hub.download.transfer import transfer
 def fetch_wheel(
     web: Web, settings: PipSettings, package: str, wheel: str, size: int, part: IO[bytes], title: str
 ) -> Iterator[Downloading]:
-    """Bring the wheel into `part`; progress names the `title`.
+    """Download the wheel into `part`; progress mentions `title`.
 
-    Raises `DownloadError` with what each place answered, in its order.
+    Raises `DownloadError` with the answer of each place.
     """
     stage = f"Fetching {title}"
     troubles: list[str] = []
     yield Downloading(f"Looking for {title}", 0, 0)
     for place in places(settings, package):
-        found, trouble = _look(web, place, wheel)
+        found, trouble = _find(web, place, wheel)
         for link in found:
             try:
                 yield from transfer(web, link, part, size, stage)
@@ -43,8 +43,8 @@ def fetch_wheel(
     raise DownloadError("; ".join(troubles))
 
 
-def _look(web: Web, place: str, wheel: str) -> tuple[list[Link], str]:
-    """(links, "") or ([], what went wrong). A local place without the wheel is no trouble: others follow."""
+def _find(web: Web, place: str, wheel: str) -> tuple[list[Link], str]:
+    """The links at a place, or what went wrong; it is not an error if a place does not have the wheel."""
     try:
         return links(web, place, wheel), ""
     except urllib.error.HTTPError as error:
@@ -57,6 +57,6 @@ def _look(web: Web, place: str, wheel: str) -> tuple[list[Link], str]:
 
 
 def _host(place: str) -> str:
-    """The name of a place without path and password."""
+    """The host of a place, or its local path."""
     parts = urllib.parse.urlsplit(place)
     return parts.hostname or parts.path

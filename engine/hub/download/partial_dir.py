@@ -1,6 +1,4 @@
-"""A download on disk: a hidden folder with a note of what it will be, made visible under its name only
-when whole.
-"""
+"""A download on disk: a hidden folder with a note of its origin, which gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -20,21 +18,19 @@ from engine.hub.catalogue.models import HubChoice, HubFile
 from engine.printable import one_line
 
 NOTE = ".hub.json"
-"""The note in the folder, which stays beside the finished model: where it is from."""
+"""The note in the folder, which stays with the finished model: where it came from."""
 SPARE_BYTES = 32 << 20
-"""Room that stays free on the disk."""
+"""Disk space that is left free."""
 _MAX_NOTE_BYTES = 8 << 20
 _FORBIDDEN = re.compile(r'[\\:*?"<>|]')
 _DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
-"""Names that mean devices on Windows:
+"""Names of devices on Windows:
 https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 """
 
 
 def check_names(files: Iterable[HubFile]) -> None:
-    """Raises `DownloadError` for a name that leads out of its folder, or cannot be a file's on every
-    system, or stands twice.
-    """
+    """Raise `DownloadError` for names that leave the folder, are not valid on every system, or repeat."""
     seen: set[str] = set()
     for file in files:
         steps = file.name.split("/")
@@ -60,50 +56,46 @@ def check_names(files: Iterable[HubFile]) -> None:
 
 
 def local_name(file: HubFile) -> str:
-    """The path in the finished folder: GGUF files lie side by side there, whatever folders the repository
-    has.
-    """
+    """The path in the finished folder, where GGUF files lie side by side."""
     return file.name.rpartition("/")[2] if file.name.endswith(".gguf") else file.name
 
 
 def folder_name(choice: HubChoice) -> str:
-    """The name of the finished folder: author, model and, for GGUF or one of several sets, the choice; at
-    most 160 characters.
-    """
+    """The name of the finished folder, at most 160 characters: author, model, and the title if needed."""
     parts = [
         choice.model_id,
         *([choice.title] if choice.format == "gguf" or choice.title != "Safetensors" else []),
     ]
     whole = "--".join(part.replace("/", "--") for part in parts)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip(".-")[:150].rstrip(".-")
-    # what was changed to be a file name could be the same for two models
+    # a changed name might be the same for two models
     return name if name == whole and name else f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
 
 
 def final_folder(target: Path, choice: HubChoice) -> Path:
-    """Where the finished model lies."""
+    """The folder of the finished model."""
     return target / folder_name(choice)
 
 
 def part_folder(target: Path, choice: HubChoice) -> Path:
-    """Where it lies until then."""
+    """The folder until then."""
     return target / f".{folder_name(choice)}.part"
 
 
 def model_path(folder: Path, choice: HubChoice) -> Path:
-    """What is opened: the first GGUF file, or the folder of safetensors."""
+    """The path to open: the first GGUF file, or the folder of safetensors."""
     return folder / local_name(choice.files[0]) if choice.format == "gguf" else folder
 
 
 def lock_path(target: Path, choice: HubChoice) -> Path:
-    """The file that is locked while the choice is fetched."""
+    """The file that is locked during the download."""
     return target / f".{folder_name(choice)}.lock"
 
 
 def open_inside(folder: Path, name: str) -> IO[bytes]:
-    """Open a file of the folder for reading and appending, its subfolders made.
+    """Open a file in the folder for reading and writing, and create its subfolders.
 
-    Raises `DownloadError` for links on the way.
+    Raises `DownloadError` if a symbolic link is on the way.
     """
     path = folder
     for step in name.split("/")[:-1]:
@@ -119,9 +111,7 @@ def open_inside(folder: Path, name: str) -> IO[bytes]:
 
 
 def prepare(folder: Path, choice: HubChoice) -> None:
-    """Make the folder, or take up what an earlier try left; files of another revision that changed since
-    are removed.
-    """
+    """Create the folder, or reuse a partial download; files that changed since its revision are removed."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DownloadError(f"{folder} is not a folder of this program; remove it and try again.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,14 +129,12 @@ def prepare(folder: Path, choice: HubChoice) -> None:
 
 
 def _identity(choice: HubChoice, file: HubFile) -> tuple[str, int, str]:
-    """Equal for files of the same name and content, in whatever revision; without a hash, only within one
-    revision.
-    """
+    """Equal for files with the same name and content; without a hash, only within one revision."""
     return local_name(file), file.size, file.sha256 or file.git_sha1 or f"{choice.model_id} {choice.revision}"
 
 
 def write_note(folder: Path, choice: HubChoice) -> None:
-    """Say in the folder what it is a download of."""
+    """Note the origin in the folder."""
     handle = folder / f"{NOTE}.new"
     handle.unlink(missing_ok=True)
     handle.write_text(json.dumps(asdict(choice), indent=1), "utf-8")
@@ -154,7 +142,7 @@ def write_note(folder: Path, choice: HubChoice) -> None:
 
 
 def read_note(folder: Path) -> HubChoice | None:
-    """The choice a folder is a download of; None without a note that can be read and is safe."""
+    """The choice that a folder is a download of; None if its note is missing, damaged or unsafe."""
     try:
         path = folder / NOTE
         if path.is_symlink() or path.stat().st_size > _MAX_NOTE_BYTES:
@@ -176,7 +164,7 @@ def read_note(folder: Path) -> HubChoice | None:
 
 
 def bytes_done(folder: Path, choice: HubChoice) -> int:
-    """Bytes of the choice that are there, whole files and beginnings."""
+    """Bytes of the choice on disk, partial files included."""
     done = 0
     for file in choice.files:
         for name in (local_name(file), f"{local_name(file)}.part"):
@@ -187,7 +175,7 @@ def bytes_done(folder: Path, choice: HubChoice) -> int:
 
 
 def check_final(final: Path) -> None:
-    """Raises `DownloadError` when something of that name is there that this program did not fetch."""
+    """Raise `DownloadError` if the name is taken by something that this program did not download."""
     if final.is_symlink() or (final.exists() and read_note(final) is None):
         raise DownloadError(
             f"{final} is there already and was not fetched by this program; move it away and try again."
@@ -195,10 +183,7 @@ def check_final(final: Path) -> None:
 
 
 def publish(folder: Path, final: Path) -> None:
-    """Give the whole folder its name.
-
-    An older download of that name makes way, and comes back if that fails.
-    """
+    """Give the complete folder its name; it replaces an older download, which is restored on failure."""
     check_final(final)
     old = final.with_name(f".{final.name}.old")
     remove(old)
@@ -215,7 +200,7 @@ def publish(folder: Path, final: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and what is in it; links are removed themselves, never what they lead to."""
+    """Remove a folder and its content; links are removed, not followed."""
     if folder.is_symlink():
         folder.unlink()
     elif folder.exists():

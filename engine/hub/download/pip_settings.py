@@ -1,8 +1,7 @@
-"""The package index, proxy and certificate settings that the user already has for pip.
+"""Reads the user's pip settings: package indexes, proxy, certificates.
 
-Places and their order follow pip's documentation (https://pip.pypa.io/en/stable/topics/configuration/):
-global, user and site files, the file named by PIP_CONFIG_FILE, then PIP_* environment variables; a later one
-replaces an earlier one.
+Source: https://pip.pypa.io/en/stable/topics/configuration/. Global, user and site files, the file in
+PIP_CONFIG_FILE, then PIP_* environment variables; later ones override earlier ones.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class PipSettings:
-    """Where packages come from.
-
-    `find_links` are folders, pages or URLs tried first; `indexes` are roots of simple APIs, in order. `cert`
-    is a file or folder of certificates, or "". `proxy` replaces the proxies of the environment. `timeout` is
-    in seconds.
-    """
+    """Where packages come from."""
 
     indexes: tuple[str, ...] = (DEFAULT_INDEX,)
+    """The roots of simple indexes, in order."""
     find_links: tuple[str, ...] = ()
+    """Folders, pages or files that are tried first."""
     cert: str = ""
+    """A file or folder of certificates."""
     client_cert: str = ""
     proxy: str = ""
+    """Overrides the proxies of the environment."""
     trusted_hosts: tuple[str, ...] = ()
     timeout: float = 15.0
+    """Seconds."""
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> PipSettings:
-    """The settings pip itself would use with this environment."""
+    """The settings that pip would use in this environment."""
     values: dict[str, str] = {}
     for path in config_files(environ):
         values.update(_read_file(path))
@@ -75,9 +74,9 @@ def read_pip_settings(environ: Mapping[str, str]) -> PipSettings:
 
 
 def config_files(environ: Mapping[str, str]) -> list[Path]:
-    """The files pip reads, weakest first.
+    """The files that pip reads; later ones override earlier ones.
 
-    PIP_CONFIG_FILE=os.devnull reads none; a real file there replaces the user's.
+    If PIP_CONFIG_FILE is os.devnull there are none; a real file there replaces the user's.
     """
     chosen = environ.get("PIP_CONFIG_FILE", "")
     if chosen == os.devnull:
@@ -104,7 +103,7 @@ def config_files(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _read_file(path: Path) -> dict[str, str]:
-    """Known options of one file; a file that pip could not read either is taken as empty."""
+    """The known options of a file; one that pip could not read either counts as empty."""
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text("utf-8"))

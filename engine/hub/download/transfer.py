@@ -1,4 +1,4 @@
-"""One file by HTTP into a `.part` file that a later try continues; every wait ends when the user stops."""
+"""Transfers one file into a `.part` file that a later try resumes; every wait ends when the user stops."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from engine.hub.download.package_index import Link
 CHUNK_BYTES = 256 << 10
 TRIES = 5
 PAUSE_SECONDS = 0.5
-"""Before the second try; doubled before each later one."""
-PATIENCE_SECONDS = 120.0
+"""The wait before the second try; doubled before each later one."""
+MAX_WAIT_SECONDS = 120.0
 """The longest time a server may ask to wait (Retry-After) before the download gives up."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-"""Trouble of our own disk: trying the network again would not help."""
+"""Errors of the local disk, for which no retry helps."""
 
 
 class WrongFile(DownloadError):
-    """What came is not the file that was asked for: too long, or with another hash."""
+    """The file is not the one that was requested: too long, or with another hash."""
 
 
 def transfer(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
-    """Bring `part` to the `size` bytes of `link`, going on where it ends, and check the link's hash.
+    """Complete `part` to the `size` bytes of `link`, and check the link's hash.
 
-    A broken connection is tried again from where it broke. Raises `WrongFile` (the part is emptied) or
-    `DownloadError`.
+    A broken connection is resumed. Raises `WrongFile`, after emptying the part, or `DownloadError`.
     """
     resumed = part.seek(0, 2) > 0
     try:
@@ -46,7 +45,7 @@ def transfer(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> It
     except WrongFile:
         if not resumed:
             raise
-        # the old beginning was of another file: once more from the start
+        # the part was of another file: start again
         yield from transfer(web, link, part, size, stage)
 
 
@@ -61,7 +60,7 @@ def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Ite
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416 and before:
-                part.truncate(0)  # the part is not of this file
+                part.truncate(0)  # the part belongs to another file
                 if refused:
                     raise WrongFile("what came is shorter than it should be") from None
                 refused = True
@@ -76,7 +75,7 @@ def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Ite
 
 
 def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
-    """Read one response to its end."""
+    """Read one response to the end."""
     done = part.seek(0, 2)
     with web.open(
         url, {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}
@@ -98,28 +97,24 @@ def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iter
 
 
 def _continues(response: Any, done: int) -> bool:
-    """Whether the response begins at byte `done`: a server that knows no ranges answers 200 with the whole
-    file.
-    """
+    """Whether the response begins at byte `done`; a server without ranges sends the whole file with 200."""
     given = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     return response.status == 206 and given is not None and int(given[1]) == done
 
 
 def retry_after(error: urllib.error.HTTPError) -> float:
-    """Seconds that the server asks to wait, 0 where it does not say (RFC 9110, section 10.2.3; dates are
-    not read).
-    """
+    """The seconds in Retry-After (RFC 9110, section 10.2.3), 0 if absent; dates are ignored."""
     text = (error.headers.get("Retry-After", "") if error.headers else "").strip()
     return float(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0.0
 
 
 def _failed(web: Web, error: Exception, failures: int, progress: bool, wait: float = 0.0) -> int:
-    """Wait before the next try and count it; a try that brought bytes starts the count anew.
+    """Wait before the next try, and return the new count of failures, which progress resets.
 
-    Raises after the last.
+    Raises `DownloadError` after the last try.
     """
     failures = 1 if progress else failures + 1
-    if failures >= TRIES or wait > PATIENCE_SECONDS:
+    if failures >= TRIES or wait > MAX_WAIT_SECONDS:
         raise DownloadError(describe(error)) from error
     if web.stopped.wait(max(wait, PAUSE_SECONDS * 2 ** (failures - 1))):
         raise DownloadError("it was stopped") from error
@@ -127,7 +122,7 @@ def _failed(web: Web, error: Exception, failures: int, progress: bool, wait: flo
 
 
 def _copy(path: Path, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
-    """The same from a file on disk, always from its start."""
+    """The same from a file on disk, always from the start."""
     if not path.is_file():
         raise DownloadError(f"{path} is not there")
     part.truncate(0)
@@ -143,26 +138,26 @@ def _copy(path: Path, part: IO[bytes], size: int, stage: str) -> Iterator[Downlo
 
 
 def _check(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
-    """Size and stated hash of the finished part; without a stated hash (algorithm "") only its size."""
+    """Check the size and the stated hash, if any, of the complete part. Raises `WrongFile`."""
     part.flush()
     found = part.seek(0, 2)
     part.seek(0)
     digest = ""
     if found == size and link.algorithm:
-        sum_up = new_hash(link.algorithm, size)
+        hasher = new_hash(link.algorithm, size)
         while chunk := part.read(CHUNK_BYTES * 16):
             if web.stopped.is_set():
                 raise DownloadError("it was stopped")
-            sum_up.update(chunk)
+            hasher.update(chunk)
             yield Downloading("Checking what came", size, size)
-        digest = sum_up.hexdigest()
+        digest = hasher.hexdigest()
     if found != size or digest != link.digest:
         part.truncate(0)
         raise WrongFile("what came is not the file that its server announced: its size or hash differs")
 
 
 def new_hash(algorithm: str, size: int) -> hashlib._Hash:
-    """A hash by its name in hashlib, or "git-sha1": git's blob hash
+    """A hash by its name in hashlib, or "git-sha1", that of a git blob
     (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects).
     """
     if algorithm == "git-sha1":

@@ -1,1 +1,1 @@
-"""The models that are on this computer already."""
+"""Finds the models that are already on this computer."""

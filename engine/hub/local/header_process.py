@@ -1,7 +1,7 @@
-"""A process that reads headers for another one: paths come in, facts go out, each as one line of JSON.
+"""A process that reads the headers of models: it receives paths and sends `ModelInfo`, as lines of JSON.
 
-Reading the headers of many models keeps Python's interpreter lock busy for seconds; in a process of its own
-that costs a window none of its frames. It ends with its input.
+Reading the headers of many models holds Python's interpreter lock for seconds; in a separate process that
+does not slow down the window. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NICE = 5
 
 
 def info_to_json(info: ModelInfo) -> dict[str, Any]:
-    """A model's facts, ready for JSON."""
+    """A `ModelInfo` as JSON values."""
     return dataclasses.asdict(info)
 
 
 def info_from_json(data: object) -> ModelInfo:
-    """What `info_to_json` gave. Raises ValueError when it is something else."""
+    """The inverse of `info_to_json`. Raises ValueError for anything else."""
     if not isinstance(data, dict):
         raise ValueError("not the facts of a model")
     values = {**data, "stop_token_ids": tuple(data.get("stop_token_ids", ()))}
@@ -49,7 +49,7 @@ def info_from_json(data: object) -> ModelInfo:
 
 
 def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> None:
-    """Answer each line, a path, with {"info": ...}, or {"trouble": SENTENCE} where it is no usable model."""
+    """Answer each line, a path, with {"info": ...}, or {"trouble": SENTENCE} if the model is unusable."""
     from engine.models.describe import describe
 
     with contextlib.suppress(AttributeError, OSError):

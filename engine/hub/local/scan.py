@@ -1,6 +1,4 @@
-"""Where models lie on this machine: the folders of other programs, and a bounded search through any
-folder.
-"""
+"""Finds models in the folders of other programs, and in any folder by a bounded search."""
 
 from __future__ import annotations
 
@@ -17,23 +15,23 @@ from engine.hub.local.stores import StoredModel, hugging_face_models, ollama_mod
 __all__ = ["FoundModel", "Place", "find_models", "known_places", "known_title", "model_paths"]
 
 DEPTH = 5
-"""Folders below a place are looked into this deep: publisher / model / variant, and two more."""
+"""The depth of the search in a folder: publisher / model / variant, and two more levels."""
 MOST_FOLDERS = 4000
-"""A folder chosen by mistake (a whole disk) ends here."""
+"""Limits the search of a folder chosen by mistake, such as a whole disk."""
 MOST_ENTRIES = 20_000
-"""So many names of one folder are looked at."""
+"""The entries of one folder that are considered."""
 MOST_MODELS = 5000
 
 _LATER_PART = re.compile(r"-(?!0*1-of-)\d+-of-\d+\.gguf$", re.IGNORECASE)
 _NO_MODEL = re.compile(r"(^|[-_.])(mmproj|imatrix|ggml-vocab|control-vector)([-_.]|$)", re.IGNORECASE)
 _NO_NAMES = ("model", "ggml-model", "weights")
-"""File names that say nothing (Jan calls every file model.gguf): the folder's name is the model's."""
+"""Meaningless file names (Jan calls every file model.gguf): the folder's name is used instead."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder to look in: `source` names for people whose it is; `layout` is "plain", "hugging face" or
+    """A folder to search; `source` is the program it belongs to, `layout` "plain", "hugging face" or
     "ollama".
     """
 
@@ -44,10 +42,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model that may be opened at `path` (a file or a folder); its headers have not been read.
+    """A file or folder that may be a model; its headers have not been read.
 
-    `title` is its name for people, `trouble` one sentence on why it cannot be used as it lies there, "" when
-    nothing is known.
+    `title` is its name to show; `trouble` says in one sentence why it cannot be used, if that is known.
     """
 
     path: Path
@@ -59,11 +56,10 @@ class FoundModel:
 def known_places(
     environment: Mapping[str, str] | None = None, home: Path | None = None, platform: str = sys.platform
 ) -> tuple[Place, ...]:
-    """Where the Hugging Face cache, LM Studio, Ollama, GPT4All, llama.cpp and Jan keep models; only folders
-    that exist.
+    """The existing model folders of Hugging Face, LM Studio, Ollama, GPT4All, llama.cpp and Jan.
 
-    Sources: the programs' own documentation of HF_HOME and HF_HUB_CACHE, OLLAMA_MODELS, LLAMA_CACHE, and
-    their default folders.
+    Sources: the documentation of these programs on HF_HOME, HF_HUB_CACHE, OLLAMA_MODELS and LLAMA_CACHE, and
+    on their default folders.
     """
     environment = os.environ if environment is None else environment
     home = home or _home()
@@ -98,12 +94,12 @@ def known_places(
 def _home() -> Path | None:
     try:
         return Path.home()
-    except RuntimeError:  # an account without a home
+    except RuntimeError:  # an account without a home folder
         return None
 
 
 def _user_folders(environment: Mapping[str, str], home: Path, platform: str) -> tuple[Path, Path, Path]:
-    """The folders for data, caches and settings."""
+    """The user's folders for data, caches and settings."""
     if platform == "win32":
         local = _named(environment, "LOCALAPPDATA") or home / "AppData" / "Local"
         return local, local, _named(environment, "APPDATA") or home / "AppData" / "Roaming"
@@ -118,9 +114,7 @@ def _user_folders(environment: Mapping[str, str], home: Path, platform: str) -> 
 
 
 def _named(environment: Mapping[str, str], variable: str) -> Path | None:
-    """The absolute path in a variable; None for none, and for a relative one, which means another folder
-    each day.
-    """
+    """The absolute path in a variable; None if it is unset or relative."""
     text = environment.get(variable, "")
     path = Path(os.path.expanduser(text)) if text else None
     return path if path is not None and path.is_absolute() else None
@@ -145,15 +139,13 @@ def _ollama(environment: Mapping[str, str], home: Path, platform: str) -> Iterat
         return
     yield home / ".ollama" / "models"
     if platform.startswith("linux"):
-        yield Path("/usr/share/ollama/.ollama/models")  # where its service for all users keeps them
+        yield Path("/usr/share/ollama/.ollama/models")  # of the system-wide service
 
 
 def find_models(places: Iterable[Place], stop: threading.Event) -> Iterator[FoundModel]:
-    """The models of all places, each file or folder once; those that lie there but cannot be used come with
-    their trouble.
+    """The models in all places, each file or folder once, unusable ones included.
 
-    Ends soon after `stop` is set. Reads names and the small lists of Ollama and the Hugging Face cache, never
-    weights.
+    Reads names and the manifests of Ollama, never weights. Ends soon after `stop` is set.
     """
     seen: set[str] = set()
     for place in places:
@@ -168,7 +160,7 @@ def find_models(places: Iterable[Place], stop: threading.Event) -> Iterator[Foun
 
 def _in_place(place: Place, stop: threading.Event) -> Iterator[FoundModel]:
     layout = place.layout
-    if layout == "plain":  # a folder of another program that the user pointed at
+    if layout == "plain":  # the user may have chosen the folder of another program
         layout = _layout_of(place.path)
     if layout == "ollama":
         for stored in ollama_models(place.path, stop):
@@ -204,7 +196,7 @@ def _layout_of(folder: Path) -> str:
 
 
 def _in_snapshot(stored: StoredModel, source: str, stop: threading.Event) -> Iterator[FoundModel]:
-    """The models of one snapshot: the folder itself, or the GGUF files in it."""
+    """The models of one snapshot: the folder, or the GGUF files in it."""
     if stored.trouble:
         yield FoundModel(stored.path, stored.title, source, stored.trouble)
         return
@@ -213,11 +205,10 @@ def _in_snapshot(stored: StoredModel, source: str, stop: threading.Event) -> Ite
 
 
 def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
-    """GGUF files (of split ones the first part) and folders with config.json and *.safetensors, by name,
-    level by level.
+    """GGUF files (the first part of split ones) and folders with config.json and *.safetensors.
 
-    Left out: hidden folders, vision parts (mmproj), importance matrices. A linked folder is entered, but no
-    folder twice.
+    They come level by level, sorted by name, without hidden folders, vision encoders (mmproj) and importance
+    matrices. Links to folders are followed, but no folder is searched twice.
     """
     waiting = [(folder, 0)]
     entered: set[str] = set()
@@ -243,7 +234,7 @@ def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
 
 
 def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files and the visible folders in a folder, by name; both empty when it cannot be read."""
+    """The files and the visible folders in a folder, sorted by name; both empty if it cannot be read."""
     files: list[Path] = []
     folders: list[Path] = []
     try:
@@ -279,9 +270,7 @@ def _title(path: Path) -> str:
 
 
 def known_title(path: str | Path) -> str:
-    """The name that people know a model by where its file does not say it ("llama3.2:3b" for a blob of
-    Ollama); else "".
-    """
+    """The usual name of a model whose file does not show it ("llama3.2:3b" for a blob of Ollama); else ""."""
     path = Path(path)
     if path.suffix.lower() == ".gguf" and path.stem.lower() in _NO_NAMES:
         return path.parent.name

@@ -1,4 +1,4 @@
-"""The two stores that keep models under other names: the Hugging Face cache and Ollama's folder of blobs."""
+"""Reads the two stores that keep models under hashed names: the Hugging Face cache and Ollama's blobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What is at `path`, called `title`; `trouble` says in one sentence why it cannot be opened there."""
+    """A model in a store; `trouble` says in one sentence why it cannot be opened, if so."""
 
     path: Path
     title: str
@@ -30,7 +30,7 @@ class StoredModel:
 
 
 def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredModel]:
-    """One snapshot folder of each cached repository: that of refs/main, or else the newest.
+    """One snapshot folder of each cached repository: that of refs/main, else the newest.
 
     Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
     (models--OWNER--NAME/snapshots/REVISION).
@@ -42,7 +42,7 @@ def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredMo
             continue
         snapshot = _snapshot(repository)
         if snapshot is None:
-            continue  # a repository of which only its description was ever fetched
+            continue  # only the description of this repository is cached
         title = _repository(repository.name)
         broken = _broken_link(snapshot)
         trouble = (
@@ -77,7 +77,7 @@ def _changed(path: Path) -> float:
 
 
 def _broken_link(folder: Path) -> str:
-    """The name of a weight file whose blob is gone; "" when all are there."""
+    """The name of a weight file whose blob is missing; "" if there is none."""
     for path in _sorted(folder):
         if path.suffix in (".safetensors", ".gguf") and path.is_symlink() and not path.exists():
             return path.name
@@ -85,10 +85,9 @@ def _broken_link(folder: Path) -> str:
 
 
 def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
-    """The models of Ollama's folder: each manifest (HOST/OWNER/NAME/TAG) names a blob that is a GGUF file
-    without its suffix.
+    """The models in Ollama's folder: each manifest (HOST/OWNER/NAME/TAG) names a blob, which is a GGUF file.
 
-    Layout: https://github.com/ollama/ollama/blob/main/docs/faq.md and the image manifests (OCI) themselves.
+    Layout: https://github.com/ollama/ollama/blob/main/docs/faq.md and the OCI image manifests.
     """
     for count, manifest in enumerate(_manifests(folder / "manifests")):
         if stop.is_set() or count >= MOST_MANIFESTS:
@@ -104,7 +103,7 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
             )
             continue
         if not digest:
-            continue  # a model that Ollama runs elsewhere has no weights here
+            continue  # a cloud model has no weights here
         blob = folder / "blobs" / digest
         trouble = (
             "" if blob.is_file() else f"Ollama's file for {title} is missing; pull it again with Ollama."
@@ -113,7 +112,7 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
 
 
 def _manifests(folder: Path) -> Iterator[Path]:
-    """The files four levels down, by name."""
+    """The files four levels down, sorted by name."""
     for host in _sorted(folder):
         for owner in _sorted(host):
             for name in _sorted(owner):
@@ -123,14 +122,14 @@ def _manifests(folder: Path) -> Iterator[Path]:
 
 
 def _ollama_title(parts: tuple[str, ...]) -> str:
-    """As Ollama names it: its own registry and its owner "library" go without saying."""
+    """The name as Ollama shows it, without its own registry and the owner "library"."""
     host, owner, name, tag = parts
     named = [part for part, usual in ((host, _OLLAMA_HOST), (owner, _OLLAMA_OWNER)) if part != usual]
     return "/".join([*named, f"{name}:{tag}"])
 
 
 def _model_digest(manifest: Path) -> str:
-    """The blob's file name, "" when the manifest names no model. Raises ValueError and OSError."""
+    """The file name of the blob; "" if the manifest has no model. Raises ValueError and OSError."""
     if manifest.stat().st_size > MAX_MANIFEST_BYTES:
         raise ValueError("it is too large")
     try:
@@ -143,14 +142,14 @@ def _model_digest(manifest: Path) -> str:
     for layer in layers:
         if isinstance(layer, dict) and layer.get("mediaType") == MODEL_LAYER:
             found = _DIGEST.fullmatch(str(layer.get("digest")))
-            if found is None:  # never a path out of the folder of blobs
+            if found is None:  # never a path outside the folder of blobs
                 raise ValueError("its digest is none")
             return f"{found[1]}-{found[2]}"
     return ""
 
 
 def title_of(path: Path) -> str:
-    """The name of a model in one of these stores, from its path; "" when it lies elsewhere."""
+    """The name of a model in one of these stores, by its path; "" if it is elsewhere."""
     if _DIGEST.fullmatch(path.name) and path.parent.name == "blobs":
         for stored in ollama_models(path.parent.parent, threading.Event()):
             if stored.path.name == path.name:
@@ -161,7 +160,7 @@ def title_of(path: Path) -> str:
 
 
 def _sorted(folder: Path) -> list[Path]:
-    """What is in a folder, by name; nothing when it cannot be read."""
+    """The entries of a folder, sorted by name; empty if it cannot be read."""
     try:
         return [folder / name for name in sorted(os.listdir(folder), key=str.lower)]
     except OSError:

@@ -137,7 +137,7 @@ def test_a_sampler_is_not_loaded_from_an_open_folder(home: Path, monkeypatch: py
     monkeypatch.setattr(kernels, "code_folder", lambda name: asked.append(name))
     kept: list[bool] = []
     monkeypatch.setattr(
-        "engine.platform.compiled.function", lambda *_rest, **named: kept.append(named["kept"])
+        "engine.platform.compiled.function", lambda *_rest, **named: kept.append(named["cache"])
     )
     kernels._compiled(test_the_folder_is_made_closed_to_others, None, ())
     assert asked == ["sampling"]

@@ -75,7 +75,7 @@ class KernelTable:
         kept = folder is not None
 
         def jit(function: Any, signature: Any) -> Any:
-            return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, kept=kept)
+            return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, cache=kept)
 
         try:
             config.CACHE_DIR = str(folder or "")
@@ -85,9 +85,9 @@ class KernelTable:
             for done, name in enumerate(missing):
                 yield Loading("Preparing the CPU kernels", done, len(missing))
                 # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
-                found = compiled.kept_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
+                found = compiled.cached_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
                 self._compiled[name] = found or compiled.callback(
-                    _source(name, jit), SIGNATURE, _OPTIONS, kept=kept
+                    _source(name, jit), SIGNATURE, _OPTIONS, cache=kept
                 )
         finally:
             config.CACHE_DIR = before

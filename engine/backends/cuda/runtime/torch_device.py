@@ -21,7 +21,7 @@ from engine.backends.cuda.runtime.kept_memory import kept_unused
 from engine.backends.cuda.runtime.launcher import Launcher
 from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
-from engine.platform.garbage import no_garbage_search
+from engine.platform.garbage import gc_paused
 
 _cuda: Any = torch.cuda  # whose events and streams have no types
 
@@ -261,7 +261,7 @@ class TorchDevice:
         """
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with no_garbage_search(), self.torch_work():
+        with gc_paused(), self.torch_work():
             # Other threads may go on with the GPU: only this one is held to what a recording allows.
             graph.capture_begin(capture_error_mode="thread_local")
             whole = False
