@@ -310,31 +310,16 @@ class WorkSpace:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people. The texts
-    that are shown are made fit for that.
-
-    `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata.
-    `quantisation` is how people name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the
-    file states it, or ""; `resident_bytes` are what the weights will take in memory once loaded on the CPU,
-    `read_bytes` what one decoded token reads of them; `defaults` are the sampler settings that the model's
-    makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the model gets worse;
-    `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers
-    and bytes of all but the head, then of the head. `work` is what passes take besides on the CPU;
-    `gpu_bytes` and `gpu_work` are `resident_bytes` and `work` on a GPU. Of a loaded model, `backend` is the
-    name of the one it runs on, `where` that one's `Backend.where`, `cache_bytes` what its cache has taken of
-    a GPU, and `threads` how many compute on a processor; `thinking` are the (opening, closing) tags that it
-    may think in, its template's own first, and `opens_thought` closes the thought that its prompts leave
-    open, "" where they do not. `fallback_template` names the general format that stands in where the files
-    have no chat template ("gemma", "plain"; see `engine.text.template.fallback`), "" where they have one.
-    `notice` is a sentence for people where it runs otherwise than was to be expected, as on the CPU though
-    there is a GPU, or ""; `report` is more of it, to be copied. `file_bytes` are those of the files
-    themselves, headers included; 0 where that is not known.
+    """What the headers of a model say, and of a loaded model how it runs. Sizes are bytes; texts are safe to
+    show; "" and 0 mean unknown or none.
     """
 
     path: str
     name: str
+    """The name to show."""
     architecture: str
     format: str
+    """"gguf" or "safetensors"."""
     parameters: int
     bits_per_weight: float
     weights_bytes: int
@@ -343,29 +328,56 @@ class ModelInfo:
     vocab_size: int
     kv_bytes_per_token: int
     stop_token_ids: tuple[int, ...]
+    """All ids that end a turn, from generation_config.json or the GGUF metadata."""
     has_chat_template: bool
     kv_heads: int = 0
     head_dim: int = 0
     quantisation: str = ""
+    """The usual name of the weights' format: "Q4_K", "GPTQ 4-bit", "BF16"."""
     licence: str = ""
+    """As the file states it."""
     resident_bytes: int = 0
+    """The weights in memory, once loaded on the CPU."""
     read_bytes: int = 0
+    """The bytes of `resident_bytes` that one decoded token reads."""
     defaults: tuple[tuple[str, float], ...] = ()
+    """The sampler settings that the model's authors recommend: (field of `SamplerSettings`, value)."""
     advised_context: int = 0
+    """The context in tokens beyond which the model gets worse."""
     plain: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """The weights that can be quantised while loading: their number and bytes without the head, and those of
+    the head.
+    """
     work: WorkSpace = WorkSpace()
+    """The work space of the passes on the CPU."""
     backend: str = ""
+    """The name of the backend that a loaded model runs on."""
     where: str = ""
+    """That backend's `Backend.where`."""
     cache_bytes: int = 0
+    """The memory of a GPU that the cache of a loaded model takes."""
     thinking: tuple[tuple[str, str], ...] = ()
+    """The (opening, closing) tags that a loaded model may think in, those of its template first."""
     opens_thought: str = ""
+    """The tag that closes the thought that prompts leave open."""
     threads: int = 0
+    """The CPU threads that a loaded model computes on."""
     fallback_template: str = ""
+    """The general format that replaces a missing chat template ("gemma", "plain"; see
+    `engine.text.template.fallback`).
+    """
     file_bytes: int = 0
+    """The size of the files, headers included."""
     gpu_bytes: int = 0
+    """`resident_bytes` on a GPU."""
     gpu_work: WorkSpace = WorkSpace()
+    """`work` on a GPU."""
     notice: str = ""
+    """A sentence for the user if a loaded model runs otherwise than expected, such as on the CPU though there
+    is a GPU.
+    """
     report: str = ""
+    """Details of `notice`, to be copied."""
 
     def __post_init__(self) -> None:
         for name in ("name", "architecture", "format", "quantisation", "licence", "notice"):

@@ -41,7 +41,7 @@ def data_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder of compiled kernels, which can be made again, or that in INGLENOOK_CACHE. Not created here."""
+    """The folder of what can be made again, such as kernels, or that in INGLENOOK_CACHE. Not created here."""
     named = os.environ.get(CACHE_VARIABLE, "")
     return Path(named).expanduser() if named else platformdirs.user_cache_path("inglenook", appauthor=False)
 
@@ -84,7 +84,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def private_file(path: Path) -> Path:
-    """Create an empty file that only this user can read, or close an existing one to others. Raises OSError."""
+    """Create an empty file for this user only, or close an existing one to others. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     _close(path)

@@ -1,4 +1,4 @@
-"""The choices that a repository offers: GGUF quantisations and safetensors, which of them fit, and the best."""
+"""The choices that a repository offers: GGUF quantisations and safetensors; which fit, and the best."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _quantisation(stem: str) -> str:
 
 
 def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:
-    """(title, "safetensors", weights with config and tokenizer) of each set in the repository's top folder."""
+    """(title, "safetensors", weights with config and tokenizer) of each set in the top folder."""
     top = [file for file in files if "/" not in file.name]
     if not any(file.name == "config.json" for file in top):
         return []

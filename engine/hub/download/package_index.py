@@ -24,7 +24,7 @@ HASHES = ("sha256", "sha384", "sha512")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file's URL (http, https or file) with the hash that the index states: "sha256" and hex digits, or ""."""
+    """A file's URL (http, https or file) with the hash that the index states, if any, in hex digits."""
 
     url: str
     algorithm: str = ""
@@ -43,7 +43,7 @@ def local_path(url: str) -> Path | None:
 
 
 def places(settings: PipSettings, package: str) -> Iterator[str]:
-    """The URLs of all pages and folders to search: find-links first, then the package's page in each index."""
+    """The URLs of all places to search: find-links first, then the package's page in each index."""
     for place in settings.find_links:
         # a drive letter such as C: parses as a scheme of one letter
         if len(urllib.parse.urlsplit(place).scheme) > 1:

