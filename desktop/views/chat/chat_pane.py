@@ -41,7 +41,6 @@ class ChatPane(QWidget):
     loaded again.
     """
 
-    busy_changed = Signal(bool)
     origin_wanted = Signal(int)
     reload_requested = Signal()
 
@@ -120,7 +119,6 @@ class ChatPane(QWidget):
         if state != refused_in and sentence:
             self.banner.hide_text(sentence)  # what it says is over
         self.composer.set_answering(busy)
-        self.busy_changed.emit(busy or state == "loading")
         if state == "prefill":
             self.status.show_stats(None, "")  # those of the reply before
             self._awaited = True

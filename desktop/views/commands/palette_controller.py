@@ -20,6 +20,7 @@ from desktop.settings import PANES
 from desktop.store.database.database import StoreError
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.commands.controller import CommandController
+from desktop.views.widgets.debounce import debounce
 from engine.settings import Settings, setting_info
 
 if TYPE_CHECKING:
@@ -66,10 +67,7 @@ class PaletteController(QObject):
         self._palette: Palette | None = None
         self._sources: dict[str, EntrySource] = {}
         self._asked = ""
-        self._later = QTimer(self)
-        self._later.setSingleShot(True)
-        self._later.setInterval(MESSAGE_MS)
-        self._later.timeout.connect(self._find_messages)
+        self._later = debounce(self, self._find_messages, MESSAGE_MS)
         model = session.conversations
         for signal in (
             model.modelReset,

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QPushButton,
-    QScrollArea,
     QVBoxLayout,
     QWidget,
 )
@@ -24,6 +23,7 @@ from desktop.views.commands.keymap import Keymap, native
 from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 __all__ = ["ShortcutsDialog"]
 
@@ -129,12 +129,7 @@ class ShortcutsDialog(QDialog):
         self._nothing.setProperty("tone", "muted")
         self._nothing.setContentsMargins(4, 12, 4, 12)
         self._nothing.hide()
-        self._scroll = QScrollArea()
-        self._scroll.setWidget(self._table())
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll = VerticalScrollArea(self._table())
         layout = QVBoxLayout(self)
         dialog_margins(layout)
         layout.addWidget(self.query)

@@ -1,4 +1,4 @@
-"""The form for the variables of a saved prompt, with what comes out of it below."""
+"""The form for the variables of a saved prompt, with a preview of the result."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from desktop.store.settings.prompt_variables import filled, variables
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 __all__ = ["SavedPromptForm"]
 
 
 class SavedPromptForm(QDialog):
-    """`inserted(text)`: the filled prompt. Ctrl+Enter inserts, Esc gives up."""
+    """`inserted(text)`: the filled prompt. Ctrl+Enter inserts, Esc cancels."""
 
     inserted = Signal(str)
 
@@ -35,34 +36,6 @@ class SavedPromptForm(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._prompt = prompt
         self.fields: dict[str, GrowingTextEdit] = {}
-        form = QFormLayout()
-        form.setContentsMargins(0, 0, 0, 0)
-        form.setVerticalSpacing(SCALE[1])
-        form.setHorizontalSpacing(SCALE[2])
-        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
-        for name, value in variables(prompt.text).items():
-            field = GrowingTextEdit(name, least=1, most=6)
-            field.show_text(value)
-            field.typed.connect(self._show)
-            field.installEventFilter(self)
-            label = QLabel(f"{name[0].upper()}{name[1:]}")
-            label.setBuddy(field)
-            # none is higher than its text
-            field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-            form.addRow(label, field)
-            self.fields[name] = field
-        body = QWidget()
-        body.setObjectName("dialogBody")
-        body.setLayout(form)
-        scroll = QScrollArea()
-        scroll.setObjectName("dialogScroll")
-        scroll.setWidget(body)
-        scroll.setWidgetResizable(True)
-        scroll.setSizeAdjustPolicy(QScrollArea.SizeAdjustPolicy.AdjustToContents)
-        scroll.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         heading = QLabel("What will be inserted")
         heading.setProperty("tone", "muted")
         self.preview = QPlainTextEdit()
@@ -70,19 +43,12 @@ class SavedPromptForm(QDialog):
         self.preview.setReadOnly(True)
         self.preview.setTabChangesFocus(True)
         self.preview.setAccessibleName("What will be inserted")
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
-        insert = self.buttons.addButton("Insert", QDialogButtonBox.ButtonRole.AcceptRole)
-        insert.setToolTip("Insert (Ctrl+Enter)")
-        insert.setDefault(True)
-        insert.setProperty("tone", "primary")
-        self.buttons.accepted.connect(self._insert)
-        self.buttons.rejected.connect(self.reject)
         column = QVBoxLayout(self)
         dialog_margins(column)
-        column.addWidget(scroll)
+        column.addWidget(self._fields())
         column.addWidget(heading)
         column.addWidget(self.preview, 1)
-        column.addWidget(self.buttons)
+        column.addWidget(self._buttons())
         scale = self.fontMetrics().height()
         self.resize(
             min(32 * scale, parent.window().width() - 20), min(28 * scale, parent.window().height() - 40)
@@ -91,6 +57,41 @@ class SavedPromptForm(QDialog):
         first = next(iter(self.fields.values()))
         first.selectAll()
         first.setFocus()
+
+    def _fields(self) -> QScrollArea:
+        form = QFormLayout()
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setVerticalSpacing(SCALE[1])
+        form.setHorizontalSpacing(SCALE[2])
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        for name, value in variables(self._prompt.text).items():
+            field = self.fields[name] = GrowingTextEdit(name, least=1, most=6)
+            field.show_text(value)
+            field.typed.connect(self._show)
+            field.installEventFilter(self)
+            field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)  # as high as its text
+            label = QLabel(f"{name[0].upper()}{name[1:]}")
+            label.setBuddy(field)
+            form.addRow(label, field)
+        body = QWidget()
+        body.setObjectName("dialogBody")
+        body.setLayout(form)
+        scroll = VerticalScrollArea(body)
+        scroll.setObjectName("dialogScroll")
+        scroll.setSizeAdjustPolicy(QScrollArea.SizeAdjustPolicy.AdjustToContents)
+        scroll.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
+        return scroll
+
+    def _buttons(self) -> QDialogButtonBox:
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
+        insert = self.buttons.addButton("Insert", QDialogButtonBox.ButtonRole.AcceptRole)
+        insert.setToolTip("Insert (Ctrl+Enter)")
+        insert.setDefault(True)
+        insert.setProperty("tone", "primary")
+        self.buttons.accepted.connect(self._insert)
+        self.buttons.rejected.connect(self.reject)
+        return self.buttons
 
     def text(self) -> str:
         """The prompt as it would be inserted."""

@@ -115,14 +115,6 @@ class ModelPicker(QToolButton):
             action.triggered.connect(partial(self.device_chosen.emit, value))
         self._devices.setTitle(f"Run on: {dict(shown[0]).get(current, current)}".replace("&", "&&"))
 
-    def device_actions(self) -> tuple[QAction, ...]:
-        """The actions of the devices in the menu."""
-        return tuple(self._devices.actions())
-
-    def entry_actions(self) -> tuple[QAction, ...]:
-        """The actions of the models in the menu."""
-        return tuple(self._entry_actions)
-
     def _action(self, entry: ModelEntry) -> QAction:
         words = f"{isolated(entry.name)}\t{isolated(entry.detail)}" if entry.detail else isolated(entry.name)
         action = QAction(words.replace("&", "&&"), self)

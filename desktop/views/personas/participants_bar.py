@@ -103,10 +103,6 @@ class ParticipantsBar(QWidget):
         for button in self.buttons:
             button.setEnabled(not busy)
 
-    def repaint_pictures(self) -> None:
-        """Pictures are other ones."""
-        self._paint()
-
     def _clicked(self, place: int) -> None:
         if place < len(self._voices):
             self.chosen.emit(self._voices[place].name)

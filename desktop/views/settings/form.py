@@ -16,7 +16,6 @@ from desktop.items.commands.synonyms import setting_words
 from desktop.views.settings.editors import Editor
 from desktop.views.settings.form_field import FormField
 from desktop.views.settings.form_row import Row
-from desktop.views.widgets.icons import IconButton
 from engine.settings import Settings, setting_info
 
 __all__ = ["SettingsForm"]
@@ -331,10 +330,6 @@ class SettingsForm(QWidget):
     def editor(self, name: str) -> Editor:
         """The editor of the field `name`."""
         return self.row(name).editor
-
-    def reset_button(self, name: str) -> IconButton:
-        """The reset button of the field `name`."""
-        return self.row(name).reset
 
 
 def _at_it(row: Row | None) -> bool:

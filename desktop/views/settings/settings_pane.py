@@ -9,17 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QScrollArea,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
@@ -27,6 +17,7 @@ from desktop.views.settings.search import first_control, show_in, wanted_words
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
@@ -94,12 +85,7 @@ class Inspector(QWidget):
             self.groups.append(group)
             column.addWidget(group)
         column.addStretch(1)
-        self._scroll = QScrollArea()
-        self._scroll.setWidget(body)
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._scroll = VerticalScrollArea(body)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 0, 0, 10)
         layout.setSpacing(8)

@@ -14,7 +14,6 @@ from PySide6.QtCore import (
     QPoint,
     QRect,
     Qt,
-    QTimer,
     Signal,
 )
 from PySide6.QtGui import (
@@ -47,6 +46,7 @@ from desktop.views.sidebar.context_menu import fill_menu
 from desktop.views.sidebar.delegate import ChatListDelegate
 from desktop.views.sidebar.drop_targets import Landing, land
 from desktop.views.sidebar.requests import ChatListRequests
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.inline_title_edit import InlineTitleEdit
 
 __all__ = ["ChatListView"]
@@ -94,10 +94,7 @@ class ChatListView(QTableView):
         self.setItemDelegate(self._painter)
         self._landing: Landing | None = None
         self._writes_over: tuple[str, int, InlineTitleEdit] | None = None
-        self._hold = QTimer(self)
-        self._hold.setSingleShot(True)
-        self._hold.setInterval(OPEN_AFTER_MS)
-        self._hold.timeout.connect(self._open_held)
+        self._hold = debounce(self, self._open_held, OPEN_AFTER_MS)
         self._chat_list = model
         self._fit_rows()
         self.setModel(model)

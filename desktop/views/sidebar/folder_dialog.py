@@ -4,19 +4,9 @@ saved as they are changed.
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QKeyEvent
-from PySide6.QtWidgets import (
-    QDialog,
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QScrollArea,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.validation import ValidationService
@@ -30,6 +20,8 @@ from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.settings.validated_fields import CheckedLines, ValidatedFields
 from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.collapsible import Group
+from desktop.views.widgets.debounce import debounce
+from desktop.views.widgets.scroll_area import VerticalScrollArea
 from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopSettings
 
 __all__ = ["FolderDialog"]
@@ -58,10 +50,7 @@ class FolderDialog(QDialog):
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: dict[type[Settings], Group] = {}
         self._tabs = TabOrder(self)
-        self._pause = QTimer(self)
-        self._pause.setSingleShot(True)
-        self._pause.setInterval(_PAUSE_MS)
-        self._pause.timeout.connect(lambda: settings.rename(self.name.text()))
+        self._pause = debounce(self, lambda: settings.rename(self.name.text()), _PAUSE_MS)
         self._arrange()
         metrics = self.fontMetrics()
         self.resize(
@@ -106,12 +95,7 @@ class FolderDialog(QDialog):
             if cls in CONVERSATION_SETTINGS:
                 column.addWidget(self._group(title, cls))
         column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidget(body)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll = VerticalScrollArea(body)
         close = QPushButton("Close")
         close.setAutoDefault(False)
         close.clicked.connect(self.close)

@@ -4,7 +4,7 @@ foot.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -20,6 +20,7 @@ from desktop.items.chats.chat_list import CHAT, ChatListModel
 from desktop.views.sidebar.chat_list import ChatListView
 from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
+from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.icons import IconButton, tinted
 
 __all__ = ["Sidebar"]
@@ -68,10 +69,7 @@ class Sidebar(QWidget):
         for each in (self.list, self.results):
             each.opened.connect(self.opened)
         self.trash.left.connect(self.leave_trash)
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_SEARCH_MILLISECONDS)
-        self._timer.timeout.connect(self.find_now)
+        self._timer = debounce(self, self.find_now, _SEARCH_MILLISECONDS)
         self.query.textChanged.connect(lambda: self._timer.start())
         for signal in (rows.modelReset, rows.rowsInserted, rows.rowsRemoved):
             signal.connect(self._choose_page)

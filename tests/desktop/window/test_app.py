@@ -255,17 +255,17 @@ def test_settings_reach_the_request_and_their_source_is_told(hand) -> None:
     box.setValue(1.3)
     hand.say("warm")
     assert hand.echo.chat.requests[-1].sampler.temperature == 1.3
-    assert form.reset_button("temperature").isVisible()
-    assert "this conversation" in form.reset_button("temperature").toolTip()
+    assert form.row("temperature").reset.isVisible()
+    assert "this conversation" in form.row("temperature").reset.toolTip()
     hand.press(Key.Key_N, CTRL)
     assert box.value() == SamplerSettings().temperature
     hand.window.navigation.open_chat(hand.session.conversations.index(1, 0).data(_id_role()))
     assert box.value() == 1.3
     hand.click("Save as defaults")
-    assert "saved default" in form.reset_button("temperature").toolTip()
+    assert "saved default" in form.row("temperature").reset.toolTip()
     hand.press(Key.Key_N, CTRL)
     assert box.value() == 1.3
-    hand.qtbot.mouseClick(form.reset_button("temperature"), Qt.MouseButton.LeftButton)
+    hand.qtbot.mouseClick(form.row("temperature").reset, Qt.MouseButton.LeftButton)
     assert box.value() == SamplerSettings().temperature
 
 
@@ -503,8 +503,8 @@ def test_the_menu_lists_recent_models_and_greys_what_cannot_be_used(hand) -> Non
     (hand.folder / "models" / "missing-parts.gguf").touch()
     picker = hand.window.picker
     picker.entries_wanted.emit()
-    hand.qtbot.waitUntil(lambda: len(picker.entry_actions()) == 2)
-    good, bad = picker.entry_actions()
+    hand.qtbot.waitUntil(lambda: len(picker._entry_actions) == 2)
+    good, bad = picker._entry_actions
     assert good.isChecked()
     assert not bad.isEnabled()
     assert "There is no model" in bad.text()

@@ -26,7 +26,6 @@ class ReloadStrip(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._needed = False
         words = QLabel("These changes take effect when the model is loaded again.")
         words.setProperty("tone", "muted")
         words.setWordWrap(True)

@@ -277,7 +277,7 @@ def test_a_type_without_an_editor_is_refused() -> None:
 
 
 def test_reset_shows_only_away_from_the_default_and_says_where_the_value_comes_from(sampling, qtbot) -> None:
-    button = sampling.reset_button("top_p")
+    button = sampling.row("top_p").reset
     assert not button.isVisible()
     sampling.show_values(SamplerSettings(top_p=0.5), {**sources(SamplerSettings), "top_p": "conversation"})
     assert button.isVisible()
@@ -405,8 +405,8 @@ def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampli
 def test_reset_is_offered_only_where_it_would_change_something(sampling) -> None:
     told = {**sources(SamplerSettings), "top_p": "preset Creative", "min_p": "preset Creative"}
     sampling.show_values(SamplerSettings(top_p=0.5), told, SamplerSettings(top_p=0.9))
-    assert sampling.reset_button("top_p").isVisible()
-    assert not sampling.reset_button("min_p").isVisible()
+    assert sampling.row("top_p").reset.isVisible()
+    assert not sampling.row("min_p").reset.isVisible()
 
 
 # -- fields whose values are looked at before they count

@@ -138,14 +138,14 @@ def test_the_menu_moves_the_loaded_model_at_once(hand) -> None:
     told: list[str] = []
     one.session.notice.connect(lambda sentence, _level: told.append(sentence))
     picker = one.window.picker
-    one.qtbot.waitUntil(lambda: "NVIDIA H200" in [action.text() for action in picker.device_actions()])
-    chosen = next(action for action in picker.device_actions() if action.text() == "NVIDIA H200")
+    one.qtbot.waitUntil(lambda: "NVIDIA H200" in [action.text() for action in picker._devices.actions()])
+    chosen = next(action for action in picker._devices.actions() if action.text() == "NVIDIA H200")
     assert not chosen.isChecked()
     chosen.trigger()
     one.wait_for("loading")
     one.wait_for("idle")
     assert one.session.loaded_with[0] == LoadSettings(backend="cuda", gpus="0")
-    assert [action.isChecked() for action in picker.device_actions()] == [False, False, True, False]
+    assert [action.isChecked() for action in picker._devices.actions()] == [False, False, True, False]
     assert told == []  # nothing is left to be done
     one.session.set_settings(LoadSettings(backend="cpu"))
     assert told == ["This takes effect when the model is loaded again."]
@@ -162,12 +162,12 @@ def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:
     one.wait_for("no_model")
     one.echo.fail_with = None
     picker = one.window.picker
-    next(action for action in picker.device_actions() if action.text() == "Processor (CPU)").trigger()
+    next(action for action in picker._devices.actions() if action.text() == "Processor (CPU)").trigger()
     one.wait_for("idle")
     assert one.session.loaded_with[0] == LoadSettings(backend="cpu")
     one.session.unload_model()
     one.wait_for("no_model")
-    next(action for action in picker.device_actions() if action.text() == "Automatic").trigger()
+    next(action for action in picker._devices.actions() if action.text() == "Automatic").trigger()
     one.qtbot.wait(50)
     assert (one.session.state, one.session.settings(LoadSettings)) == ("no_model", LoadSettings())
 
