@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from engine.backends.base import RawTensor
+from engine.tensors import RawTensor
 
 
 @runtime_checkable

@@ -13,7 +13,8 @@ from typing import Generic, Protocol, TypeGuard, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor, Weight
+from engine.backends.base import Weight
+from engine.tensors import RawTensor
 
 PERMUTED = "PERMUTED"
 """What the type of such a tensor begins with."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.backends.base import Forward, RawTensor, Weight
+from engine.backends.base import Forward, Weight
+from engine.tensors import RawTensor
 
 
 class MemoryEstimator(Protocol):

@@ -17,11 +17,8 @@ import torch
 from engine.backends.base import (
     Array,
     AttentionShape,
-    Bytes,
-    Floats,
     Forward,
     KVCache,
-    RawTensor,
     RotaryTable,
     Routes,
     Routing,
@@ -33,6 +30,7 @@ from engine.backends.kv_rounding import limited, rounded, steered
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
+from engine.tensors import Bytes, Floats, RawTensor
 
 
 class ReferenceBackend:

@@ -6,12 +6,12 @@ import argparse
 
 import numpy as np
 
-from engine.backends.base import Floats
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt
 from engine.cli.opening import opened, prompt_ids
 from engine.drain import drain
 from engine.errors import BadCheckpoint, BadSetting
+from engine.tensors import Floats
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import Floats
 from engine.cli.logits import log_softmax
 from engine.models.proof.cases import outcome
+from engine.tensors import Floats
 
 if TYPE_CHECKING:
     from engine.chat import LocalChat

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import Mask, vocabulary_of
 from engine.errors import BadSetting, NothingAllowed
@@ -19,6 +18,7 @@ from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.speculation.drafter import Proposal
 from engine.speculation.verify import choose
+from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 _MOST_TRIED = 3

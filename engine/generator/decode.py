@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from engine.backends.base import Floats
 from engine.core import Done, Prefill, Running, Text, TokenInfo
 from engine.drain import mapped
 from engine.errors import BadSetting, ContextTooLong
@@ -19,6 +18,7 @@ from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
 from engine.speculation.drafter import Proposal
+from engine.tensors import Floats
 
 Steps = Generator[Prefill | StepOutput, None, None]
 """Progress of the prompt, then what each token made certain."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import DecodeLoop, Floats, SamplingPlan
+from engine.backends.base import DecodeLoop, SamplingPlan
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
@@ -22,6 +22,7 @@ from engine.sampling.step import SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
 from engine.settings import SamplerSettings
+from engine.tensors import Floats
 
 _LONGEST_PAUSE = 256
 

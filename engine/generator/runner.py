@@ -11,13 +11,14 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from engine.backends.base import DecodeLoop, Floats, Program, SamplingPlan, Step
+from engine.backends.base import DecodeLoop, Program, SamplingPlan, Step
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.generator.request import Guidance
 from engine.kv_cache.pages import Lease
 from engine.kv_cache.readings import Passes, cut, planned
 from engine.models.paged import PagedCache
+from engine.tensors import Floats
 
 
 class SequenceRunner:

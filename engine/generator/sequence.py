@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.backends.base import KEPT_LOGITS, Floats
+from engine.backends.base import KEPT_LOGITS
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import Mask
 from engine.core import Alternative, TokenInfo
@@ -26,6 +26,7 @@ from engine.generator.params import GenerationParams
 from engine.generator.token_buffer import TokenBuffer, WrittenToken
 from engine.sampling.sampler import Sampled, Sampler
 from engine.speculation.drafter import Proposal
+from engine.tensors import Floats
 from engine.text.stops.bans import BannedStrings
 from engine.text.stops.conditions import StopRules
 from engine.text.stops.loops import LoopWatch

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.backends.base import Floats
 from engine.core import TokenInfo
+from engine.tensors import Floats
 
 
 class WrittenToken(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from engine.backends.base import RawTensor
 from engine.models import decoder
 from engine.models.config import ModelConfig
 from engine.models.keys import Keys
 from engine.models.layers import Parts
 from engine.models.names import TensorNames
 from engine.models.source import WeightSource
+from engine.tensors import RawTensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.config import Experts
 from engine.models.keys import Keys
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
+from engine.tensors import RawTensor
 
 MAX_CONTEXT = 1 << 24
 MAX_VOCAB = 1 << 24

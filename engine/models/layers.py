@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Array, AttentionShape, Floats, Ops, RotaryTable, Routing, Weight
+from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Routing, Weight
+from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]
 

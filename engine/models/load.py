@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 
-from engine.backends.base import Backend, RawTensor
+from engine.backends.base import Backend
 from engine.backends.estimates import MemoryEstimator
 from engine.core import Loading
 from engine.drain import drain, mapped
@@ -20,6 +20,7 @@ from engine.models.lora import adapter_slots
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Loader, Survey
+from engine.tensors import RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import DecodeLoop, Floats, HasDecodeLoop, Ints, KVCache, Program, SamplingPlan, Step
+from engine.backends.base import DecodeLoop, HasDecodeLoop, KVCache, Program, SamplingPlan, Step
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong, NotEnoughMemory
 from engine.kv_cache.disk import PageFile
@@ -18,6 +18,7 @@ from engine.kv_cache.readings import Readings
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
 from engine.settings import CacheSettings
+from engine.tensors import Floats, Ints
 
 if TYPE_CHECKING:
     from engine.models.base import Model

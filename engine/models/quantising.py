@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.backends.base import RawTensor
 from engine.backends.estimates import MemoryEstimator
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
+from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.transform.quantize import PLAIN, quantise
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.keys import Keys
 from engine.models.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
+from engine.tensors import RawTensor
 
 HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 GGUF_KINDS = ("none", "linear", "yarn", "longrope")

@@ -13,10 +13,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Backend, Floats, RawTensor, Weight
+from engine.backends.base import Backend, Weight
 from engine.backends.estimates import MemoryEstimator
 from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
+from engine.tensors import Floats, RawTensor
 from engine.weights.transform.transposed import transposed
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.base import Floats
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.sampling.sampler import Sampler
 from engine.speculation.drafter import Proposal
+from engine.tensors import Floats
 
 if TYPE_CHECKING:
     from engine.kv_cache.pages import Lease

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.backends.base import RawTensor
 from engine.errors import ModelNotFound, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.gguf.file import GgufFile, split_parts
 from engine.weights.safetensors.folder import SafetensorsFolder
 

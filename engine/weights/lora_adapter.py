@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.safetensors.folder import read_safetensors
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import HasDecodeLoop, RawTensor, SamplingPlan
+from engine.backends.base import HasDecodeLoop, SamplingPlan
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.runtime.device import Device
 from engine.drain import drain
 from engine.models.load import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
+from engine.tensors import RawTensor
 from engine.weights.packed.table import wrap_quantised
 from engine.weights.tensor import FileTensor
 from tests.synthetic import _pattern, llama_entries

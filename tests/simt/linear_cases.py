@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import RawTensor
+from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, runs_by_group
 from engine.weights.tensor import FileTensor, find_format
 from tests.tiny_quants import quantise

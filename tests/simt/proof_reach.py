@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from engine.backends.base import Array, Ops, RawTensor
+from engine.backends.base import Array, Ops
 from engine.backends.cuda import backend as cuda_backend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.codegen.kernel import Kernel
@@ -28,6 +28,7 @@ from engine.models.load import find_architecture, read_config
 from engine.models.proof import cases, first_use
 from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Survey
+from engine.tensors import RawTensor
 from tests.simt.fake import FakeDevice, Work
 from tests.simt.real_models import REAL, Header, TypeOf, checkpoint
 

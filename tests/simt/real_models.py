@@ -13,12 +13,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Weight
+from engine.backends.base import Weight
 from engine.models import ARCHITECTURES
 from engine.models.keys import Keys
 from engine.models.layers import Linear
 from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.models.source import WHOLE, View
+from engine.tensors import Floats
 from engine.weights.checkpoint import Checkpoint
 
 TypeOf = Callable[[str], str]

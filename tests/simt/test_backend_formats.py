@@ -13,12 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.backends.base import RawTensor
 from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import preparation
 from engine.models.lora import apply_adapters
 from engine.settings import LoadSettings
+from engine.tensors import RawTensor
 from engine.weights import FORMATS, open_checkpoint
 from engine.weights.lora_adapter import open_adapter
 from engine.weights.transform.quantize import quantise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
 from engine.backends.blocked import in_blocks
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
@@ -20,6 +20,7 @@ from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back
 from engine.core import Loading
+from engine.tensors import RawTensor
 
 __all__ = ["CpuBackend", "default_threads"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.base import AttentionShape, Bytes
+from engine.backends.base import AttentionShape
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.kv_formats import CacheType, bytes_per_position, key_bytes, value_bytes
 from engine.core import PAGE_TOKENS
+from engine.tensors import Bytes
 
 
 class CpuCache:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Forward, Step
+from engine.backends.base import Forward, Step
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.calls import Argument, Operation, Slice
@@ -32,6 +32,7 @@ from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
+from engine.tensors import Floats
 
 ARGUMENTS = 24
 """Words of an argument block: whole cache lines."""

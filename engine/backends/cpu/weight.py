@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned
 from engine.errors import BadCheckpoint
+from engine.tensors import RawTensor
 
 _VALUES_AT_ONCE = 1 << 19
 """Weights packed in one go, at least a tile: temporaries are some ten bytes for each, whatever the tensor."""

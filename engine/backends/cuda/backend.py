@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.kv_cache import CudaCache
 from engine.backends.cuda.lowering.constants import Constants
@@ -23,6 +23,7 @@ from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.trim import give_memory_back
 from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
+from engine.tensors import RawTensor
 
 _ADVICE = (
     "Please send the report that can be copied here to the program's makers; a newer driver or another "

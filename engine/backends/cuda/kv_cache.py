@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.base import AttentionShape, Bytes
+from engine.backends.base import AttentionShape
 from engine.backends.cuda.runtime.device import Device, Mark
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType, kept_bytes
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
+from engine.tensors import Bytes
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import DecodeLoop, Floats, SamplingPlan, Step
+from engine.backends.base import DecodeLoop, SamplingPlan, Step
 from engine.backends.cuda.kv_cache import CudaCache
 from engine.backends.cuda.lowering.arena import Arena
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Call, Runtime
@@ -22,6 +22,7 @@ from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import PeerCopy
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
+from engine.tensors import Floats
 
 if TYPE_CHECKING:
     import torch

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.base import RawTensor
 from engine.backends.blocked import in_blocks
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS, Bytes
 from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.cuda.runtime.device import Device
 from engine.errors import BadCheckpoint
+from engine.tensors import RawTensor
 
 if TYPE_CHECKING:
     import torch

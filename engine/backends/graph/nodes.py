@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
+from engine.backends.base import AttentionShape, RotaryTable, Routing, Weight
 from engine.backends.graph.buffers import Buffer
+from engine.tensors import Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,11 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
+from engine.backends.base import AttentionShape, RotaryTable, Routing, Weight
 from engine.backends.composite import Composite
 from engine.backends.graph import nodes
 from engine.backends.graph.buffers import Buffer
+from engine.tensors import Floats
 
 
 class PackedWeight(Weight, Protocol):

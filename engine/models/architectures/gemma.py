@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
@@ -29,6 +28,7 @@ from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.models.rope import RopeConfig
 from engine.models.rope_files import rope_from_gguf, rope_from_hf
+from engine.tensors import RawTensor
 
 FOUR_NORMS = replace(
     HF,

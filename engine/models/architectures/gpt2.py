@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
@@ -22,6 +21,7 @@ from engine.models.headers import (
 )
 from engine.models.keys import Keys
 from engine.models.names import GGUF, TensorNames
+from engine.tensors import RawTensor
 
 HF_NAMES = TensorNames(
     embed="transformer.wte", norm="transformer.ln_f", head="lm_head", layer="transformer.h.{}.",

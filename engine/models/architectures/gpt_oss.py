@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
@@ -23,6 +22,7 @@ from engine.models.headers import (
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
 from engine.models.rope_files import rope_from_gguf, rope_from_hf
+from engine.tensors import RawTensor
 
 HF_NAMES = replace(
     HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj",

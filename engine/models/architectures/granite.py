@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_decoder
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
+from engine.tensors import RawTensor
 
 _LEAST, _MOST = 1e-6, 1e6
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_decoder
 from engine.models.keys import Keys
 from engine.models.names import GGUF, TensorNames
+from engine.tensors import RawTensor
 
 HF_NAMES = TensorNames(
     embed="model.tok_embeddings", norm="model.norm", head="output", layer="model.layers.{}.",

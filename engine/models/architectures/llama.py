@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, gguf_experts, hf_decoder, hf_windows
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
+from engine.tensors import RawTensor
 
 
 def from_hf(keys: Keys) -> ModelConfig:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_decoder
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
+from engine.tensors import RawTensor
 
 _DEPTH, _EMBED, _BASE_WIDTH = 1.4, 12.0, 256
 """The values of the first release, for GGUF files that do not give them."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_decoder, hf_windows
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
+from engine.tensors import RawTensor
 
 HF_NAMES = replace(HF, query_key_value="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")
 GGUF_NAMES = replace(GGUF, gate_up="ffn_up")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.models.architecture import Architecture
 from engine.models.config import Experts, ModelConfig
 from engine.models.headers import (
@@ -20,6 +19,7 @@ from engine.models.headers import (
 )
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
+from engine.tensors import RawTensor
 
 MIXTURE = replace(
     HF, router="mlp.gate", expert_gate="mlp.experts.{}.gate_proj", expert_up="mlp.experts.{}.up_proj",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers import gguf_decoder, hf_decoder, layer_kinds
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
+from engine.tensors import RawTensor
 
 _STEP = 4
 

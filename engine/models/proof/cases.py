@@ -16,9 +16,7 @@ from engine.backends.base import (
     Array,
     AttentionShape,
     Backend,
-    Floats,
     Ops,
-    RawTensor,
     RotaryTable,
     Routing,
     Step,
@@ -27,6 +25,7 @@ from engine.backends.base import (
 from engine.backends.kv_formats import cache_type
 from engine.core import PAGE_TOKENS
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
+from engine.tensors import Floats, RawTensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]
 Tensors = Callable[[], list[RawTensor]]

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from engine.backends.base import Array, Backend, Forward, Ops, RawTensor
+from engine.backends.base import Array, Backend, Forward, Ops
 from engine.backends.kv_formats import cache_type
 from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
@@ -30,6 +30,7 @@ from engine.models.proof.cases import (
     run_case,
 )
 from engine.models.proof.random_tensors import BLOCKS, builder
+from engine.tensors import RawTensor
 
 STAGE = "Checking the GPU kernels"
 SECONDS = 5.0

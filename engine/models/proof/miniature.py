@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from engine.backends.base import Array, Floats, Ops, RawTensor, Weight
+from engine.backends.base import Array, Ops, Weight
 from engine.backends.blocked import in_blocks
 from engine.backends.composite import PERMUTED, is_composite
 from engine.backends.kv_formats import cache_type
@@ -22,6 +22,7 @@ from engine.models.names import TensorNames
 from engine.models.proof.cases import CACHES, Case
 from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.models.source import WHOLE, View, is_expert
+from engine.tensors import Floats, RawTensor
 
 NAME = "a small model of the same make"
 SHARE, BF16_SHARE = 0.01, 0.04

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
 from engine.backends.composite import PERMUTED
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats, Format
 from engine.weights.gguf.table import GGUF_FORMATS
 from engine.weights.packed.awq import wrap_awq

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.gguf.metadata import Cursor, GgufMetadata

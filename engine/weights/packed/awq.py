@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import Words, unpack_codes
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group

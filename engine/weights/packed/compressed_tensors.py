@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, words_for
 from engine.weights.packed.fp8 import wrap_fp8

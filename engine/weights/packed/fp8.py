@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.tensor import FileTensor
 

@@ -15,8 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.packed.table import quantisation_settings, wrap_quantised

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.tensor import find_format
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights.tensor import FileTensor
 
 _TYPES: dict[str, np.dtype[Any]] = {

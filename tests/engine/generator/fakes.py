@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Step
+from engine.backends.base import Step
 from engine.backends.main_memory import free_memory
 from engine.compat.exllamav2.step_by_step import StepByStep
 from engine.core import PAGE_TOKENS
@@ -24,6 +24,7 @@ from engine.generator.streaming import StreamingGenerator, TokenEvent
 from engine.models.base import SPARE_PAGES
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
+from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 

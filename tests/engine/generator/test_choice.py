@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from engine.backends.base import Floats
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import Mask, allowed_ids, vocabulary_of
 from engine.errors import NothingAllowed
@@ -20,6 +19,7 @@ from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
 from engine.speculation.drafter import Proposal
+from engine.tensors import Floats
 from tests.engine.generator.fakes import tokenizer
 
 SIZE = tokenizer().vocab_size

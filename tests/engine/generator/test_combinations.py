@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import Floats
 from engine.constraint.filter import Filter
 from engine.constraint.grammar import GrammarFilter
 from engine.constraint.prefix import PrefixFilter
@@ -32,6 +31,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
+from engine.tensors import Floats
 from tests.engine.generator.fakes import FakeModel, random_logits, stream, tokenizer
 
 CONTEXT = 512

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import KEPT_LOGITS, Floats, Ints, SamplingPlan
+from engine.backends.base import KEPT_LOGITS, SamplingPlan
 from engine.backends.cuda.runtime.decode_loop import DeviceDecodeLoop
 from engine.core import PAGE_TOKENS, Done, Text
 from engine.errors import EngineError, NothingAllowed
@@ -29,6 +29,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
+from engine.tensors import Floats, Ints
 from tests.engine.generator.fakes import (
     FakeModel,
     FakeProgram,

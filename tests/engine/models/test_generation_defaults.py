@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import RawTensor
 from engine.models.generation_defaults import sampler_defaults
 from engine.settings import SamplerSettings
+from engine.tensors import RawTensor
 
 
 @dataclass

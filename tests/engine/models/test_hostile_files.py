@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from engine.backends.base import RawTensor
 from engine.backends.reference import ReferenceBackend
 from engine.errors import BadCheckpoint, EngineError
 from engine.models.load import survey
+from engine.tensors import RawTensor
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import transformers_config, write_case_gguf, write_checkpoint

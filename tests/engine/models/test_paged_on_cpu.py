@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.base import Floats
 from engine.backends.cpu.backend import CpuBackend
 from engine.kv_cache.pages import Lease
 from engine.models.base import Model
 from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings
+from engine.tensors import Floats
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, write_gguf
 

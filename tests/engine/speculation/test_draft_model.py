@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import Floats
 from engine.kv_cache.pages import Lease
 from engine.models.paged import PagedCache
 from engine.sampling.distribution import Distribution
@@ -21,6 +20,7 @@ from engine.speculation.draft_model import DraftModel
 from engine.speculation.drafter import Drafter, Proposal
 from engine.speculation.ngram import NgramDrafter
 from engine.speculation.verify import choose
+from engine.tensors import Floats
 from tests.engine.generator.fakes import FakeModel, random_logits, tokenizer
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, write_folder

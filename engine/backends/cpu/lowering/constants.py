@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Floats
 from engine.backends.cpu.runtime.memory import aligned
+from engine.tensors import Floats
 
 
 class Constants:

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.backends.base import AttentionShape, Floats
+from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.attention import prefill
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import ExpertLinear
+from engine.tensors import Floats
 
 USUAL_CAPABILITY, USUAL_SM_COUNT = 80, 64
 """Of a GPU that was not chosen yet. The multiprocessors change little of the memory that a pass takes."""

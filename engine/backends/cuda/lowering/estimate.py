@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from engine.backends.base import Forward, RawTensor, Weight
+from engine.backends.base import Forward, Weight
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.lowering.arena import row_bytes
 from engine.backends.cuda.lowering.call import SMALL_BATCH
@@ -17,6 +17,7 @@ from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import WeightSpec
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
+from engine.tensors import RawTensor
 
 
 def kept_as(dtype: str) -> CacheType:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from engine.backends.base import Floats, Forward, Weight
+from engine.backends.base import Forward, Weight
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import moe, packed_activations_write, pointwise, rope, rows
 from engine.backends.cuda.kernels import norm as norms
@@ -29,6 +29,7 @@ from engine.backends.graph.fusion import add_norm, columns_rope, fuse, group_lin
 from engine.backends.graph.nodes import PeerCopy
 from engine.backends.graph.packing import pack_inputs, pack_where_made
 from engine.backends.graph.recorder import Recorder
+from engine.tensors import Floats
 
 PATTERNS = (norm_rope, columns_rope, add_norm(norms.MOST_KEPT))
 """What GPUs have fused kernels for: between two launches a GPU idles for about a microsecond."""

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import numpy as np
 import torch
 
-from engine.backends.base import Array, AttentionShape, Bytes, Floats, Forward, Routes, Step, Weight
+from engine.backends.base import Array, AttentionShape, Forward, Routes, Step, Weight
 from engine.backends.composite import Composite
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
@@ -24,6 +24,7 @@ from engine.backends.cuda.weight import CudaWeight
 from engine.backends.kv_formats import CacheType
 from engine.backends.reference import ReferenceOps
 from engine.core import PAGE_TOKENS
+from engine.tensors import Bytes, Floats
 
 PIECE_BYTES = 64 << 20
 """Of float32 numbers that a matrix is taken apart into at a time; on the way there are some ten times as

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import KEPT_LOGITS, Floats, Ints, SamplingPlan
+from engine.backends.base import KEPT_LOGITS, SamplingPlan
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.sampling import layout, sampling
 from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RECORD_WORDS, SLOTS, STATE_WORDS, TOPS_AT
@@ -22,6 +22,7 @@ from engine.backends.cuda.runtime.device import Device, Graph, Mark
 from engine.backends.cuda.runtime.uploads import Uploads
 from engine.errors import NotEnoughMemory
 from engine.sampling.sampler import Sampled
+from engine.tensors import Floats, Ints
 
 if TYPE_CHECKING:
     import torch

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import AttentionShape, Program, RawTensor, Step
+from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import cells_of
 from engine.backends.cpu.layouts.table import weight_layout_for
+from engine.tensors import RawTensor
 from tests.engine.backends.cpu.test_grouped import one_width
 from tests.engine.backends.cpu.test_weight_types import compiled
 from tests.engine.backends.kernel_oracles import WHOLE, Matrix, eight_bits, seen, unit_of

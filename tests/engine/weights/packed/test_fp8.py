@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.tensors import RawTensor
 from engine.weights import open_checkpoint
 from tests.engine.models.oracle import load, logits
 from tests.tiny import TINY, write_folder
