@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.backends.base import Step
-from engine.backends.cuda.kernels.fused import RowNorm, sum_norm_call
+from engine.backends.cuda.kernels.norm import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps

@@ -10,6 +10,7 @@ import torch
 from engine.backends.base import Step
 from engine.backends.cuda.kernels import norm
 from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.models.records import decoded
@@ -97,7 +98,7 @@ def test_parts(kind: str, heads: int, width: int, shared: bool) -> None:
     x, weight, bias = numbers(2, heads * width, spread=2.0, centre=1.0), numbers(count), numbers(count)
     a, y = Buffer(heads * width), Buffer(heads * width)
     with_bias = kind == "layer" and shared
-    call = norm.heads_norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, heads, shared)
+    call = qk_norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, heads, shared)
     arrays = {a: laid_out(x), y: empty(y, 2), TABLES[0]: weight, TABLES[1]: bias}
     expected = expected_of(kind, x, weight, bias if with_bias else None, 1e-5, heads)
     for out in played(call, arrays, 2):

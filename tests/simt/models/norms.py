@@ -30,7 +30,7 @@ def norm(
         write_record(memory, record + row * rs, constants["RECORD"], out)
 
 
-def heads_norm(
+def qk_norm(
     memory: Memory, blocks: Any, constants: Any, x: int, xs: int, weight: int, bias: int, step: int, y: int,
     ys: int, parts: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
@@ -48,4 +48,4 @@ def heads_norm(
         memory.view(y + row * ys, np.float32, parts * width)[:] = out.reshape(-1)
 
 
-MODELS: dict[str, Callable[..., None]] = {"norm": norm, "heads_norm": heads_norm}
+MODELS: dict[str, Callable[..., None]] = {"norm": norm, "qk_norm": qk_norm}

@@ -45,6 +45,10 @@ class Kernel:
         return isinstance(other, Kernel) and other.name == self.name
 
 
+_WRITTEN_OUT = Unrolled | Registers | SharedMemory | str
+"""Globals that make a function be written out; no kernel compares strings."""
+
+
 def specialised(
     function: Callable[..., Any],
     constants: Mapping[str, Any],
@@ -55,13 +59,15 @@ def specialised(
     """A copy of `function` whose globals are `constants` and what `leaf` makes of the others; what it calls
     is copied likewise.
 
-    Loops over `static(range(...))` are written out, and `registers` become variables, unless `write_out` is
-    False. `leaf` gets every copied function, too, the called ones first.
+    Loops over `static(range(...))` are written out, `registers` become variables and conditions on constants
+    are decided, unless `write_out` is False. `leaf` gets every copied function too, the called ones first.
     """
     made = {} if made is None else made
     assert isinstance(function, FunctionType)
     code, values, sizes = function.__code__, globals_of(function, constants), set[int]()
-    if write_out and any(isinstance(value, Unrolled | Registers | SharedMemory) for value in values.values()):
+    if write_out and any(
+        isinstance(value, Unrolled | Registers | SharedMemory | str) for value in values.values()
+    ):
         code, values, sizes = written_out(function, constants)
     resolved: dict[str, Any] = {}
     for name, value in values.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels import fused, moe, norm, packed_activations_write, pointwise, rope, rows
+from engine.backends.cuda.kernels import moe, norm, packed_activations_write, pointwise, qk_norm, rope, rows
 from engine.backends.cuda.kernels.attention import attention
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
 from engine.backends.cuda.kernels.linear import gemm_rows, variants
@@ -22,10 +22,10 @@ def all_kernels() -> Iterator[Kernel]:
     yield from gather.forms()
     yield from attention.forms()
     yield from moe.forms()
-    yield from fused.forms()
     yield from gemm_rows.forms()
     yield from variants.forms()
     yield from norm.forms()
+    yield from qk_norm.forms()
     yield from pointwise.forms()
     yield from packed_activations_write.forms()
     yield from rope.forms()

@@ -31,7 +31,7 @@ from engine.backends.cuda.codegen.ptx import (
     xor_r,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
-from engine.backends.cuda.kernels.norm import warp_sum
+from engine.backends.cuda.kernels.common import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
 from engine.backends.cuda.kernels.pointwise import exponential
 from engine.backends.cuda.lowering.call import Call

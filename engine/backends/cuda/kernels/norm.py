@@ -1,37 +1,31 @@
-"""RMS norm and layer norm: of whole rows by one block each, of the parts of a row (heads) by one warp each.
+"""RMS norm and layer norm of whole rows, one block each, alone or of a sum with the residual.
 
-Sums are float32 and in an order that the width alone decides. What comes out are floats, or the record that
-the next products take, or both. A whole row stays in registers up to `MOST_KEPT` columns; of a longer one the
-passes read it again. Sources: arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
+Sums are float32 and in an order that the width alone decides. What comes out is float32, or the packed
+activations that the next products take, or both. A row stays in registers up to `MOST_KEPT` columns; the
+passes over a longer one read it again. Sources: arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
-    barrier,
     block_x,
-    block_y,
     fma,
-    ld_f32,
-    ld_f32_now,
-    lds_f32,
     reciprocal,
     registers,
     shared,
     sqrt,
-    st_f32,
     static,
-    sts_f32,
     thread,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.common import block_sum
 from engine.backends.cuda.kernels.packed_activations_write import (
     least,
     load_four,
@@ -39,72 +33,64 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     rows_first,
     store_four,
     wanted,
-    write_halves,
-    write_pairs,
+    write_four,
 )
-from engine.backends.cuda.lowering.call import Call
+from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.graph.buffers import Buffer
 
 SIZES = ((256, 1), (512, 2), (1024, 2))
 """Threads of a block, and vectors of four columns that each of them keeps."""
 MOST_KEPT = 4 * SIZES[-1][0] * SIZES[-1][1]
-HEADS_AT_ONCE = 4
-"""Warps of a block that norms parts of rows."""
 
 THREADS = 256
 WARPS = 8
 VECTORS = 1
-VALUES = 4
-"""Columns of a part that a lane reads at once."""
 CENTRED = False
+POST = True
 RECORD = "none"
 
 
-def warp_sum(value: float) -> Any:
-    """The sum of all lanes' numbers, the same in each."""
-    value = value + xor_f(value, int32(16))
-    value = value + xor_f(value, int32(8))
-    value = value + xor_f(value, int32(4))
-    value = value + xor_f(value, int32(2))
-    return value + xor_f(value, int32(1))
-
-
-def block_sum(value: float, memory: int) -> Any:
-    """The sum of all threads' numbers, the same in each; WARPS float32 of shared memory, which nothing
-    else uses.
+@dataclass(frozen=True)
+class RowNorm:
+    """ "rms" or "layer", epsilon, and the addresses of weight and bias (0: none), float32 of a row's
+    width.
     """
-    me = int32(thread())
-    value = warp_sum(value)
-    if (me & 31) == 0:
-        sts_f32(int32(memory + 4 * (me >> 5)), value)
-    barrier()
-    part = float32(0.0)
-    if (me & 31) < WARPS:
-        part = lds_f32(int32(memory + 4 * (me & 31)))
-    return warp_sum(part)
+
+    kind: str
+    eps: float
+    weight: int
+    bias: int = 0
 
 
-def _norm(
-    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, record_stride: int,
-    width: int, inverse: float, eps: float,
-) -> None:  # fmt: skip
-    """A row (block) of at most 4 THREADS VECTORS columns; `inverse` is 1 / width.
-
-    Floats unless y is 0; a bias unless that is 0.
-    """
-    row, me, memory = int64(block_x()), int32(thread()), int32(shared(256))
-    value = registers(float32(0.0), 4 * VECTORS)
-    factor = registers(float32(0.0), 4 * VECTORS)
-    for k in static(range(VECTORS)):
-        # Weights come from nobody's kernel: they are read while the one before this may still run.
-        factor[4 * k], factor[4 * k + 1], factor[4 * k + 2], factor[4 * k + 3] = load_four_fixed(
-            weight, int32(4 * (me + THREADS * k)), width
-        )
-    wait_for_others()
+def _load(value: Any, row: int, me: int, width: int) -> None:
+    """A thread's columns of an activation's row."""
     for k in static(range(VECTORS)):
         value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3] = load_four(
-            x + row * x_stride, int32(4 * (me + THREADS * k)), width
+            row, int32(4 * (me + THREADS * k)), width
         )
+
+
+def _load_fixed(value: Any, row: int, me: int, width: int) -> None:
+    """The same of weights."""
+    for k in static(range(VECTORS)):
+        value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3] = load_four_fixed(
+            row, int32(4 * (me + THREADS * k)), width
+        )
+
+
+def _inverse_rms(value: Any, memory: int, inverse: float, eps: float) -> Any:
+    """1 / sqrt(mean square of the row + eps)."""
+    squares = float32(0.0)
+    for i in static(range(4 * VECTORS)):
+        squares = fma(value[i], value[i], squares)
+    return reciprocal(sqrt(fma(block_sum(squares, memory), inverse, eps)))
+
+
+def _write_normed(
+    value: Any, factor: Any, bias: int, y: int, y_stride: int, record: int, record_stride: int, row: int,
+    me: int, memory: int, width: int, inverse: float, eps: float,
+) -> None:  # fmt: skip
+    """The norm of the row `value`, its weights in `factor`, to y and the packed activations."""
     if CENTRED:
         total = float32(0.0)
         for i in static(range(4 * VECTORS)):
@@ -113,10 +99,7 @@ def _norm(
         for i in static(range(4 * VECTORS)):
             if int32(4 * (me + THREADS * (i // 4)) + i % 4) < width:
                 value[i] = value[i] - centre
-    squares = float32(0.0)
-    for i in static(range(4 * VECTORS)):
-        squares = fma(value[i], value[i], squares)
-    times = reciprocal(sqrt(fma(block_sum(squares, int32(memory + 128)), inverse, eps)))
+    times = _inverse_rms(value, int32(memory + 128), inverse, eps)
     for k in static(range(VECTORS)):
         column = int32(4 * (me + THREADS * k))
         for i in static(range(4)):
@@ -127,43 +110,73 @@ def _norm(
             value[4 * k + 1] = value[4 * k + 1] + b1
             value[4 * k + 2] = value[4 * k + 2] + b2
             value[4 * k + 3] = value[4 * k + 3] + b3
-        if y != 0:
-            store_four(
-                y + row * y_stride,
-                column,
-                width,
-                value[4 * k],
-                value[4 * k + 1],
-                value[4 * k + 2],
-                value[4 * k + 3],
-            )
-        if RECORD == "halves":
-            write_halves(
-                record + row * record_stride,
-                width,
-                column,
-                value[4 * k],
-                value[4 * k + 1],
-                value[4 * k + 2],
-                value[4 * k + 3],
-            )
-        elif RECORD == "pairs":
-            write_pairs(
-                record + row * record_stride,
-                width,
-                column,
-                value[4 * k],
-                value[4 * k + 1],
-                value[4 * k + 2],
-                value[4 * k + 3],
-            )
+        write_four(
+            y, y_stride, record, record_stride, row, width, column,
+            value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3],
+        )  # fmt: skip
+
+
+def _norm(
+    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, record_stride: int,
+    width: int, inverse: float, eps: float,
+) -> None:  # fmt: skip
+    """y = (x - mean) / sqrt(var + eps) * weight (+ bias), the mean 0 for RMS norm; grid (row).
+
+    x, y float32 (rows, width), `width` at most 4 THREADS VECTORS; `inverse` is 1 / width; strides in bytes.
+    weight, bias float32 (width,), bias 0: none. y 0: only packed activations are written.
+    """
+    row, me, memory = int64(block_x()), int32(thread()), int32(shared(256))
+    value = registers(float32(0.0), 4 * VECTORS)
+    factor = registers(float32(0.0), 4 * VECTORS)
+    # No kernel writes weights: they are read while the one before this may still run.
+    _load_fixed(factor, weight, me, width)
+    wait_for_others()
+    _load(value, x + row * x_stride, me, width)
+    _write_normed(
+        value, factor, bias, y, y_stride, record, record_stride, row, me, memory, width, inverse, eps
+    )
+
+
+def _sum_norm(
+    z: int, z_stride: int, post: int, x: int, x_stride: int, total: int, total_stride: int, weight: int,
+    bias: int, y: int, y_stride: int, record: int, record_stride: int, width: int, inverse: float,
+    scale: float, post_eps: float, eps: float,
+) -> None:  # fmt: skip
+    """total = x + scale * z, with POST x + scale * (RMS norm of z, weights `post`, `post_eps`); y and the
+    packed activations are the norm of total, as in `_norm`. Grid (row).
+    """
+    row, me, memory = int64(block_x()), int32(thread()), int32(shared(384))
+    value = registers(float32(0.0), 4 * VECTORS)
+    before = registers(float32(0.0), 4 * VECTORS)
+    first = registers(float32(1.0), 4 * VECTORS)
+    factor = registers(float32(0.0), 4 * VECTORS)
+    _load_fixed(factor, weight, me, width)
+    if POST:
+        _load_fixed(first, post, me, width)
+    wait_for_others()
+    _load(value, z + row * z_stride, me, width)
+    _load(before, x + row * x_stride, me, width)
+    if POST:
+        shrink = _inverse_rms(value, int32(memory + 256), inverse, post_eps)
+        for i in static(range(4 * VECTORS)):
+            value[i] = value[i] * shrink * first[i]
+    for i in static(range(4 * VECTORS)):
+        value[i] = fma(scale, value[i], before[i])
+    for k in static(range(VECTORS)):
+        store_four(
+            total + row * total_stride, int32(4 * (me + THREADS * k)), width,
+            value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3],
+        )  # fmt: skip
+    _write_normed(
+        value, factor, bias, y, y_stride, record, record_stride, row, me, memory, width, inverse, eps
+    )
 
 
 def _long_norm(
     x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, record_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
-    """The same of any width: every pass reads the row, 4 THREADS columns at a time."""
+    """`_norm` of any width: every pass reads the row, 4 THREADS columns at a time."""
     row, me, memory = int64(block_x()), int32(thread()), int32(shared(256))
     source = x + row * x_stride
     wait_for_others()
@@ -192,59 +205,11 @@ def _long_norm(
         if bias != 0:
             add[0], add[1], add[2], add[3] = load_four_fixed(bias, column, width)
         for i in static(range(4)):
-            # Past the width the weight is 0 and so is what comes out.
+            # Past the width the weight is 0, and so is the result.
             value[i] = fma((value[i] - centre) * times, factor[i], add[i])
-        if y != 0:
-            store_four(y + row * y_stride, column, width, value[0], value[1], value[2], value[3])
-        if RECORD == "halves":
-            write_halves(record + row * record_stride, width, column, value[0], value[1], value[2], value[3])
-        elif RECORD == "pairs":
-            write_pairs(record + row * record_stride, width, column, value[0], value[1], value[2], value[3])
-
-
-def _heads_norm(
-    x: int, x_stride: int, weight: int, bias: int, part_step: int, y: int, y_stride: int, parts: int,
-    width: int, inverse: float, eps: float,
-) -> None:  # fmt: skip
-    """Each of `parts` parts, `width` columns long.
-
-    Block (row, chunk of HEADS_AT_ONCE parts), a warp each; 32 VALUES columns at once.
-
-    `part_step`: bytes from a part's weights to those of the next, 0 where all share them. Floats only.
-    """
-    wait_for_others()
-    row, lane = int64(block_x()), int32(int32(thread()) & 31)
-    part = int32(block_y() * WARPS + (int32(thread()) >> 5))
-    if part < parts:
-        begin = 4 * (int64(part) * int64(width))
-        source, target = x + row * x_stride + begin, y + row * y_stride + begin
-        factors, adds = weight + int64(part) * int64(part_step), bias + int64(part) * int64(part_step)
-        centre = float32(0.0)
-        if CENTRED:
-            total = float32(0.0)
-            for start in range(0, width, 32 * VALUES):
-                for k in static(range(VALUES)):
-                    column = int32(start + lane + 32 * k)
-                    if column < width:
-                        total = total + ld_f32_now(source + 4 * int64(column))
-            centre = warp_sum(total) * inverse
-        squares = float32(0.0)
-        for start in range(0, width, 32 * VALUES):
-            for k in static(range(VALUES)):
-                column = int32(start + lane + 32 * k)
-                if column < width:
-                    value = ld_f32_now(source + 4 * int64(column)) - centre
-                    squares = fma(value, value, squares)
-        times = reciprocal(sqrt(fma(warp_sum(squares), inverse, eps)))
-        for start in range(0, width, 32 * VALUES):
-            for k in static(range(VALUES)):
-                column = int32(start + lane + 32 * k)
-                if column < width:
-                    at = 4 * int64(column)
-                    value = (ld_f32_now(source + at) - centre) * times * ld_f32(factors + at)
-                    if bias != 0:
-                        value = value + ld_f32(adds + at)
-                    st_f32(target + at, value)
+        write_four(
+            y, y_stride, record, record_stride, row, width, column, value[0], value[1], value[2], value[3]
+        )
 
 
 @cache
@@ -266,18 +231,31 @@ def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
 
 
 @cache
-def heads_norm_kernel(kind: str) -> Kernel:
-    """See `_heads_norm`; `kind` is "rms" or "layer"."""
+def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> Kernel:
+    """See `_sum_norm`; `kind` of the norm of the sum is "rms" or "layer"; rows of at most `MOST_KEPT`
+    columns.
+    """
     assert kind in ("rms", "layer")
-    constants = {"WARPS": HEADS_AT_ONCE, "VALUES": VALUES, "CENTRED": kind == "layer"}
+    threads, vectors = next((t, v) for t, v in SIZES if width <= 4 * t * v)
+    name = f"{'norm_' if post else ''}add_{kind}_norm_{4 * threads * vectors}_{record}"
+    constants = {
+        "THREADS": threads,
+        "WARPS": threads // 32,
+        "VECTORS": vectors,
+        "POST": post,
+        "CENTRED": kind == "layer",
+        "RECORD": record,
+    }
+    most = {256: 48, 512: 64}.get(threads, 64)
     return Kernel(
-        f"{kind}_norm_heads",
-        _heads_norm,
-        "llllllliiff",
-        32 * HEADS_AT_ONCE,
-        48,
+        name,
+        _sum_norm,
+        "lllllllllllll" + "iffff",
+        threads,
+        most,
         constants,
-        model="heads_norm",
+        least=least(record),
+        model="sum_norm",
     )
 
 
@@ -305,21 +283,28 @@ def norm_call(
     )
 
 
-def heads_norm_call(
-    norm: tuple[str, float], x: Buffer, weight: int, bias: int, y: Buffer, heads: int, shared_weight: bool
-) -> Call:
-    """The norm of each of `heads` equal parts of a row; with `shared_weight` all have the same weight and
-    bias, of a part's length.
+def sum_norm_call(
+    z: Buffer, post: RowNorm | None, x: Buffer, scale: float, total: Buffer, norm: RowNorm,
+    y: Buffer | None, kind: str = "none", record: Buffer | None = None,
+) -> Call:  # fmt: skip
+    """total = x + scale * (z, or the norm `post` of z, "rms" alone); its `norm` into y and, or, into a record
+    of that `kind`.
+
+    All are of one width, at most `MOST_KEPT`.
     """
-    name, eps = norm
-    assert (y.width, y.copies, y.on_logit_rows) == (x.width, x.copies, x.on_logit_rows)
-    assert x.width % heads == 0
-    assert name == "layer" or not bias
-    width = x.width // heads
-    step = 0 if shared_weight else 4 * width
-    arguments = (x, x.stride, weight, bias, step, y, y.stride, heads, width, 1.0 / width, eps)
-    blocks = rows_first(-(-heads // HEADS_AT_ONCE))
-    return Call(heads_norm_kernel(name), blocks, arguments, (x,), (y,), x.on_logit_rows, x.copies)
+    assert (
+        len({(b.width, b.copies, b.on_logit_rows) for b in (z, x, total, *(() if y is None else (y,)))}) == 1
+    )
+    assert x.width <= MOST_KEPT
+    assert post is None or (post.kind, post.bias) == ("rms", 0)
+    assert norm.kind == "layer" or not norm.bias
+    outs, written = wanted(kind, y, record)
+    arguments: tuple[Argument, ...] = (
+        z, z.stride, 0 if post is None else post.weight, x, x.stride, total, total.stride, norm.weight,
+        norm.bias, *outs, x.width, 1.0 / x.width, scale, 0.0 if post is None else post.eps, norm.eps,
+    )  # fmt: skip
+    kernel = sum_norm_kernel(norm.kind, x.width, post is not None, kind)
+    return Call(kernel, rows_first(), arguments, (z, x), (total, *written), x.on_logit_rows, x.copies)
 
 
 def forms() -> Iterator[Kernel]:
@@ -330,5 +315,9 @@ def forms() -> Iterator[Kernel]:
             for threads, vectors in SIZES if kind == "rms" or record == "none" else SIZES[:2]:
                 yield norm_kernel(kind, 4 * threads * vectors, record)
         yield norm_kernel(kind, MOST_KEPT + 1)
-        yield heads_norm_kernel(kind)
     yield norm_kernel("rms", MOST_KEPT + 1, "halves")
+    # Models with a norm after each block, and those that scale what a block adds.
+    for record in ("none", "halves", "pairs"):
+        for width in (4096, MOST_KEPT):
+            yield sum_norm_kernel("rms", width, True, record)
+        yield sum_norm_kernel("rms", 4096, False, record)

@@ -29,7 +29,6 @@ from engine.backends.cuda.codegen.ptx import (
     st_f32,
     st_f32x4,
     st_u32x2,
-    static,
     thread,
     wait_for_others,
     xor_r,
@@ -155,17 +154,28 @@ def write_pairs(record: int, width: int, column: int, a: float, b: float, c: flo
         st_u32x2(at + 2 * int64(whole), _missing(low, a, b), _missing(high, c, d))
 
 
+def write_four(
+    y: int, y_stride: int, record: int, record_stride: int, row: int, width: int, column: int,
+    a: float, b: float, c: float, d: float,
+) -> None:  # fmt: skip
+    """This thread's four columns of a row, as float32 unless y is 0, and as packed activations of the kind
+    RECORD.
+    """
+    if y != 0:
+        store_four(y + row * y_stride, column, width, a, b, c, d)
+    if RECORD == "halves":
+        write_halves(record + row * record_stride, width, column, a, b, c, d)
+    elif RECORD == "pairs":
+        write_pairs(record + row * record_stride, width, column, a, b, c, d)
+
+
 def _record(x: int, x_stride: int, record: int, record_stride: int, width: int) -> None:
-    """Records of rows. Block (row, chunk of 4 THREADS columns)."""
+    """Packs rows. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
-    for _ in static(range(1)):
-        a, b, c, d = load_four(x + row * x_stride, column, width)
-        if RECORD == "halves":
-            write_halves(record + row * record_stride, width, column, a, b, c, d)
-        else:
-            write_pairs(record + row * record_stride, width, column, a, b, c, d)
+    a, b, c, d = load_four(x + row * x_stride, column, width)
+    write_four(int64(0), int64(0), record, record_stride, row, width, column, a, b, c, d)
 
 
 @cache

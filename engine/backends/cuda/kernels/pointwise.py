@@ -33,6 +33,7 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.common import LOG2_E
 from engine.backends.cuda.kernels.packed_activations_write import (
     chunks,
     least,
@@ -40,8 +41,7 @@ from engine.backends.cuda.kernels.packed_activations_write import (
     rows_first,
     store_four,
     wanted,
-    write_halves,
-    write_pairs,
+    write_four,
 )
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.graph.buffers import Buffer
@@ -51,7 +51,6 @@ ACTIVATION = "silu"
 GATED = True
 CAPPED = True
 RECORD = "none"
-LOG2_E = 1.4426950408889634
 
 # --- functions of one number --------------------------------------------------------------------------------
 
@@ -157,12 +156,7 @@ def _gated(
                 out[i] = out[i] * out[i]
         if GATED and ACTIVATION != "clamped_swiglu":
             out[i] = out[i] * other[i]
-    if y != 0:
-        store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])
-    if RECORD == "halves":
-        write_halves(record + row * record_stride, width, column, out[0], out[1], out[2], out[3])
-    elif RECORD == "pairs":
-        write_pairs(record + row * record_stride, width, column, out[0], out[1], out[2], out[3])
+    write_four(y, y_stride, record, record_stride, row, width, column, out[0], out[1], out[2], out[3])
 
 
 def _add(

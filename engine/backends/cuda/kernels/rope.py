@@ -30,7 +30,7 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
-from engine.backends.cuda.kernels.norm import warp_sum
+from engine.backends.cuda.kernels.common import warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import rows_first
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.graph.buffers import Buffer

@@ -15,10 +15,11 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import moe, packed_activations_write, pointwise, rope, rows
 from engine.backends.cuda.kernels import norm as norms
 from engine.backends.cuda.kernels.attention import attention, prefill
-from engine.backends.cuda.kernels.fused import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.kv_write import kv_write
 from engine.backends.cuda.kernels.linear import gemm, linear
+from engine.backends.cuda.kernels.norm import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.cuda.lowering.call import Call, Operation, Room, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.weight import WeightSpec
@@ -133,7 +134,7 @@ def _norm(context: Context, node: nodes.Norm) -> Calls:
     if node.heads > 1:
         head = context.head_norm(params, x.width // node.heads, node.device)
         kind = head.kind, head.eps
-        return (norms.heads_norm_call(kind, x, head.weight, head.bias, y, node.heads, head.shared),)
+        return (qk_norm_call(kind, x, head.weight, head.bias, y, node.heads, head.shared),)
     row = context.row_norm(params, node.device)
     kind, out = (row.kind, row.eps), y if node.floats else None
     return (norms.norm_call(kind, x, row.weight, row.bias, out, node.form, node.packed),)

@@ -12,7 +12,8 @@ from engine.backends.cuda.kernels.attention import combine as attention_combine
 from engine.backends.cuda.kernels.attention import mma, stage
 from engine.backends.cuda.kernels.attention import plain as attention_plain
 from engine.backends.cuda.kernels.attention.kv_read import OCTET_BYTES, reading
-from engine.backends.cuda.kernels.attention.parts import HEAD, turned_lane
+from engine.backends.cuda.kernels.attention.parts import HEAD
+from engine.backends.cuda.kernels.common import hadamard
 from engine.backends.cuda.kernels.packed_activations import COLUMNS
 from engine.backends.cuda.kernels.packed_activations_write import wanted
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
@@ -87,7 +88,7 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
         "KEYS": kind.keys,
         "VALUES": kind.values,
         "TURNED": int(kind.keys in QUANTISED),
-        "Q_turn": turned_lane if kind.keys in QUANTISED else attention_plain.not_turned,
+        "Q_turn": hadamard if kind.keys in QUANTISED else attention_plain.not_turned,
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }

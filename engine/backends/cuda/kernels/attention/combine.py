@@ -28,14 +28,8 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
-from engine.backends.cuda.kernels.attention.parts import (
-    HEAD,
-    LOG2_E,
-    LOWEST,
-    turned_lane,
-    warp_maximum,
-    warp_sum,
-)
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST
+from engine.backends.cuda.kernels.common import LOG2_E, hadamard, warp_max, warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import store_four, write_halves, write_pairs
 
 WARPS = 4
@@ -57,7 +51,7 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
         one, one_sum = ld_f32x2_now(heads + int64(int32(begin + lane) & int32(splits - 1)) * size)
     if int32(lane + 32) < count:
         two, two_sum = ld_f32x2_now(heads + int64(int32(int32(begin + lane) + 32) & int32(splits - 1)) * size)
-    top = maximum(warp_maximum(maximum(one, two)), sink)
+    top = maximum(warp_max(maximum(one, two)), sink)
     one, two = exp2(one - top), exp2(two - top)
     total = warp_sum(one_sum * one + two_sum * two) + (
         exp2(sink - top) if sink > float32(LOWEST) else float32(0.0)
@@ -108,7 +102,7 @@ def _combine(
         source = partial + row * partial_stride + int64(int32(head * splits)) * int64(4 * (DP + HEAD))
         out = _joined(source, dim, begin, count, splits, sink, lane)
         if TURNED == 1:
-            out = turned_lane(out, lane)
+            out = hadamard(out, lane)
         if item < ITEMS and dim < D:
             sts_f32(int32(base + int32(4 * int32(int32(local * D) + dim))), out)
     barrier()

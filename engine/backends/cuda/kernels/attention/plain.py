@@ -27,8 +27,9 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.attention.kv_read import element_fp32
-from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, row_of, turned_lane, warp_sum
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, row_of
 from engine.backends.cuda.kernels.attention.stage import base_two, block_of, own_position, unseen
+from engine.backends.cuda.kernels.common import hadamard, warp_sum
 
 THREADS = 32
 COLUMNS = 4
@@ -55,7 +56,7 @@ def not_turned(x: float, lane: int) -> float:
     return x
 
 
-Q_turn: Any = turned_lane
+Q_turn: Any = hadamard
 
 
 def _key(block: int, position: int, dim: int) -> float:

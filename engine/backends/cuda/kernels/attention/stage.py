@@ -38,17 +38,8 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.attention.kv_read import element_fp16
-from engine.backends.cuda.kernels.attention.parts import (
-    HEAD,
-    LOG2_E,
-    LOWEST,
-    capped,
-    row_of,
-    rows_sum,
-    turned_lane,
-    warp_maximum,
-    warp_sum,
-)
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST, capped, row_of, rows_sum
+from engine.backends.cuda.kernels.common import LOG2_E, hadamard, warp_max, warp_sum
 
 WARPS = 4
 THREADS = 32 * WARPS
@@ -110,9 +101,9 @@ def stage(
             if dim < D:
                 x[i] = ld_f32_now(source + 4 * int64(dim))
             if TURNED == 1:
-                x[i] = turned_lane(x[i], lane)
+                x[i] = hadamard(x[i], lane)
             top = maximum(top, absolute(x[i]))
-        exponent = uint32(uint32(float_bits(warp_maximum(top))) >> uint32(23))
+        exponent = uint32(uint32(float_bits(warp_max(top))) >> uint32(23))
         if exponent > uint32(252):
             exponent = uint32(252)
         if exponent < uint32(2):

@@ -8,18 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from engine.backends.cuda.codegen.ptx import (
-    absolute,
-    float_bits,
-    fma,
-    maximum,
-    minimum,
-    static,
-    thread,
-    to_float,
-    to_int,
-    xor_f,
-)
+from engine.backends.cuda.codegen.ptx import absolute, float_bits, fma, maximum, minimum, to_float, to_int
 from engine.backends.cuda.codegen.words import float32, int32, uint32
 from engine.backends.kv_formats import GROUP
 
@@ -49,22 +38,6 @@ def number(x: Any) -> Any:
 def limited(x: Any) -> Any:
     """NaN becomes 0, and what fp16 cannot hold its largest number."""
     return maximum(minimum(number(x), float32(LARGEST)), float32(-LARGEST))
-
-
-def warp_sum(x: Any) -> Any:
-    """The sum over the 32 lanes, the same bits in all of them."""
-    for stage in static(range(5)):
-        x = x + xor_f(x, 16 >> stage)
-    return x
-
-
-def turned_lanes(x: Any) -> Any:
-    """The orthonormal Walsh-Hadamard transform of 32 numbers, one a lane; it is its own inverse."""
-    lane = thread() & 31
-    for stage in static(range(5)):
-        other = xor_f(x, 1 << stage)
-        x = other - x if lane & (1 << stage) else other + x
-    return x * float32(SHRINK)
 
 
 def e4m3_byte(x: Any) -> Any:

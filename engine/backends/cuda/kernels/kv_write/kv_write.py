@@ -37,7 +37,8 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
-from engine.backends.cuda.kernels.kv_write.codes import e4m3_byte, limited, turned_lanes, warp_sum
+from engine.backends.cuda.kernels.common import hadamard, warp_sum
+from engine.backends.cuda.kernels.kv_write.codes import e4m3_byte, limited
 from engine.backends.cuda.kernels.kv_write.mean import (
     key_mean_call,
     key_mean_kernel,
@@ -135,8 +136,8 @@ def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: An
                     aims[j] = fma(heads[h * GROUPS + j], unit, aims[j])
         whole = float32(0.0)
         for j in static(range(GROUPS)):
-            x[j] = turned_lanes(limited(x[j]))
-            aims[j] = turned_lanes(limited(aims[j]))
+            x[j] = hadamard(limited(x[j]), lane)
+            aims[j] = hadamard(limited(aims[j]), lane)
             whole = fma(aims[j], aims[j], whole)
         if KEY_FORMAT == "q4":
             for j in static(range(GROUPS)):
@@ -163,7 +164,7 @@ def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
             _put_plain(block + int64(slot * V_ROW), int32(32 * j + lane), x[j], V_ROW // DIM)
     else:
         for j in static(range(GROUPS)):
-            x[j] = turned_lanes(limited(x[j]))
+            x[j] = hadamard(limited(x[j]), lane)
     if VALUE_FORMAT == "q8":
         codes, scales = block + int64(slot * V_ROW), block + int64(V_SCALES + 2 * GROUPS * slot)
         for j in static(range(GROUPS)):

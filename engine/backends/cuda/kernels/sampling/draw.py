@@ -36,6 +36,7 @@ from engine.backends.cuda.codegen.ptx import (
     xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.common import LOG2_E
 from engine.backends.cuda.kernels.sampling.layout import (
     ALTERNATIVES,
     BAD,
@@ -78,7 +79,7 @@ from engine.backends.cuda.kernels.sampling.layout import (
 from engine.sampling.passes import KEEP_NUCLEUS, KEEP_SQUARED, KEEP_TOP, SCALE
 
 THREADS = 1024
-LOG2E, LN2 = 1.4426950408889634, 0.6931471805599453
+LN2 = 0.6931471805599453
 AS_THEY_COME, BY_ID, ORDERED = -1, 0, 1
 """How candidates stand, which is the order they are drawn in: the whole vocabulary, ids rising, likeliest
 first.
@@ -107,13 +108,13 @@ def _merge(partials: int, parts: int, scale: float, room: int) -> None:
                 maximum(float32(ld_f32_now(at + 4 * RAW_MAX) - most), float32(-1e4)),
                 ld_f32_now(at + 4 * RAW_SUM),
             )
-            share = exp2(float32(depth * float32(LOG2E)))
+            share = exp2(float32(depth * float32(LOG2_E)))
             total = fma(share, sums, total)
             inner = fma(share, fma(sums, depth, ld_f32_now(at + 4 * RAW_INNER)), inner)
             bad = float32(bad + ld_f32_now(at + 4 * BAD))
             depth = maximum(float32(ld_f32_now(at + 4 * MAX) - own), float32(-1e4))
             own_total = fma(
-                exp2(float32(float32(depth * scale) * float32(LOG2E))), ld_f32_now(at + 4 * SUM), own_total
+                exp2(float32(float32(depth * scale) * float32(LOG2_E))), ld_f32_now(at + 4 * SUM), own_total
             )
         for step in static(range(5)):
             total, inner = (
@@ -157,7 +158,7 @@ def _sums(x: float, room: int) -> tuple[float, float]:
 
 def _weight(score: float, top: float, scale: float, count: int) -> Any:
     if thread() < count:
-        return exp2(float32(float32(float32(score - top) * scale) * float32(LOG2E)))
+        return exp2(float32(float32(float32(score - top) * scale) * float32(LOG2_E)))
     return float32(0.0)
 
 
@@ -257,7 +258,7 @@ def _draw(
         drawn, share = lds_i32(room + DRAWN_IDS + 4 * chosen), lds_f32(room + WEIGHTS + 4 * chosen)
     if me == 0:
         own = float32(
-            exp2(float32(float32(ld_f32_now(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2E)))
+            exp2(float32(float32(ld_f32_now(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2_E)))
             * raw_share
         )
         st_i32(record + 4 * STAMP, int32(serial + 1))
@@ -323,7 +324,7 @@ def _tell(
                 final = lds_f32(room + WEIGHTS + 4 * other)
         at = record + 4 * int64(OTHERS_AT + 3 * me)
         st_i32(at, token)
-        st_f32(at + 4, float32(exp2(float32(float32(raw - raw_max) * float32(LOG2E))) * raw_share))
+        st_f32(at + 4, float32(exp2(float32(float32(raw - raw_max) * float32(LOG2_E))) * raw_share))
         st_f32(at + 8, final)
     if me == 0:
         entropy = float32(0.0)

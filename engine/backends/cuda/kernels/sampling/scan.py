@@ -37,6 +37,7 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.ptx import float_bits as bits_of
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.common import LOG2_E, warp_max, warp_sum
 from engine.backends.cuda.kernels.sampling.layout import (
     BAD,
     FADE,
@@ -63,19 +64,6 @@ from engine.backends.cuda.kernels.sampling.layout import (
 THREADS = 256
 GROUP = 64
 EDITS = 0
-LOG2E = 1.4426950408889634
-
-
-def _warp_max(x: float) -> float:
-    for step in static(range(5)):
-        x = maximum(x, xor_f(x, 16 >> step))
-    return x
-
-
-def _warp_sum(x: float) -> float:
-    for step in static(range(5)):
-        x = float32(x + xor_f(x, 16 >> step))
-    return x
 
 
 def _penalised(score: float, amount: int, latest: int, place: int, plan: int) -> float:
@@ -198,12 +186,12 @@ def _survey(
         raw_max, own_max = maximum(raw_max, raw[i]), maximum(own_max, own[i])
     room = shared(256)
     raw_max, own_max = _block_maxima(raw_max, own_max, room)
-    turn = float32(float32(LOG2E) * ld_f32_now(plan + 4 * WHOLE_SCALE))
+    turn = float32(float32(LOG2_E) * ld_f32_now(plan + 4 * WHOLE_SCALE))
     raw_sum, raw_inner, own_sum = float32(0.0), float32(0.0), float32(0.0)
     for i in static(range(8)):
         if raw[i] > float32(LOWEST):
             depth = float32(raw[i] - raw_max)
-            weight = exp2(float32(depth * float32(LOG2E)))
+            weight = exp2(float32(depth * float32(LOG2_E)))
             raw_sum, raw_inner = (
                 float32(raw_sum + weight),
                 fma(weight, maximum(depth, float32(-87.0)), raw_inner),
@@ -219,7 +207,7 @@ def _survey(
 
 def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, float]:
     """The maxima of the whole block, for every thread."""
-    raw_max, own_max = _warp_max(raw_max), _warp_max(own_max)
+    raw_max, own_max = warp_max(raw_max), warp_max(own_max)
     if (thread() & 31) == 0:
         sts_f32(room + 8 * (thread() >> 5), raw_max)
         sts_f32(room + 8 * (thread() >> 5) + 4, own_max)
@@ -235,10 +223,10 @@ def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, flo
 def _tell_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, room: int, out: int) -> None:
     """Write the sums of the whole block."""
     raw_sum, raw_inner, own_sum, bad = (
-        _warp_sum(raw_sum),
-        _warp_sum(raw_inner),
-        _warp_sum(own_sum),
-        _warp_sum(bad),
+        warp_sum(raw_sum),
+        warp_sum(raw_inner),
+        warp_sum(own_sum),
+        warp_sum(bad),
     )
     if (thread() & 31) == 0:
         mine = int32(room + 64 + 16 * (thread() >> 5))

@@ -34,9 +34,9 @@ from engine.backends.cuda.codegen.ptx import (
     thread,
     up_i,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.common import warp_max
 from engine.backends.cuda.kernels.sampling.layout import (
     COUNT,
     DEPTH,
@@ -72,15 +72,11 @@ def _largest(groups: int, count: int, room: int) -> Any:
     largest = float32(NOTHING)
     for index in range(thread(), count, THREADS):
         largest = maximum(largest, ld_f32_now(groups + 4 * int64(index)))
-    for step in static(range(5)):
-        largest = maximum(largest, xor_f(largest, 16 >> step))
+    largest = warp_max(largest)
     if (thread() & 31) == 0:
         sts_f32(room + MAXIMA + 4 * (thread() >> 5), largest)
     barrier()
-    largest = lds_f32(room + MAXIMA + 4 * (thread() & 31))
-    for step in static(range(5)):
-        largest = maximum(largest, xor_f(largest, 16 >> step))
-    return largest
+    return warp_max(lds_f32(room + MAXIMA + 4 * (thread() & 31)))
 
 
 def _find_edge(want: int, room: int) -> None:

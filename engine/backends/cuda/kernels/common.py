@@ -1,0 +1,49 @@
+"""What kernels of all kinds share: sums over a warp and a block, and the Walsh-Hadamard transform."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from engine.backends.cuda.codegen.ptx import barrier, lds_f32, maximum, static, sts_f32, thread, xor_f
+from engine.backends.cuda.codegen.words import float32, int32
+from engine.backends.kv_formats import GROUP
+
+LOG2_E = math.log2(math.e)
+WARPS = 8
+HADAMARD_SCALE = 1 / math.sqrt(GROUP)
+
+
+def warp_sum(x: Any) -> Any:
+    """The sum over the 32 lanes, the same bits in all of them."""
+    for stage in static(range(5)):
+        x = x + xor_f(x, int32(16 >> stage))
+    return x
+
+
+def warp_max(x: Any) -> Any:
+    """The maximum over the 32 lanes."""
+    for stage in static(range(5)):
+        x = maximum(x, xor_f(x, int32(16 >> stage)))
+    return x
+
+
+def block_sum(x: Any, memory: Any) -> Any:
+    """The sum over all threads, the same in each; `memory`: `WARPS` float32 of shared memory of its own."""
+    me = int32(thread())
+    x = warp_sum(x)
+    if (me & 31) == 0:
+        sts_f32(int32(memory + 4 * (me >> 5)), x)
+    barrier()
+    part = float32(0.0)
+    if (me & 31) < WARPS:
+        part = lds_f32(int32(memory + 4 * (me & 31)))
+    return warp_sum(part)
+
+
+def hadamard(x: Any, lane: Any) -> Any:
+    """The orthonormal Walsh-Hadamard transform of 32 numbers, one a lane; it is its own inverse."""
+    for stage in static(range(5)):
+        other = xor_f(x, int32(1 << stage))
+        x = other - x if (lane & (1 << stage)) != 0 else other + x
+    return x * float32(HADAMARD_SCALE)
