@@ -263,30 +263,6 @@ def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Val
     return b.extract_element(value, ir.Constant(I32, 0))
 
 
-# --- scalars for Numba code ---------------------------------------------------------------------------------
-
-
-def _loader(name: str, kind: ir.Type, result: Any) -> Any:
-    return intrinsic_function(name, result, (types.int64,), lambda b, address: load(b, address, kind))
-
-
-def _storer(name: str, argument: Any) -> Any:
-    return intrinsic_function(
-        name, types.void, (types.int64, argument), lambda b, address, value: store(b, value, address)
-    )
-
-
-ld_f32 = _loader("ld_f32", F32, types.float32)
-ld_f64 = _loader("ld_f64", F64, types.float64)
-ld_i64 = _loader("ld_i64", I64, types.int64)
-ld_i32 = _loader("ld_i32", I32, types.int32)
-st_f32 = _storer("st_f32", types.float32)
-ld_i8 = _loader("ld_i8", I8, types.int8)
-st_i8 = _storer("st_i8", types.int8)
-st_i64 = _storer("st_i64", types.int64)
-st_i32 = _storer("st_i32", types.int32)
-
-
 def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """float32, one or a vector, as the bits of fp16, rounded to nearest even; past the largest it is
     infinite.
@@ -314,88 +290,34 @@ def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return b.trunc(b.or_(b.select(small, subnormal, b.select(big, number(0x7C00), normal)), sign), narrow)
 
 
-def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
-    store(b, half_bits(b, value), address)
+class OutputTile:
+    """rows x vectors sums of 16 lanes that are kept in registers: out[t, 16 m + lane]."""
+
+    def __init__(
+        self, b: ir.IRBuilder, vectors: int, rows: int, out: ir.Value, stride: ir.Value, fresh: bool = False
+    ) -> None:
+        """`out` is the address of row 0 and `stride` the bytes from row to row; `fresh`: sums begin at 0."""
+        self._b, self._vectors = b, vectors
+        self.sums = Accumulators(b, vectors * rows)
+        self._rows = row_addresses(b, out, stride, rows)
+        if fresh:
+            self.sums.clear()
+            return
+        for t, row in enumerate(self._rows):
+            for m in range(vectors):
+                self.sums.set(self.slot(t, m), load(b, row, VF32, 64 * m))
+
+    def slot(self, t: int, m: int) -> int:
+        """Of `sums`: row t, vector m."""
+        return t * self._vectors + m
+
+    def write(self) -> None:
+        """Store all sums."""
+        for t, row in enumerate(self._rows):
+            for m in range(self._vectors):
+                store(self._b, self.sums.get(self.slot(t, m)), row, 64 * m)
 
 
-def _emit_store_e4m3(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
-    """A float32 as e4m3, rounded to nearest even; past 448 it is 448, and NaN is 0."""
-    value = b.select(b.fcmp_unordered("uno", value, value), const_f32(0.0), value)
-    bits = b.bitcast(value, I32)
-    sign = b.lshr(b.and_(bits, ir.Constant(I32, 0x80000000)), ir.Constant(I32, 24))
-    magnitude = b.and_(bits, ir.Constant(I32, 0x7FFFFFFF))
-    odd = b.and_(b.lshr(magnitude, ir.Constant(I32, 20)), ir.Constant(I32, 1))
-    rounded = b.add(b.add(magnitude, ir.Constant(I32, 0x7FFFF)), odd)
-    normal = b.sub(b.lshr(rounded, ir.Constant(I32, 20)), ir.Constant(I32, 120 << 3))
-    # Below 2^-6 the step is 2^-9, that of float32 at 2^14.
-    subnormal = b.sub(
-        b.bitcast(b.fadd(b.bitcast(magnitude, F32), const_f32(2.0**14)), I32), ir.Constant(I32, 0x46800000)
-    )
-    small = b.icmp_unsigned("<", magnitude, ir.Constant(I32, 0x3C800000))
-    big = b.icmp_unsigned(">=", magnitude, ir.Constant(I32, 0x43E00000))
-    store(
-        b,
-        b.trunc(b.or_(b.select(small, subnormal, b.select(big, ir.Constant(I32, 0x7E), normal)), sign), I8),
-        address,
-    )
-
-
-st_e4m3 = intrinsic_function("st_e4m3", types.void, (types.int64, types.float32), _emit_store_e4m3)
-st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), _emit_store_half)
-
-
-# --- atomics and waiting ------------------------------------------------------------------------------------
-
-
-def _word(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    return b.inttoptr(address, I64.as_pointer())
-
-
-def _emit_pause(b: ir.IRBuilder) -> None:
-    if X86:
-        b.call(
-            cgutils.get_or_insert_function(
-                b.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
-            ),
-            [],
-        )
-    elif ARM64:
-        hint = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(ir.VoidType(), [I32]), "llvm.aarch64.hint"
-        )
-        b.call(hint, [ir.Constant(I32, 1)])
-
-
-def _emit_compare_exchange(b: ir.IRBuilder, address: ir.Value, expected: ir.Value, new: ir.Value) -> ir.Value:
-    pair = b.cmpxchg(_word(b, address), expected, new, "seq_cst", "seq_cst")
-    return b.extract_value(pair, 1)
-
-
-atomic_load = intrinsic_function(
-    "atomic_load", types.int64, (types.int64,), lambda b, a: b.load_atomic(_word(b, a), "acquire", 8)
-)
-atomic_store = intrinsic_function(
-    "atomic_store",
-    types.void,
-    (types.int64, types.int64),
-    lambda b, a, v: b.store_atomic(v, _word(b, a), "seq_cst", 8),
-)
-atomic_add = intrinsic_function(
-    "atomic_add",
-    types.int64,
-    (types.int64, types.int64),
-    lambda b, a, v: b.atomic_rmw("add", _word(b, a), v, "seq_cst"),
-)
-compare_exchange = intrinsic_function(
-    "compare_exchange", types.boolean, (types.int64, types.int64, types.int64), _emit_compare_exchange
-)
-pause = intrinsic_function("pause", types.void, (), _emit_pause)
-
-
-def _emit_call(b: ir.IRBuilder, function: ir.Value, *arguments: ir.Value) -> None:
-    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
-    b.call(b.inttoptr(function, kind.as_pointer()), list(arguments))
-
-
-call_kernel = intrinsic_function("call_kernel", types.void, (types.int64,) * 5, _emit_call)
-"""call_kernel(function, arguments, step, tile, scratch): the one indirect call of a tape."""
+def row_addresses(b: ir.IRBuilder, first: ir.Value, stride: ir.Value, rows: int) -> list[ir.Value]:
+    """Addresses of `rows` rows, `stride` bytes apart."""
+    return [b.add(first, b.mul(stride, ir.Constant(I64, t))) for t in range(rows)]

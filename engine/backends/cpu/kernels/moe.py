@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.backends.cpu.codegen.simd import ld_f32, ld_i32, ld_i64, st_f32, st_i32, st_i64
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64, st_f32, st_i32, st_i64
 from engine.backends.cpu.codegen.specialise import Jit, specialise
 from engine.backends.cpu.kernels.attention.softmax import exp_scalar, row_add
 from engine.backends.cpu.kernels.linear.linear import (

@@ -8,6 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i64, st_f32
 from engine.backends.cpu.codegen.simd import (
     I64,
     VF32,
@@ -15,13 +16,9 @@ from engine.backends.cpu.codegen.simd import (
     counted_loop,
     fma,
     intrinsic_function,
-    ld_f32,
-    ld_f64,
-    ld_i64,
     load,
     reduce,
     splat,
-    st_f32,
     store,
 )
 from engine.backends.cpu.codegen.specialise import specialise

@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from engine.backends.cpu.codegen.memory_ops import ld_f64, ld_i64
 from engine.backends.cpu.codegen.simd import (
     I64,
     VF32,
@@ -21,8 +22,6 @@ from engine.backends.cpu.codegen.simd import (
     exp_vector,
     fma,
     intrinsic_function,
-    ld_f64,
-    ld_i64,
     load,
     splat,
     store,

@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from engine.backends.cpu.codegen.memory_ops import ld_i64, st_i32
 from engine.backends.cpu.codegen.simd import (
     I64,
     VI32,
@@ -14,11 +15,9 @@ from engine.backends.cpu.codegen.simd import (
     const_vector,
     counted_loop,
     intrinsic_function,
-    ld_i64,
     load,
     prefetch,
     reduce,
-    st_i32,
 )
 
 _STREAMS = 4

@@ -9,19 +9,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from engine.backends.cpu.codegen.simd import (
-    I64,
-    VF32,
-    counted_loop,
-    intrinsic_function,
-    ld_f32,
-    ld_f64,
-    ld_i32,
-    ld_i64,
-    load,
-    st_f32,
-    store,
-)
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
+from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, load, store
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
 from engine.backends.cpu.layouts.layout import WeightLayout

@@ -17,7 +17,7 @@ from typing import Any
 
 from numba import types
 
-from engine.backends.cpu.codegen.simd import atomic_add, atomic_load, atomic_store, compare_exchange
+from engine.backends.cpu.codegen.memory_ops import atomic_add, atomic_load, atomic_store, compare_exchange
 
 # A cache line that all threads read often, and one that is touched only when something happens.
 ACTIVE, THREADS, GRAIN, YIELD_WORD = range(4)

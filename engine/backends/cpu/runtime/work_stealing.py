@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from engine.backends.cpu.codegen.simd import (
+from engine.backends.cpu.codegen.memory_ops import (
     atomic_load,
     atomic_store,
     call_kernel,

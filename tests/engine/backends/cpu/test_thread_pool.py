@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.codegen.kernel_cache import KERNELS, SIGNATURE
-from engine.backends.cpu.codegen.simd import atomic_add, ld_i64
+from engine.backends.cpu.codegen.memory_ops import atomic_add, ld_i64
 from engine.backends.cpu.runtime.clock import ticks, ticks_per_second
 from engine.backends.cpu.runtime.contention import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool

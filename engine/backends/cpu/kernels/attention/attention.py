@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.codegen.simd import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from engine.backends.cpu.codegen.simd import ld_f32, st_f32
+from engine.backends.cpu.codegen.memory_ops import ld_f32, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.softmax import row_add, row_clear, row_dot, row_fill
 from engine.backends.cpu.kernels.attention.tiles import (

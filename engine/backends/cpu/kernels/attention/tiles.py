@@ -18,9 +18,8 @@ from engine.backends.cpu.codegen.simd import (
     I16,
     I64,
     LANES,
-    VF32,
     WIDE,
-    Accumulators,
+    OutputTile,
     const_vector,
     counted_loop,
     halves,
@@ -28,8 +27,8 @@ from engine.backends.cpu.codegen.simd import (
     load,
     load_half,
     prefetch,
+    row_addresses,
     splat,
-    store,
 )
 from engine.backends.cpu.kernels.linear.gemm import load_float
 
@@ -94,15 +93,9 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
         out_stride: Any,
         ahead: Any,
     ) -> None:
-        totals = Accumulators(b, vectors * rows)
-        out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
-        x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
+        tile = OutputTile(b, vectors, rows, out, out_stride, fresh)
+        x_rows = row_addresses(b, x, x_stride, rows)
         starts = [b.mul(vector_stride, ir.Constant(I64, m)) for m in range(vectors)]
-        for t in range(rows):
-            for m in range(vectors):
-                totals.set(
-                    t * vectors + m, const_vector(0.0) if fresh else load(b, out_rows[t], VF32, 64 * m)
-                )
         with counted_loop(b, count) as k:
             ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
             row = b.add(w, b.mul(k, w_stride))
@@ -111,10 +104,8 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
             for t in range(rows):
                 value = splat(b, load(b, b.add(x_rows[t], offset), F32))
                 for m in range(vectors):
-                    totals.add_product(t * vectors + m, value, weights[m])
-        for t in range(rows):
-            for m in range(vectors):
-                store(b, totals.get(t * vectors + m), out_rows[t], 64 * m)
+                    tile.sums.add_product(tile.slot(t, m), value, weights[m])
+        tile.write()
 
     name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}"
     return intrinsic_function(name, types.void, (types.int64,) * 9, emit)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.codegen.simd import ld_f32, ld_i32, ld_i64, st_e4m3, st_f16, st_f32
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64, st_e4m3, st_f16, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.kv_write.query_aware import steered_keys_kernel, turned_head
 from engine.backends.cpu.kernels.kv_write.tiles import (

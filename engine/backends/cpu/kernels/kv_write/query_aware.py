@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i8, ld_i32, ld_i64, st_f32, st_i8
 from engine.backends.cpu.codegen.simd import (
     I64,
     LANES,
@@ -20,15 +21,9 @@ from engine.backends.cpu.codegen.simd import (
     const_vector,
     counted_loop,
     intrinsic_function,
-    ld_f32,
-    ld_i8,
-    ld_i32,
-    ld_i64,
     load_half,
     reduce,
     splat,
-    st_f32,
-    st_i8,
     store,
 )
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words

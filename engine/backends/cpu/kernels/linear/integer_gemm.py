@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
+from engine.backends.cpu.codegen.memory_ops import ld_i64
 from engine.backends.cpu.codegen.simd import (
     F32,
     I8,
@@ -25,13 +26,13 @@ from engine.backends.cpu.codegen.simd import (
     VF32,
     VI32,
     WIDE,
-    Accumulators,
+    OutputTile,
     const_vector,
     counted_loop,
     fma,
     intrinsic_function,
-    ld_i64,
     load,
+    row_addresses,
     splat,
     store,
 )
@@ -200,12 +201,36 @@ def byte_rows(args: int, step: int, tile: int, scratch: int) -> None:
     byte_row(x, ld_i64(args + 8 * P_BLOCKS), y)
 
 
+def _add_scaled(
+    b: ir.IRBuilder,
+    cells: Cells,
+    part: int,
+    sums: list[ir.Value],
+    starts: list[ir.Value],
+    records: Sequence[ir.Value],
+    tile: OutputTile,
+) -> None:
+    """tile += a part's integer sums, times the scales of weights and activations, + its minimums."""
+    parts = FEATURES // cells.part
+    at = cells.code_bytes + part * LANES * 4 * (2 if cells.minimums else 1)
+    which = cells.scale_at + 4 + 4 * (2 if parts == 1 else part)
+    for m, start in enumerate(starts):
+        scale = load(b, start, VF32, at)
+        minimum = load(b, start, VF32, at + 64) if cells.minimums else None
+        for t, record in enumerate(records):
+            slot = tile.slot(t, m)
+            value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, record, F32, cells.scale_at)))
+            total = fma(b, scale, value, tile.sums.get(slot))
+            if minimum is not None:
+                total = fma(b, minimum, splat(b, load(b, record, F32, which)), total)
+            tile.sums.set(slot, total)
+
+
 def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
     """tile(panel, vector_stride, x, x_stride, count, out, out_stride): out[t, 16 m + lane] += x (rows, 32
     count) times the panel.
     """
-    part, parts = cells.part, FEATURES // cells.part
-
+    steps = cells.part * cells.vectors // FEATURES
     vector = V32I16 if cells.bits == 16 else V64I8
 
     def product(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
@@ -214,27 +239,6 @@ def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
             if cells.bits == 16
             else byte_products(b, total, weights, x, cells.signed)
         )
-
-    def finish(
-        b: ir.IRBuilder,
-        sums: list[ir.Value],
-        starts: list[ir.Value],
-        records: Sequence[ir.Value],
-        p: int,
-        totals: Accumulators,
-    ) -> None:
-        at = cells.code_bytes + p * LANES * 4 * (2 if cells.minimums else 1)
-        which = cells.scale_at + 4 + 4 * (2 if parts == 1 else p)
-        for m, start in enumerate(starts):
-            scale = load(b, start, VF32, at)
-            minimum = load(b, start, VF32, at + 64) if cells.minimums else None
-            for t, record in enumerate(records):
-                slot = t * vectors + m
-                value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, record, F32, cells.scale_at)))
-                total = fma(b, scale, value, totals.get(slot))
-                if minimum is not None:
-                    total = fma(b, minimum, splat(b, load(b, record, F32, which)), total)
-                totals.set(slot, total)
 
     def emit(
         b: ir.IRBuilder,
@@ -246,30 +250,22 @@ def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
         out: Any,
         out_stride: Any,
     ) -> None:
-        totals = Accumulators(b, vectors * rows)
-        out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
-        x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
-        columns = [b.add(panel, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
-        for t in range(rows):
-            for m in range(vectors):
-                totals.set(t * vectors + m, load(b, out_rows[t], VF32, 64 * m))
+        tile = OutputTile(b, vectors, rows, out, out_stride)
+        x_rows = row_addresses(b, x, x_stride, rows)
+        columns = row_addresses(b, panel, vector_stride, vectors)
         with counted_loop(b, count) as i:
             starts = [b.add(column, b.mul(i, ir.Constant(I64, cells.size))) for column in columns]
             records = [b.add(row, b.mul(i, ir.Constant(I64, cells.record))) for row in x_rows]
-            for p in range(parts):
+            for part in range(FEATURES // cells.part):
                 sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
-                for k in range(
-                    p * part * cells.vectors // FEATURES, (p + 1) * part * cells.vectors // FEATURES
-                ):
+                for k in range(part * steps, (part + 1) * steps):
                     weights = [load(b, start, vector, 64 * k) for start in starts]
                     for t, record in enumerate(records):
                         value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)
                         for m in range(vectors):
-                            slot = t * vectors + m
+                            slot = tile.slot(t, m)
                             sums[slot] = product(b, sums[slot], weights[m], value)
-                finish(b, sums, starts, records, p, totals)
-        for t in range(rows):
-            for m in range(vectors):
-                store(b, totals.get(t * vectors + m), out_rows[t], 64 * m)
+                _add_scaled(b, cells, part, sums, starts, records, tile)
+        tile.write()
 
     return intrinsic_function(f"{cells.name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)

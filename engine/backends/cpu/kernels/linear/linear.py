@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from engine.backends.cpu.codegen.memory_ops import ld_i64, st_i64
 from engine.backends.cpu.codegen.simd import (
     F32,
     I64,
@@ -23,9 +24,7 @@ from engine.backends.cpu.codegen.simd import (
     Accumulators,
     counted_loop,
     intrinsic_function,
-    ld_i64,
     load,
-    st_i64,
     store,
 )
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
