@@ -38,12 +38,8 @@ QUESTION = "Write a long and detailed essay about rivers, with headings and list
 
 def request(tokens: int) -> ChatRequest:
     """The question as the window sends it, answered greedily with exactly so many tokens."""
-    from desktop.services.engine.reply_runner import GATHER_SECONDS
-
     question, greedy = Message("user", QUESTION), SamplerSettings(temperature=0.0)
-    return ChatRequest(
-        (question,), greedy, stops(tokens), output=OutputSettings(), gather_seconds=GATHER_SECONDS
-    )
+    return ChatRequest((question,), greedy, stops(tokens), output=OutputSettings())
 
 
 def stops(tokens: int) -> StopSettings:
@@ -84,7 +80,7 @@ class Bench:
         """The reply on the engine's own thread, while the GUI's thread sleeps."""
         found: list[Stats] = []
         over = threading.Event()
-        slot = self.session.replies.engine._slot
+        slot = self.session.replies.engine._host
 
         def work(stop: threading.Event) -> Generator[Any, None, None]:
             for event in slot.answer(request(tokens), stop):
@@ -96,7 +92,7 @@ class Bench:
 
         self.session.measure(work)
         over.wait(300)
-        self.until(lambda: not self.session.replies.engine._jobs)
+        self.until(lambda: not self.session.replies.engine._tasks)
         return found[0]
 
     def painted(self, tokens: int) -> Stats:

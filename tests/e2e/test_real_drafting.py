@@ -8,6 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 
 from desktop.app import EngineApi
+from desktop.services.engine.running_reply import RunningReply
 from engine.core import Text, TokenInfo
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from tests.desktop.hand import Hand
@@ -93,11 +94,15 @@ def test_banned_phrases_are_avoided_and_told(hand) -> None:
     assert "avoided" in hand.items()[-1].footer
 
 
-def test_a_branch_goes_on_from_another_token(hand) -> None:
+def test_a_branch_goes_on_from_another_token(hand, monkeypatch) -> None:
     tokens: list[TokenInfo] = []
-    hand.session.replies.engine.event_arrived.connect(
-        lambda event: tokens.extend(event.tokens if isinstance(event, Text) else ())
-    )
+    take = RunningReply.take
+
+    def taken(reply: RunningReply, event: Text) -> str:
+        tokens.extend(event.tokens)
+        return take(reply, event)
+
+    monkeypatch.setattr(RunningReply, "take", taken)
     first = ask(hand)
     assert "".join(token.text for token in tokens).startswith(first[:40])
     place = next(

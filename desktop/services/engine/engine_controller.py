@@ -8,6 +8,7 @@ is still being stopped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.services.engine.cpu_yield import CpuYield
 from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
 from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
-from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Running, Text
+from engine.core import ChatEvent, ChatRequest, Loading, ModelInfo, Prefill, Running, Text
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineController"]
@@ -24,7 +25,20 @@ __all__ = ["STATES", "EngineController"]
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
 _LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
-"""Kinds of jobs; of the last kind the state does not tell."""
+"""Kinds of jobs; the last kind does not show in the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A job and who hears of it: `event` each of its events, `ended` its result, or None with the sentence
+    and the details of an error.
+    """
+
+    kind: str
+    job: Job
+    ended: Callable[[Any, str, str], None]
+    event: Callable[[Any], None] | None = None
+    path: str = ""
 
 
 def _is_text(event: object) -> bool:
@@ -43,9 +57,7 @@ class EngineController(QObject):
         state_changed(str): one of `STATES`.
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
-        event_arrived(object): one `ChatEvent` of the running reply; texts that came quickly after each other
-        are one. reply_ended(str sentence, str details): the reply is over; both empty when nothing went
-        wrong. load_failed(str path, str sentence, str details)
+        load_failed(str path, str sentence, str details)
         aside_ended(object): what a small task on the engine's thread came to; None when it failed or was
         stopped.
     """
@@ -53,23 +65,19 @@ class EngineController(QObject):
     state_changed = Signal(str)
     progress = Signal(str, int, int)
     model_changed = Signal(object)
-    event_arrived = Signal(object)
-    reply_ended = Signal(str, str)
     load_failed = Signal(str, str, str)
     aside_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._slot = ModelHost(open_chat, describe)
-        self._worker = StreamThread(
-            "engine", self, gathered=Coalescing(_is_text, _joined, lambda event: isinstance(event, Running))
-        )
+        self._host = ModelHost(open_chat, describe)
+        gathered = Coalescing(_is_text, _joined, lambda event: isinstance(event, Running))
+        self._worker = StreamThread("engine", self, gathered, self._host.failed)
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
         self._room = CpuYield(self)
-        self._jobs: dict[int, tuple[str, Job, str]] = {}
-        self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
+        self._tasks: dict[int, _Task] = {}
         self._has_text = False
         self._state, self._telling = "no_model", False
         self._model: ModelInfo | None = None
@@ -84,7 +92,7 @@ class EngineController(QObject):
     @property
     def needs_reload(self) -> bool:
         """Whether loading the model again may mend what failed last; see `ModelHost.needs_reload`."""
-        return self._slot.needs_reload
+        return self._host.needs_reload
 
     @property
     def model(self) -> ModelInfo | None:
@@ -94,31 +102,59 @@ class EngineController(QObject):
     @property
     def opening(self) -> str:
         """The path of the model that is being loaded, or will be when what runs has stopped; "" for none."""
-        wanted = [path for kind, job, path in self._jobs.values() if kind == _LOAD and not job.stopping]
-        return wanted[-1] if wanted else ""
+        paths = [task.path for task in self._tasks.values() if task.kind == _LOAD and not task.job.stopping]
+        return paths[-1] if paths else ""
 
     def open_model(self, path: Path, load: LoadSettings, cache: CacheSettings) -> None:
         """Load a model in place of the present one; whatever runs is stopped first."""
         self._stop("load")
-        self._start(_LOAD, lambda stop: self._slot.load(path, load, cache, stop), str(path))
+
+        def ended(_result: object, sentence: str, details: str) -> None:
+            self._look_at_model()
+            if sentence:
+                self.load_failed.emit(str(path), sentence, details)
+
+        self._start(_LOAD, lambda stop: self._host.load(path, load, cache, stop), ended, path=str(path))
 
     def unload_model(self) -> None:
         """Release the model; whatever runs is stopped first."""
         self._stop("unload")
-        self._start(_UNLOAD, self._slot.unload)
+        self._start(_UNLOAD, self._host.unload, lambda *_: None)
 
-    def answer(self, request: ChatRequest) -> None:
-        """Run a reply. Only in state "idle"."""
+    def answer(
+        self, request: ChatRequest, event: Callable[[ChatEvent], None], ended: Callable[[str, str], None]
+    ) -> None:
+        """Run a reply, only in state "idle". `event` gets its events, texts that came soon after each other
+        as one; then `ended` the sentence and the details of an error, both empty if there was none.
+        """
         if self._state != "idle":
             raise RuntimeError(f"A reply cannot start in state {self._state!r}.")
         self._has_text, self.stopped_by = False, ""
-        self._start(_ANSWER, lambda stop: self._slot.answer(request, stop))
+        self._start(
+            _ANSWER,
+            lambda stop: self._host.answer(request, stop),
+            lambda _result, sentence, details: ended(sentence, details),
+            event,
+        )
 
     def run_aside(self, make_generator: MakeGenerator) -> None:
-        """A short task that wants the machine for itself, such as a measurement; the state does not tell
-        of it.
+        """Run a short task that needs the machine for itself, such as a measurement, without showing it in
+        the state.
         """
-        self._start(_ASIDE, make_generator)
+        self._start(_ASIDE, make_generator, lambda result, *_: self.aside_ended.emit(result))
+
+    def ask(self, work: AskModel, event: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
+        """Have `work` done with the loaded model after what runs, without showing it in the state.
+
+        On the GUI thread, `event` gets each event and `ended` the result, or None and the sentence of an
+        error.
+        """
+        return self._start(
+            _ASIDE,
+            lambda stop: self._host.ask(work, stop),
+            lambda result, sentence, _details: ended(result, sentence),
+            event,
+        )
 
     def make_room(self) -> None:
         """The user has acted: while a model computes on the processor, its threads leave a core until what
@@ -126,41 +162,37 @@ class EngineController(QObject):
         """
         self._room.begin()
 
-    def ask(self, work: AskModel, told: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
-        """Have `work` done with the loaded model when what runs is over; the state does not tell of it.
-
-        On the GUI thread, `told` gets each event and `ended` the result, or None and the sentence of what
-        went wrong.
-        """
-        job = self._worker.start(lambda stop: self._slot.ask(work, stop))
-        self._jobs[job.id] = (_ASIDE, job, "")
-        self._asked[job.id] = told, ended
-        return job
-
     def stop(self) -> None:
         """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
         self._stop("user")
 
     def _stop(self, cause: str) -> None:
-        if any(kind == _ANSWER and not job.stopping for kind, job, _ in self._jobs.values()):
+        if any(task.kind == _ANSWER and not task.job.stopping for task in self._tasks.values()):
             self.stopped_by = cause
-        for _, job, _ in self._jobs.values():
-            job.stop()
+        for task in self._tasks.values():
+            task.job.stop()
         self._update()
 
     def close(self) -> bool:
         """Stop all, release the model and join the thread; False when it did not end in time."""
         self._stop("close")
         self._room.end()
-        in_time = self._worker.close(last=self._slot.unload)
+        in_time = self._worker.close(last=self._host.unload)
         self._worker.deliver()  # the last texts, and usually the reply's end
         return in_time
 
-    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> int:
+    def _start(
+        self,
+        kind: str,
+        make_generator: MakeGenerator,
+        ended: Callable[[Any, str, str], None],
+        event: Callable[[Any], None] | None = None,
+        path: str = "",
+    ) -> Job:
         job = self._worker.start(make_generator)
-        self._jobs[job.id] = (kind, job, path)
+        self._tasks[job.id] = _Task(kind, job, ended, event, path)
         self._update()
-        return job.id
+        return job
 
     def _update(self) -> None:
         """Tell the state when it has changed.
@@ -188,27 +220,27 @@ class EngineController(QObject):
 
         If the next load has begun, its end tells again.
         """
-        if self._slot.info is not self._model:
-            self._model = self._slot.info
+        if self._host.info is not self._model:
+            self._model = self._host.info
             self._worker.patience = ROOMY if self._model is None or self._model.where else CROWDED
             self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
-        kind, job, _ = next((each for each in self._jobs.values() if each[0] != _ASIDE), ("", None, ""))
-        if job is None:
+        task = next((task for task in self._tasks.values() if task.kind != _ASIDE), None)
+        if task is None:
             return "idle" if self._model is not None else "no_model"
-        if job.stopping:
+        if task.job.stopping:
             return "stopping"
-        if kind != _ANSWER:
+        if task.kind != _ANSWER:
             return "loading"
         return "answering" if self._has_text else "prefill"
 
     @Slot(int, object)
     def _on_yielded(self, job_id: int, event: Any) -> None:
         self._room.begin()
-        kind = self._jobs[job_id][0] if job_id in self._jobs else ""
-        if job_id in self._asked:
-            self._asked[job_id][0](event)
+        task = self._tasks.get(job_id)
+        if task is not None and task.kind == _ASIDE and task.event is not None:
+            task.event(event)
             return
         if isinstance(event, Loading):
             self.progress.emit(event.stage, event.done, event.total)
@@ -216,35 +248,21 @@ class EngineController(QObject):
             self.progress.emit("Reading the prompt", event.done, event.total)
         elif isinstance(event, Text):
             self._has_text = True
-        if kind == _ANSWER:
-            self.event_arrived.emit(event)
+        if task is not None and task.event is not None:
+            task.event(event)
         self._update()
 
     @Slot(int, object)
     def _on_finished(self, job_id: int, result: object) -> None:
-        kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
-        if kind == _ANSWER:
-            self.reply_ended.emit("", "")
-        elif job_id in self._asked:
-            self._asked.pop(job_id)[1](result, "")
-        elif kind == _ASIDE:
-            self.aside_ended.emit(result)
-        elif kind:
-            self._look_at_model()
-        self._update()
+        self._end(job_id, result, "", "")
 
     @Slot(int, str, str)
     def _on_failed(self, job_id: int, sentence: str, details: str) -> None:
-        kind, _, path = self._jobs.pop(job_id, ("", None, ""))
-        if kind == _ANSWER:
-            self.reply_ended.emit(sentence, details)
-            self._look_at_model()  # it has gone with its GPU where that stopped working
-        elif job_id in self._asked:
-            self._asked.pop(job_id)[1](None, sentence)
-            self._look_at_model()
-        elif kind == _ASIDE:
-            self.aside_ended.emit(None)
-        elif kind:
-            self._look_at_model()
-            self.load_failed.emit(path, sentence, details)
+        self._end(job_id, None, sentence, details)
+
+    def _end(self, job_id: int, result: object, sentence: str, details: str) -> None:
+        task = self._tasks.pop(job_id, None)
+        if task is not None:
+            task.ended(result, sentence, details)
+            self._look_at_model()  # it has gone with its GPU if that was lost
         self._update()

@@ -6,7 +6,6 @@ The GUI thread only ever reads `info`, which is frozen.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
-from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
+from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["AskModel", "Describe", "ModelHost", "OpenChat", "describe", "open_chat"]
@@ -89,16 +88,13 @@ class ModelHost:
         loaded does not cost the one that is. From then on there is room for one model only: the old one goes
         before the new one's weights come.
         """
+        self.needs_reload = False
         yield Loading("Reading the headers", 0, 1)
-        with self._judging():
-            self._describe(path)
+        self._describe(path)
         if stop.is_set():
             return None
         try:
-            with self._judging():
-                source = yield from self._open_chat(
-                    path, load, cache, stop, Leaving(self.info, self._release)
-                )
+            source = yield from self._open_chat(path, load, cache, stop, Leaving(self.info, self._release))
         except EngineError:
             if stop.is_set():
                 return None
@@ -112,60 +108,35 @@ class ModelHost:
         self.info = dataclasses.replace(source.info, name=title) if title else source.info
         return self.info
 
-    def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
+    def answer(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises
-        `EngineError` when no model is loaded. After a `DeviceLost` none is loaded any more.
+        `EngineError` if no model is loaded.
         """
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
-        try:
-            with self._judging():
-                yield from _closing(self._source.stream(request, stop))
-        except Cancelled:  # while its draft model was being loaded
-            if not stop.is_set():
-                raise
-        except DeviceLost:  # what is loaded answers no more
-            self._release()
-            raise
+        self.needs_reload = False
+        return self._source.stream(request, stop)
 
     def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
-        """What `work` does with the loaded model. Raises `EngineError` when none is."""
+        """What `work` does with the loaded model. Raises `EngineError` if none is loaded."""
         if self._source is None:
             raise EngineError("No model is loaded: open one first.")
-        try:
-            return (yield from work(self._source, stop))
-        except DeviceLost:
-            self._release()
-            raise
+        return work(self._source, stop)
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory; `stop` changes nothing, for it is soon done."""
         yield Loading("Unloading the model", 0, 1)
         self._release()
 
-    @contextlib.contextmanager
-    def _judging(self) -> Iterator[None]:
-        self.needs_reload = False
-        try:
-            yield
-        except GeneratorExit:  # whoever asked wants no more
-            raise
-        except BaseException as error:
-            self.needs_reload = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(
-                error, EngineError
-            )
-            raise
+    def failed(self, error: BaseException) -> None:
+        """Take note of what a job raised. After a `DeviceLost` no model is loaded any more."""
+        self.needs_reload = not isinstance(error, EngineError) or isinstance(
+            error, DeviceLost | NotEnoughMemory
+        )
+        if isinstance(error, DeviceLost):
+            self._release()
 
     def _release(self) -> None:
         source, self._source, self.info = self._source, None, None
         if source is not None:
             source.close()
-
-
-def _closing(events: Iterator[ChatEvent]) -> Generator[ChatEvent, None, None]:
-    """The same events; a generator is closed at the end, whichever way the end comes."""
-    try:
-        yield from events
-    finally:
-        if isinstance(events, Generator):
-            events.close()

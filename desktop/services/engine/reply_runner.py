@@ -8,13 +8,14 @@ import dataclasses
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.items.chats.messages import MessageItem
+from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.engine.engine_controller import EngineController
 from desktop.services.engine.model_host import Describe, OpenChat
 from desktop.services.engine.reply_record import avoided_text, message_item, record, trimmed_text
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, TokenCache, model_key
 from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
+from desktop.services.session.paths import find_item
 from desktop.services.session.voices import LeadingName
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.stores import ConversationStores
@@ -33,12 +34,7 @@ from engine.core import (
     Trimmed,
 )
 
-__all__ = ["GATHER_SECONDS", "ReplyRunner"]
-
-GATHER_SECONDS = 0.02
-"""Tokens that come faster are handed on together: nobody sees it, and each way through the program takes
-time from a CPU model.
-"""
+__all__ = ["ReplyRunner"]
 
 
 class ReplyRunner(QObject):
@@ -50,7 +46,7 @@ class ReplyRunner(QObject):
     Signals:
         begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there
         already. rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
-        grown(int message, str text): text that has arrived.
+        document_grown(int message, str text): text that has arrived in a notebook's document.
         changed(int message): something else about the running reply (a notice) is to be shown.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
@@ -63,7 +59,7 @@ class ReplyRunner(QObject):
 
     begun = Signal(int, object, int)
     rendered = Signal(int, object)
-    grown = Signal(int, str)
+    document_grown = Signal(int, str)
     changed = Signal(int)
     ran = Signal(int, object)
     avoided = Signal(int, int, str)
@@ -76,15 +72,14 @@ class ReplyRunner(QObject):
     def __init__(
         self,
         stores: ConversationStores,
+        messages: MessagesModel,
         open_chat: OpenChat,
         describe: Describe,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self.engine = EngineController(open_chat, describe, self)
-        self.engine.event_arrived.connect(self._on_event)
-        self.engine.reply_ended.connect(self._on_ended)
-        self._stores = stores
+        self._stores, self._messages = stores, messages
         self._reply: RunningReply | None = None
         self._model_name = ""
         self.unsaved = UnsavedReplies(stores, self)
@@ -145,13 +140,12 @@ class ReplyRunner(QObject):
         self._reply.leading = leading
         self._reply.is_document = request.plain
         self._note_opened()
-        self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
-        request = dataclasses.replace(request, tell_prompt=True, gather_seconds=GATHER_SECONDS)
+        request = dataclasses.replace(request, tell_prompt=True)
         self._reply.known = len(self._reply.tokens)
         self.begun.emit(message.id, request, len(self._reply.tokens))
-        self.engine.answer(request)
+        self.engine.answer(request, self._on_event, self._on_ended)
 
     def item(self, message: StoredMessage) -> MessageItem:
         """A stored message as the transcript shows it; for the running reply, with the text that is not in
@@ -228,10 +222,6 @@ class ReplyRunner(QObject):
     def _on_unsaved(self, sentence: str) -> None:
         self.trouble.emit(sentence, "")
 
-    @Slot(str)
-    def _on_grown(self, text: str) -> None:
-        self.grown.emit(self.message_id, text)
-
     @Slot()
     def _checkpoint(self) -> None:
         if self._reply is None:
@@ -243,12 +233,12 @@ class ReplyRunner(QObject):
         else:
             self.unsaved.went_well()
 
-    @Slot(object)
     def _on_event(self, event: ChatEvent) -> None:
         if self._reply is None:
             return
         if isinstance(event, Text):
-            self._reply.take(event)
+            if text := self._reply.take(event):
+                self._show(self._reply, text)
             if event.suppressed:
                 self._reply.avoided += 1
                 self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)
@@ -266,6 +256,12 @@ class ReplyRunner(QObject):
         elif isinstance(event, Done):
             self._reply.done = event
 
+    def _show(self, reply: RunningReply, text: str) -> None:
+        if reply.is_document:
+            self.document_grown.emit(reply.message_id, text)
+        elif find_item(self._messages, reply.message_id) is not None:
+            self._messages.append_text(reply.message_id, text)
+
     @property
     def growing(self) -> RunningReply | None:
         """The reply that runs."""
@@ -281,7 +277,6 @@ class ReplyRunner(QObject):
         reply.tokens.join(reply.tail_tokens)
         self._chat_list.put(reply.message_id, reply.tokens)
 
-    @Slot(str, str)
     def _on_ended(self, sentence: str, details: str) -> None:
         """The stream is over.
 
@@ -290,7 +285,8 @@ class ReplyRunner(QObject):
         reply = self._reply
         if reply is None:
             return
-        reply.end()
+        if rest := reply.end():
+            self._show(reply, rest)
         self._reply = None
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"

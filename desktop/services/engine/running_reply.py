@@ -1,4 +1,4 @@
-"""The text of the reply that runs: handed on to the eye as it comes, and a few times a second to the disk."""
+"""The text of the reply that runs, which is due on the disk a few times a second."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ class RunningReply(QObject):
     characters were there before it.
 
     Signals:
-        grown(str): text that has arrived.
         checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet; with a text that arrives
             so long after the last time, for then the GUI thread is at work anyway.
     """
 
-    grown = Signal(str)
     checkpoint_due = Signal()
 
     def __init__(
@@ -73,15 +71,15 @@ class RunningReply(QObject):
         """All text of the message: what stays behind the growing part is of it, too."""
         return self.text + self.tail
 
-    def take(self, event: Text) -> None:
-        """Text and tokens have arrived; a name before them is taken off both."""
+    def take(self, event: Text) -> str:
+        """Text and tokens have arrived; returns the text to show, without a name at the beginning."""
         if self.leading is None or self.leading.decided:
             self.tokens.extend(event.tokens)
-            self.add(event.text)
-            return
+            return self.add(event.text)
         self._unsigned += event.tokens
-        self.add(self.leading.feed(event.text))
+        shown = self.add(self.leading.feed(event.text))
         self._sign()
+        return shown
 
     def _sign(self) -> None:
         """Hand on the tokens that were held back, once it is known what of their text was a name."""
@@ -93,12 +91,11 @@ class RunningReply(QObject):
             left = max(0, left - len(token.text))
         self._unsigned = []
 
-    def add(self, text: str) -> None:
-        """Text has arrived."""
+    def add(self, text: str) -> str:
+        """Text has arrived; returns it."""
         if not text:
-            return
+            return text
         self._parts.append(text)
-        self.grown.emit(text)
         now = time.monotonic()
         if self._asked_to_save is None:
             self._asked_to_save = now
@@ -108,14 +105,17 @@ class RunningReply(QObject):
             self._on_checkpoint()
         elif not self._checkpoint.isActive():
             self._checkpoint.start(math.ceil(1000 * left))
+        return text
 
-    def end(self) -> None:
-        """Hand on the rest and stop the clock."""
+    def end(self) -> str:
+        """No more text comes; returns what was held back as a possible name."""
+        rest = ""
         if self.leading is not None and not self.leading.decided:
-            self.add(self.leading.end())
+            rest = self.add(self.leading.end())
             self._sign()
         self._checkpoint.stop()
         self.deleteLater()
+        return rest
 
     @Slot()
     def _on_checkpoint(self) -> None:

@@ -30,19 +30,19 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, SignalInstance, Slot
 
-from engine.errors import EngineError
+from engine.errors import Cancelled, EngineError
 
 __all__ = ["Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
 
 log = logging.getLogger(__name__)
 
-MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
+MakeGenerator = Callable[[threading.Event], Iterator[Any]]
 """Called on the worker's thread with the job's stop event; returns the generator to run there."""
 
 
@@ -140,7 +140,7 @@ class Job:
 
 
 class StreamThread(QObject):
-    """Runs jobs in the order they were started.
+    """Runs jobs in the order they were started. `on_error` gets what a job raises, on the worker's thread.
 
     Events that `gathered` takes cross in groups, joined; all of them, and what comes after them, in order.
 
@@ -156,9 +156,16 @@ class StreamThread(QObject):
     failed = Signal(int, str, str)
     _arrived = Signal()
 
-    def __init__(self, name: str, parent: QObject | None = None, gathered: Coalescing | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        parent: QObject | None = None,
+        gathered: Coalescing | None = None,
+        on_error: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
         super().__init__(parent)
         self._gathered = gathered
+        self._on_error = on_error
         self._waiting: deque[_Crossing] = deque()
         self._taken = 0
         self._awake = False  # the GUI thread will look by itself
@@ -310,10 +317,15 @@ class StreamThread(QObject):
         try:
             values = (self._drive(job),)
         except EngineError as error:
-            sentence = _text(error)
-            log.warning("job %d: %s", job.id, sentence)
-            signal, values = self.failed, (sentence, error.report)
+            self._on_error(error)
+            if isinstance(error, Cancelled) and job.stop_event.is_set():
+                values = (None,)
+            else:
+                sentence = _text(error)
+                log.warning("job %d: %s", job.id, sentence)
+                signal, values = self.failed, (sentence, error.report)
         except BaseException as error:  # noqa: BLE001
+            self._on_error(error)
             details = _traceback()
             log.error("job %d failed\n%s", job.id, details)
             sentence = NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__)
@@ -329,4 +341,5 @@ class StreamThread(QObject):
         except StopIteration as end:
             return end.value
         finally:
-            generator.close()
+            if isinstance(generator, Generator):
+                generator.close()

@@ -21,7 +21,6 @@ from desktop.services.session.conversations import Conversations
 from desktop.services.session.draft_check import DraftCheck
 from desktop.services.session.model_loading import ModelLoading
 from desktop.services.session.notebook import Notebook
-from desktop.services.session.paths import find_item
 from desktop.services.session.signals import SessionSignals
 from desktop.services.session.turns import Turns
 from desktop.services.session.visible_chat import VisibleChat
@@ -57,7 +56,7 @@ class ChatSession(SessionSignals):
         super().__init__(parent)
         self.stores, self.preferences = stores, preferences
         self.messages = MessagesModel(self)
-        self.replies = runner = ReplyRunner(stores, open_chat, describe, self)
+        self.replies = runner = ReplyRunner(stores, self.messages, open_chat, describe, self)
         self._visible = visible = VisibleChat(self, stores, preferences, runner, self.messages)
         self.conversations = visible.listed
         self.messages.trace = visible.tokens
@@ -74,7 +73,6 @@ class ChatSession(SessionSignals):
         runner.ran.connect(self._on_ran)
         runner.avoided.connect(self._on_avoided)
         runner.changed.connect(visible.replace_row)
-        runner.grown.connect(self._on_grown)
         runner.draft_failed.connect(self._on_draft_failed)
         runner.ended.connect(self._on_ended)
         runner.trouble.connect(self.report_error)
@@ -253,11 +251,6 @@ class ChatSession(SessionSignals):
         return self.replies.unsaved.reason
 
     # -- what the runner tells
-
-    @Slot(int, str)
-    def _on_grown(self, message_id: int, text: str) -> None:
-        if find_item(self.messages, message_id) is not None:
-            self.messages.append_text(message_id, text)
 
     @Slot(object)
     def _on_set(self, cls: type[Settings]) -> None:

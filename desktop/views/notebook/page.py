@@ -72,7 +72,7 @@ class NotebookPage(QWidget):
         self.bar.again.connect(self.write_again)
         self.tokens.branch.connect(self._branch)
         replies = self._session.replies
-        replies.grown.connect(self._on_grown)
+        replies.document_grown.connect(self._on_grown)
         replies.changed.connect(self._on_reply_changed)
         self._session.state_changed.connect(self._show_state)
         self._session.running_changed.connect(self._on_running)

@@ -136,8 +136,9 @@ class TranscriptView(QAbstractScrollArea):
         if self._sync is not None:
             self._sync.stop()
         self._sync = sync = ModelSync(self._messages, model, self)
+        sync.changed.connect(self.schedule)
+        sync.grown.connect(self._arrange_now)
         for changed in (sync.changed, sync.grown):
-            changed.connect(self.schedule)
             changed.connect(self.finding.chat_changed)
         sync.renewed.connect(self._renewed)
         sync.sent.connect(self.scroll_to_end)
@@ -170,6 +171,13 @@ class TranscriptView(QAbstractScrollArea):
             self._flush.start(wait)
         else:
             # unlike a timer this comes before painting: other changes of the same moment are painted with it
+            self._due.emit()
+
+    def _arrange_now(self) -> None:
+        """Arrange in this turn of the event loop: the engine's thread has throttled the text already."""
+        if not self._waits or self._flush.isActive():
+            self._waits = True
+            self._flush.stop()
             self._due.emit()
 
     @Slot()
