@@ -120,7 +120,6 @@ class LocalChat:
             prompt.ids, request.sampler, request.stops, request.speculation, request.constraint,
             prompt.guidance, request.output, given=prompt.given, heal=heal, started=started,
             replayed=request.replayed.passes if request.replayed is not None else (),
-            gather_seconds=request.gather_seconds,
         )  # fmt: skip
         written: list[int] = []
         healed, report = False, request.tell_prompt

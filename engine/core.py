@@ -70,8 +70,7 @@ class ChatRequest:
     prompt, without a template but with its control tokens read as such, and the reply goes on from its end
     (`continue_ids` are its exact tokens then, too). With `tell_prompt` the prompt is told as `Rendered`
     before it is read. With `replayed` that prompt is read, in its own passes and without what is cached, and
-    the messages are not looked at. Text that comes within `gather_seconds` of the last is handed on with the
-    next; who shows frames need not take each token of a fast model by itself.
+    the messages are not looked at.
     """
 
     messages: tuple[Message, ...]
@@ -87,7 +86,6 @@ class ChatRequest:
     plain: bool = False
     tell_prompt: bool = False
     replayed: Rendered | None = None
-    gather_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ until something ends the sequence.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -29,17 +28,11 @@ from a model on the CPU.
 
 
 def events(
-    steps: Steps,
-    sequence: TokenSequence,
-    stats: SequenceStats,
-    interval: int = 1,
-    gather_seconds: float = 0.0,
+    steps: Steps, sequence: TokenSequence, stats: SequenceStats, interval: int = 1
 ) -> Generator[Prefill | Text | Running | Done, None, None]:
-    """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds`
-    of the last, and at its end. Closing it closes `steps`.
-    """
+    """The events of one sequence, text every `interval` tokens and at its end. Closing it closes `steps`."""
     text, tokens, suppressed = "", list[TokenInfo](), ""
-    count, reported, handed = 0, time.perf_counter(), -math.inf
+    count, reported = 0, time.perf_counter()
     try:
         for step in steps:
             if isinstance(step, Prefill):
@@ -50,9 +43,7 @@ def events(
                 tokens.append(token.info)
             count += 1
             now = time.perf_counter()
-            due = count >= interval and now - handed >= gather_seconds
-            if (text or tokens or suppressed) and (due or step.reason):
-                handed = now
+            if (text or tokens or suppressed) and (count >= interval or step.reason):
                 yield Text(text, tuple(tokens), suppressed)
                 text, tokens, suppressed, count = "", [], "", 0
             if step.reason:

@@ -45,7 +45,6 @@ class GenerationRequest:
         seed: takes precedence over the sampler's; with neither, a random one is drawn.
         started: when the request arrived, in `time.perf_counter` seconds; None is now.
         replayed: the passes that read an earlier sequence with the same ids (`StreamingGenerator.reading`).
-        gather_seconds: text that comes within this time of the last is handed on with the next.
     """
 
     ids: Sequence[int]
@@ -65,7 +64,6 @@ class GenerationRequest:
     seed: int | None = None
     started: float | None = None
     replayed: Sequence[Sequence[tuple[int, int]]] = ()
-    gather_seconds: float = 0.0
 
     @property
     def fixed_seed(self) -> int | None:

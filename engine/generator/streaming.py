@@ -69,13 +69,7 @@ class StreamingGenerator:
         anything runs, and `NothingAllowed` from the iterator when constraints leave no token to choose.
         """
         opened = self.open(request, stop)
-        return events(
-            opened.steps,
-            opened.sequence,
-            opened.stats,
-            request.output.stream_interval,
-            request.gather_seconds,
-        )
+        return events(opened.steps, opened.sequence, opened.stats, request.output.stream_interval)
 
     def open(self, request: GenerationRequest, stop: threading.Event | None = None) -> OpenSequence:
         """Close the open sequence and get the requested one ready to run. Raises as `stream` does."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -137,24 +136,6 @@ def test_a_kept_stop_token_is_shown_and_not_read_twice():
     text = "".join(event.text for event in events if isinstance(event, Text))
     assert text == "yes" + tokenizer().decode([stop], skip_special=False)
     assert events[-1].reason == "stop_token"
-
-
-def test_text_that_comes_soon_after_the_last_is_handed_on_with_the_next():
-    """The first piece is not held up, and nothing is lost or told twice; a slow model's tokens go one by
-    one.
-    """
-    chat, model = fake_chat()
-    text, ids, done, each = ask(chat, CHAT, 24)
-    at_once = ask(fake_chat()[0], CHAT, 24, gather_seconds=3600.0)
-    assert at_once[:2] == (text, ids)
-    assert [len(event.tokens) for event in at_once[3] if isinstance(event, Text)] == [1, 23]
-    assert at_once[2].reason == done.reason
-    slow, model = fake_chat()
-    model.program.before_run = lambda: time.sleep(0.002)
-    pieces = ask(slow, CHAT, 24, gather_seconds=0.0005)[3]
-    assert [event.text for event in pieces if isinstance(event, Text)] == [
-        event.text for event in each if isinstance(event, Text)
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ not fit; preferences.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -169,6 +169,21 @@ def test_a_reply_that_the_gpu_breaks_off(talking: Harness, error: EngineError, s
     assert talking.session.regenerate(reply.id)
     talking.until_idle()
     assert talking.texts() == ["one two three", "one two three"]
+
+
+def test_a_task_that_loses_the_device_leaves_no_model(talking: Harness) -> None:
+    broken = talking.chat
+
+    def measure(stop: threading.Event) -> Generator[None, None, None]:
+        raise DeviceLost("The GPU stopped working: load the model again.")
+        yield
+
+    with talking.qtbot.waitSignal(talking.session.measured) as result:
+        talking.session.measure(measure)
+    assert result.args == [None]
+    talking.qtbot.waitUntil(lambda: talking.session.state == "no_model")
+    assert talking.session.model is None
+    assert broken.closed
 
 
 def drafting_with(harness: Harness, name: str) -> SpeculationSettings:

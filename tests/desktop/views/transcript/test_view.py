@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtGui import QColor, QImage, QPaintEvent, QPalette
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QWidget
@@ -95,6 +95,16 @@ def test_streamed_text_looks_exactly_like_the_same_text_at_once(show: Show, qtbo
         shown.verticalScrollBar().setValue(0)
         qtbot.waitUntil(shown.settled)
     assert picture(view) == picture(whole)
+
+
+def test_text_that_grows_soon_after_a_frame_waits_for_no_timer(show: Show, qtbot: QtBot) -> None:
+    view, model = show([MessageItem(1, "assistant", "one", running=True)])
+    for piece in (" two", " three"):
+        view.flush()  # a frame has just been shown
+        model.append_text(1, piece)
+        QCoreApplication.sendPostedEvents(view)
+        text = "".join(row.document.toPlainText() for row in view.pool.widgets() if isinstance(row, TextRow))
+        assert text == model.items()[0].text
 
 
 def test_growing_code_is_appended_to_and_not_set_again(show: Show, qtbot: QtBot) -> None:
