@@ -1,8 +1,8 @@
-"""Bare addresses in Markdown become links, as in GitHub Flavored Markdown (its section 6.9), on the screen
-and in what is exported.
+"""Bare addresses in Markdown become links, as in GitHub Flavored Markdown (section 6.9), on the screen and in
+exports.
 
-markdown-it's own rule, with `linkify-it-py`, takes a time that grows with the square of a hostile text (48 KB
-of "http://a": 7 s); here each letter is looked at a bounded number of times.
+markdown-it's own rule, with `linkify-it-py`, takes quadratic time for hostile text (7 s for 48 KB of
+"http://a"); here each letter is read a bounded number of times.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
 def add_addresses(markdown: MarkdownIt) -> MarkdownIt:
-    """Teach it bare addresses of pages and mail; names of files like "main.py" are none."""
+    """Let `markdown` find bare addresses of pages and mail; file names like "main.py" are not addresses."""
     markdown.core.ruler.after("inline", "addresses", _mark)
     return markdown
 
 
 def with_addresses(markdown: MarkdownIt, children: Sequence[Token]) -> Sequence[Token]:
-    """The same tokens of a text with links around the addresses in what is no link yet."""
+    """The tokens of a text with links around the addresses that are not part of a link yet."""
     if not any(child.type == "text" and _ADDRESS.search(child.content) for child in children):
         return children
     return list(_linked(markdown, children))
@@ -90,8 +90,8 @@ def _cut(markdown: MarkdownIt, child: Token) -> Iterator[Token]:
 
 
 def _trimmed(words: str) -> str:
-    """Without what ends the sentence around it, or a character reference; a closing bracket stays where
-    its opening one is within.
+    """`words` without the punctuation or character reference that ends them; a closing bracket stays when its
+    opening one is inside.
     """
     surplus = {closing: words.count(closing) - words.count(opening) for closing, opening in _PAIRS.items()}
     end = len(words)

@@ -47,12 +47,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a message; the sources of all blocks of a message joined are the message.
+    """A piece of a message. The sources of all its blocks, joined, are the message.
 
-    `indent` counts the columns that an enclosing list takes from every line. `joined` says that the block
-    goes on where the one before it was cut for size: no space between them. `head` is the head of a table
-    that was cut, the first line of code that was, or of an alert. An open block (`closed` false) may still
-    change; a closed one never does.
+    `indent` counts the columns that an enclosing list takes from every line. `joined` means that the block
+    continues the one before it, which was cut for size: there is no space between them. Then `head` is the
+    head of the table, or the first line of the code or of the alert. An open block (`closed` false) may
+    still change; a closed one never does.
     """
 
     kind: Kind
@@ -92,13 +92,13 @@ class Block:
 
     @property
     def label(self) -> str:
-        """What a footnote is called; empty for other blocks."""
+        """The label of a footnote; empty for other blocks."""
         found = footnote(self.source) if self.kind is Kind.FOOTNOTE and not self.joined else None
         return found[0] if found is not None else ""
 
     @property
     def alert(self) -> str:
-        """What kind of alert a quote is, see `lines.alert`; empty for all else."""
+        """The kind of alert that a quote is, as in `lines.alert`; empty for other blocks."""
         return (
             alert(self.head or dedent(self.source, self.indent).split("\n", 1)[0])
             if self.kind is Kind.QUOTE
@@ -124,7 +124,7 @@ class Block:
 def _math(text: str) -> str:
     """LaTeX without `$$` or brackets; an environment as it is.
 
-    A full stop behind the formula stands at its end.
+    A full stop after the formula becomes its end.
     """
     opening = display_math(text.split("\n", 1)[0])
     finish = opening[1] if opening is not None else ""
@@ -148,9 +148,7 @@ def _starts_block(text: str) -> bool:
 
 
 def _table(text: str) -> str:
-    """The table with as many columns in the row of dashes as in its head, because GitHub's grammar takes
-    no other.
-    """
+    """The table with as many columns in the row of dashes as in its head, which GitHub's grammar requires."""
     lines = text.rstrip("\r\n").split("\n")
     columns = len(cells(lines[0]))
     given = cells(lines[1]) if len(lines) > 1 and delimiter(lines[1]) else []

@@ -31,11 +31,9 @@ _BONDS = {"#": r"\equiv ", "=": "=", "*": r"\cdot ", ".": r"\cdot "}
 
 
 def chemistry(formula: str) -> str:
-    r"""LaTeX for what stands in `\ce{...}`: numbers behind an element are below the line, charges above
-    it.
-    """
+    r"""LaTeX for the content of `\ce{...}`: numbers after an element are subscripts, charges superscripts."""
     made: list[str] = []
-    before = " "  # what kind of thing came last: " " for nothing, "x" for what can have numbers below it
+    before = " "  # what came last: " " for nothing, "x" for something that can have a subscript
     for found in _TOKEN.finditer(formula):
         kind, text = str(found.lastgroup), found[0]
         after = formula[found.end() : found.end() + 1]
@@ -86,8 +84,8 @@ def _arrow(found: re.Match[str]) -> str:
 
 
 def _script(found: re.Match[str], alone: bool, after: str) -> str:
-    """A number or charge above or below; an empty base where there is none, and an arrow for gas that
-    leaves.
+    """A superscript or subscript, on an empty base where there is none; an upward arrow for a gas that
+    escapes.
     """
     text = found["group"] if found["group"] is not None else found["bare"] or ""
     if found["script"] == "^" and not text:

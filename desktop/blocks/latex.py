@@ -2,8 +2,8 @@
 
 Slow (3 to 30 ms): not for the GUI's thread.
 
-ziamath and its fonts (STIX Two Math) are imported at the first formula. What they cannot show is shown as
-source instead.
+ziamath and its fonts (STIX Two Math) are imported with the first formula. Formulas that they cannot show are
+shown as source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from desktop.blocks.units import angle, number, quantity, unit
 __all__ = ["LONGEST", "math_ml", "math_svg"]
 
 LONGEST = 4000
-"""Characters of LaTeX that are tried at all."""
+"""Characters of the longest formula that is drawn."""
 _lock = Lock()
 _DEEPEST = 40
 _DROPPED = re.compile(r"\\(?:label|nonumber|notag)(?:\s*\{[^{}]*\})?(?![A-Za-z])")
@@ -34,7 +34,7 @@ _UNKNOWN = re.compile(
 _PACKAGES = re.compile(r"\\(ce|SI|qty|si|unit|num|ang)(?:\s*\[[^\]]*\])?\s*(?=\{)")
 _MATRIX = re.compile(r"(\\begin\{[pbBvV]?(?:small)?matrix\*?\})")
 _MATRIX_END = re.compile(r"(\\end\{[pbBvV]?(?:small)?matrix\*?\})")
-"""A matrix is put in braces: what is raised to a power is one thing then."""
+"""A matrix is put in braces, so that an exponent applies to all of it."""
 _TEXT = re.compile(r"\\(?:text|textrm|textbf|textit|mbox)\{((?:[^{}\\]|\\.)*)\}")
 _ESCAPED = re.compile(r"\\([%$_&#{}])")
 _PLAIN = re.compile(r"\\(begin|end)\{(?:equation|displaymath|math)\*?\}")
@@ -45,9 +45,7 @@ _ML_DROPPED = {"style", "class", "id", "href", "src"}
 
 
 def math_svg(latex: str, size: float, display: bool) -> str:
-    """The formula as SVG of plain paths whose y axis begins at the baseline; empty when something in it is
-    not known.
-    """
+    """The formula as SVG paths whose y axis begins at the baseline; empty when it has unknown parts."""
     text = _known(latex)
     if not text:
         return ""
@@ -56,7 +54,7 @@ def math_svg(latex: str, size: float, display: bool) -> str:
 
 
 def math_ml(latex: str, display: bool) -> str:
-    """The formula as a MathML element, safe to stand in a page; empty when something in it is not known."""
+    """The formula as a MathML element, safe inside a page; empty when it has unknown parts."""
     text = _known(latex)
     if not text:
         return ""
@@ -79,7 +77,7 @@ def math_ml(latex: str, display: bool) -> str:
 
 
 def _known(latex: str) -> str:
-    """The formula in the library's words; empty when it cannot know it."""
+    """The formula in the commands that the library knows; empty when it has unknown parts."""
     text = _normal(latex)
     return "" if len(text) > LONGEST or _UNKNOWN.search(text) or _depth(text) > _DEEPEST else text
 
@@ -133,9 +131,7 @@ def _errors() -> tuple[type[BaseException], ...]:
 
 
 def _has_glyphs(font: Any, text: str) -> bool:
-    """Whether the font has every character that is written as itself: a formula in boxes would say
-    nothing.
-    """
+    """Whether the font has a glyph for every literal character: a formula in boxes would say nothing."""
     return all(
         ord(letter) < 0x250 or font.glyphindex(letter) != 0 for letter in set(text) if not letter.isspace()
     )
@@ -150,8 +146,8 @@ def _depth(text: str) -> int:
 
 
 def _argument(text: str, start: int) -> tuple[str, int]:
-    """(what stands in the braces that open at `start`, the place behind them); an empty text where none
-    open or they do not close.
+    """(the content of the braces that open at `start`, the place after them); ("", start) when no braces open
+    there or they do not close.
     """
     depth = 0
     for place in range(start, len(text) if text[start : start + 1] == "{" else 0):
@@ -187,16 +183,14 @@ def _with_packages(text: str) -> str:
 
 
 def _plain_words(found: re.Match[str]) -> str:
-    """The signs in `\\text{...}` that need a backslash in LaTeX, which the library would show with it."""
+    """Unescape the signs in `\\text{...}` that LaTeX needs a backslash for, which the library would show."""
     command = found[0][: found.start(1) - found.start()]
     shown = _ESCAPED.sub(lambda sign: sign[1] if sign[1] in "%_#" else f"}}\\{sign[1]}{command}", found[1])
     return f"{command}{shown}}}".replace(f"{command}}}", "")
 
 
 def _normal(latex: str) -> str:
-    """LaTeX with environments and commands that the library has under another name, or not, put in its
-    words.
-    """
+    """LaTeX with environments and commands that the library names differently, or lacks, in its own."""
     text = _with_packages(latex)
     text = _TEXT.sub(_plain_words, _MATRIX_END.sub(r"\1}", _MATRIX.sub(r"{\1", text)))
     latex = text

@@ -1,5 +1,5 @@
-"""What one line of Markdown can start: the patterns of CommonMark 0.31 and of GitHub's tables, a little
-more tolerant.
+"""What one line of Markdown can start: the patterns of CommonMark 0.31 and of GitHub's tables, slightly more
+tolerant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = [
 ]  # fmt: skip
 
 PIECE = 1024
-"""A line longer than this is cut for layout at the next space, at twice this length wherever that is."""
+"""A longer line is cut for layout at the next space, or at twice this length anywhere."""
 
 _FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)?)(`{3,}|~{3,})([^\n]*)\n?$")
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
@@ -45,18 +45,15 @@ def fence(line: str) -> tuple[int, str, str] | None:
 
 
 def closes_fence(line: str, opened: str) -> bool:
-    """Whether `line` closes the fence that `opened`: the same character, at least as often, alone on its
-    line.
-    """
+    """Whether `line` closes the fence `opened`: only the same character, at least as many times."""
     text = line.strip()
     return len(text) >= len(opened) and text == opened[0] * len(text)
 
 
 def display_math(line: str) -> tuple[int, str, bool] | None:
-    """(columns before it, what closes it, whether it is closed on this line) when `line` opens math that
-    stands for itself.
+    """(columns before it, what closes it, whether this line closes it) when `line` opens display math.
 
-    Behind a closing on the same line there is nothing but a full stop or comma; else it is math among words.
+    Only a full stop, comma or semicolon may follow a closing on the same line; otherwise it is inline math.
     """
     match = _MATH.match(line)
     if match is None:
@@ -111,8 +108,9 @@ def dedent(text: str, columns: int) -> str:
 
 
 def piece_length(text: str, start: int = 0) -> int:
-    """Length of the piece of `text` from `start` on: a line with its end, or a cut of a very long line; 0
-    while that is not known yet.
+    """Length of the piece of `text` from `start`: a line with its end, or a part of a very long line.
+
+    0 while that is not known yet.
     """
     end = text.find("\n", start, start + 2 * PIECE)
     if 0 <= end < start + PIECE:

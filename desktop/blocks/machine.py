@@ -1,87 +1,48 @@
-"""The state of the splitter between two lines of Markdown: takes one line after the other, hands out
-closed blocks.
-"""
+"""The splitter's state between two lines of Markdown: takes line after line, hands out closed blocks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import (
-    alert,
     cells,
     closes_fence,
     delimiter,
     display_math,
     fence,
-    footnote,
     indentation,
     is_rule,
     list_marker,
 )
+from desktop.blocks.open_block import (
+    CELLS,
+    CODE_LIMIT,
+    CODE_LINES,
+    COLUMNS,
+    DOLLARS,
+    LIMIT,
+    LINES,
+    MATH_LIMIT,
+    OpenBlock,
+    alert_line,
+    first_number,
+    interrupts_prose,
+    kind_at,
+)
 from engine.text.template.reasoning import Tag
 
-__all__ = ["CELLS", "CODE_LIMIT", "CODE_LINES", "COLUMNS", "LIMIT", "LINES", "Machine"]
-
-LIMIT = 2048
-"""Characters after which a block of text is closed at the next good place: layout of one document must
-stay short.
-"""
-
-LINES = 128
-"""Lines after which it is closed as well."""
-
-DOLLARS = 200
-"""Dollars, the signs of formulas, after which it is closed too: each formula is a picture."""
-
-CODE_LIMIT, CODE_LINES = 16_384, 256
-"""Characters and lines after which a block of code goes on in another one."""
-
-COLUMNS, CELLS = 50, 120
-"""Columns of the widest table, which else is text, and cells after which a table goes on in another one."""
-
-MATH_LIMIT = 4096
-"""Characters after which what began like a formula is none: it is text that nobody closed."""
+__all__ = ["Machine"]
 
 _MOST_REFERENCES = 1000
 
-# tags of other names also close what a reply wrote about
+# closing tags of other names may belong to what a reply writes about
 _MUSES = re.compile(r"think|thought", re.IGNORECASE)
 
-_HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
-_QUOTE = re.compile(r" {0,3}>")
 _SETEXT = re.compile(r" {0,3}(?:=+|-{2,})\s*$")
-
-
-@dataclass
-class _Open:
-    """The block that still grows."""
-
-    kind: Kind
-    lines: list[str] = field(default_factory=list)
-    size: int = 0
-    fence: str = ""
-    language: str = ""
-    indent: int = 0
-    joined: bool = False
-    head: str = ""
-    columns: int = 1
-    sure: bool = True
-    blank: bool = False
-    dollars: int = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether it is to be closed at the next good place."""
-        return self.size >= LIMIT or len(self.lines) >= LINES or self.dollars >= DOLLARS
-
-    def add(self, line: str) -> None:
-        self.lines.append(line)
-        self.size += len(line)
-        self.dollars += line.count("$")
 
 
 class Machine:
@@ -93,7 +54,7 @@ class Machine:
     def __init__(self, tags: Sequence[Tag], opened: str = "") -> None:
         self.tags = tags
         self.out: list[Block] = []
-        self.open: _Open | None = None
+        self.open: OpenBlock | None = None
         self.thought = opened
         self.thinks = bool(opened)
         self.orphan = ""
@@ -111,7 +72,7 @@ class Machine:
         return copy
 
     def take(self, line: str, starts: bool) -> None:
-        """Move on by one line, or by the rest of a cut line when it does not `starts`."""
+        """Take one line, or the rest of a cut line when `starts` is false."""
         close = line.find(self.thought) if self.thought else -1
         if close >= 0:
             if close > 0:
@@ -144,7 +105,7 @@ class Machine:
             self.take(rest, True)
 
     def end(self, closed: bool = True) -> None:
-        """Close the open block; with `closed` false it is only handed out as it is now."""
+        """Close the open block; with `closed` false only hand it out as it is now."""
         block = self.open
         if block is None:
             return
@@ -177,8 +138,9 @@ class Machine:
         self.open = None
 
     def _define(self, source: str) -> Kind:
-        """Remember the addresses of links that a paragraph begins with (CommonMark 0.31, section 4.7);
-        returns what it is.
+        """Remember the link reference definitions at the start of a paragraph (CommonMark 0.31, section 4.7).
+
+        Returns the kind of block that the paragraph is.
         """
         from desktop.blocks.parser import definitions
 
@@ -188,8 +150,8 @@ class Machine:
                 self.references.setdefault(label, address)
         return Kind.PROSE if other or self.thought else Kind.MARKUP
 
-    def _without_math(self, block: _Open) -> None:
-        """Take the lines of an unclosed formula as what they are without it."""
+    def _without_math(self, block: OpenBlock) -> None:
+        """Take the lines of an unclosed formula as other Markdown."""
         self.open, self.no_math, starts = None, True, True
         for line in block.lines:
             self._line(line, starts)
@@ -197,9 +159,9 @@ class Machine:
         self.end()
         self.no_math = False
 
-    def _start(self, kind: Kind, line: str, indent: int = 0, joined: bool = False) -> _Open:
+    def _start(self, kind: Kind, line: str, indent: int = 0, joined: bool = False) -> OpenBlock:
         self.end()
-        self.open = _Open(kind, indent=indent, joined=joined)
+        self.open = OpenBlock(kind, indent=indent, joined=joined)
         self.open.add(line)
         return self.open
 
@@ -220,13 +182,13 @@ class Machine:
         elif block is None or block.kind is Kind.MARKUP or not self._continues(block, line):
             self._fresh(line)
 
-    def _more_code(self, block: _Open) -> _Open:
-        """End a long block of code and go on in another one, which knows how the first began."""
+    def _more_code(self, block: OpenBlock) -> OpenBlock:
+        """Continue a long block of code in another one, which knows the first line of the first."""
         self.end()
         self.open = replace(block, lines=[], size=0, joined=True, head=block.head or block.lines[0])
         return self.open
 
-    def _more_math(self, block: _Open, line: str) -> None:
+    def _more_math(self, block: OpenBlock, line: str) -> None:
         at = line.find(block.fence)
         if at < 0:
             block.add(line)
@@ -246,11 +208,11 @@ class Machine:
         if not line.strip():
             self._start(Kind.MARKUP, line) if block is None else block.add(line)
         elif block is not None and block.kind is Kind.TABLE and not block.sure and block.size >= 2 * LIMIT:
-            block.kind, block.sure = Kind.PROSE, True  # such a head is none
+            block.kind, block.sure = Kind.PROSE, True  # no table has such a head
             self._start(Kind.PROSE, line, block.indent, joined=True)
         elif block is None or (block.size >= 2 * LIMIT if block.kind is Kind.TABLE else block.full):
             kind = block.kind if block is not None and block.kind is Kind.QUOTE else Kind.PROSE
-            head = _alert_line(block) if block is not None and kind is Kind.QUOTE else ""
+            head = alert_line(block) if block is not None and kind is Kind.QUOTE else ""
             self._start(kind, line, block.indent if block else 0, joined=True).head = head
         else:
             block.add(line)
@@ -266,13 +228,13 @@ class Machine:
             block.add(line)
             self.end()
 
-    def _continues(self, block: _Open, line: str) -> bool:
+    def _continues(self, block: OpenBlock, line: str) -> bool:
         """Add `line` to the open block if it belongs there."""
         if block.kind is Kind.LIST:
             return self._continues_list(block, line)
         if block.kind is Kind.TABLE:
             return self._continues_table(block, line)
-        starts = self._kind_at(line, block.indent)
+        starts = kind_at(line, block.indent, not self.no_math)
         if block.kind is Kind.FOOTNOTE:
             if starts is Kind.PROSE and block.full:
                 self._start(Kind.PROSE, line, block.indent, joined=True)
@@ -285,13 +247,13 @@ class Machine:
             ):
                 return False
             if block.full and starts is Kind.QUOTE:
-                self._start(Kind.QUOTE, line, block.indent, joined=True).head = _alert_line(block)
+                self._start(Kind.QUOTE, line, block.indent, joined=True).head = alert_line(block)
             else:
                 block.add(line)
             return True
         return self._continues_prose(block, line, starts)
 
-    def _continues_prose(self, block: _Open, line: str, starts: Kind) -> bool:
+    def _continues_prose(self, block: OpenBlock, line: str, starts: Kind) -> bool:
         if (
             delimiter(line)
             and "|" in block.lines[-1]
@@ -312,7 +274,7 @@ class Machine:
             block.kind = Kind.HEADING if block.size < LIMIT else Kind.PROSE
             self.end()
             return True
-        if starts is Kind.LIST and not block.indent and not self._list_interrupts(line):
+        if starts is Kind.LIST and not block.indent and not interrupts_prose(line):
             starts = Kind.PROSE
         if starts is not Kind.PROSE:
             return False
@@ -322,7 +284,7 @@ class Machine:
             block.add(line)
         return True
 
-    def _continues_list(self, block: _Open, line: str) -> bool:
+    def _continues_list(self, block: OpenBlock, line: str) -> bool:
         columns = indentation(line.expandtabs(4))
         if (
             (is_rule(line) and columns < 2)
@@ -336,10 +298,10 @@ class Machine:
             block.blank
             and marker is not None
             and marker[0] <= 1
-            and (marker[1] == "") != (self._number_of(block) == "")
+            and (marker[1] == "") != (first_number(block) == "")
         ):
             return False
-        if not inside and (block.blank or self._kind_at(line, 0) is not Kind.PROSE):
+        if not inside and (block.blank or kind_at(line, 0, not self.no_math) is not Kind.PROSE):
             return False
         more = 1 if marker is not None and marker[0] <= 1 else 2
         full = (
@@ -357,13 +319,7 @@ class Machine:
             block.blank = False
         return True
 
-    @staticmethod
-    def _number_of(block: _Open) -> str:
-        """The number of the first item of a list, "" for a bullet."""
-        marker = list_marker(block.lines[0])
-        return marker[1] if marker is not None else ""
-
-    def _continues_table(self, block: _Open, line: str) -> bool:
+    def _continues_table(self, block: OpenBlock, line: str) -> bool:
         if not block.sure:
             if delimiter(line) and len(cells("".join(block.lines))) <= COLUMNS:
                 block.sure, block.columns = True, len(cells(block.lines[0]))
@@ -371,7 +327,7 @@ class Machine:
                 return True
             block.kind, block.sure = Kind.PROSE, True
             return self._continues(block, line)
-        if "|" not in line or self._kind_at(line, block.indent) not in (Kind.PROSE, Kind.TABLE):
+        if "|" not in line or kind_at(line, block.indent, not self.no_math) not in (Kind.PROSE, Kind.TABLE):
             return False
         if block.full or len(block.lines) * block.columns >= CELLS:
             head = block.head or "".join(block.lines[:2])
@@ -406,42 +362,9 @@ class Machine:
                 self.end()
             return
         indent = min(lead, self.container)
-        kind = self._kind_at(line, indent)
+        kind = kind_at(line, indent, not self.no_math)
         block = self._start(kind, line, indent)
         if kind is Kind.TABLE:
             block.sure = False
         elif kind in (Kind.HEADING, Kind.RULE):
             self.end()
-
-    def _kind_at(self, line: str, indent: int) -> Kind:
-        """The kind of block that `line` would start."""
-        text = line[min(indent, indentation(line)) :]
-        if fence(text) is not None:
-            return Kind.CODE
-        if not self.no_math and display_math(text) is not None:
-            return Kind.MATH
-        if footnote(text) is not None:
-            return Kind.FOOTNOTE
-        if _HEADING.match(text):
-            return Kind.HEADING
-        if is_rule(text):
-            return Kind.RULE
-        if _QUOTE.match(text):
-            return Kind.QUOTE
-        marker = list_marker(text)
-        if marker is not None and marker[0] <= 3:
-            return Kind.LIST
-        if text.lstrip().startswith("|") and len(cells(text)) > 1:
-            return Kind.TABLE
-        return Kind.PROSE
-
-    @staticmethod
-    def _list_interrupts(line: str) -> bool:
-        marker = list_marker(line)
-        return marker is not None and marker[2] and marker[1] in ("", "1")
-
-
-def _alert_line(block: _Open) -> str:
-    """The first line of a quote, if it says what kind of alert the quote is."""
-    first = block.head or block.lines[0]
-    return first if alert(first) else ""

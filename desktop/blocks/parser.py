@@ -1,10 +1,10 @@
 """Markdown of one block -> the tokens of markdown-it: CommonMark 0.31 with GitHub's tables, strikethrough,
 tasks and bare addresses.
 
-Two things are read more kindly than CommonMark does. Emphasis also begins and ends beside Chinese, Japanese
-and Korean letters and punctuation, where no spaces are written. And the few HTML elements that format words
-are tokens `html_open` and `html_close` with their `tag`; all other HTML is text. Importing this imports
-markdown-it: not for a start.
+Two rules are more tolerant than CommonMark's. Emphasis also begins and ends next to Chinese, Japanese and
+Korean letters and punctuation, where no spaces are written. And the few HTML elements that format words are
+tokens `html_open` and `html_close` with their `tag`; all other HTML is text. Importing this module imports
+markdown-it, which is too slow for start-up.
 """
 
 from __future__ import annotations
@@ -27,23 +27,21 @@ from desktop.blocks.addresses import with_addresses
 __all__ = ["HTML_TAGS", "Cell", "References", "definitions", "parse", "parse_table", "table_rows"]
 
 References = Mapping[str, Any]
-"""What links may name: markdown-it's own form of addresses, by labels in the form that labels are compared
-in.
-"""
+"""Link reference definitions as markdown-it keeps them, by normalised label."""
 HTML_TAGS = frozenset(
     {"b", "code", "del", "em", "i", "ins", "kbd", "mark", "s", "strong", "sub", "summary", "sup", "u"}
 )
-"""HTML elements that are shown as what they mean, when they are closed in the same paragraph."""
+"""HTML elements that format text when they are closed in the same paragraph."""
 _NESTING = 200
-"""Levels that markdown-it goes down before it leaves out what is deeper."""
+"""Nesting levels after which markdown-it drops content."""
 _TOO_DEEP = re.compile(r"^(?:[ \t]*(?:[>*+-]|\d{1,9}[.)])){40}", re.MULTILINE)
-"""So many marks on one line are nobody's structure: such a text is shown as it is."""
+"""Text with this many markers on a line is shown as it is."""
 _TAG = re.compile(r"<(/?)([a-z]+)(?:\s[^<>]*)?\s*/?>$", re.IGNORECASE)
 _CELL_END = re.compile(r"(?<!\\)\|")
 _SIGNS = re.compile(r"[\\`*_~\[\]!<&\n]")
-"""Without one of these, words are nothing but words."""
+"""Text without any of these characters has no inline Markdown."""
 _MOST_BRACKETS, _MOST_SIGNS = 200, 1000
-"""In a text with more of them they mean nothing; finding that out would take seconds."""
+"""Text with more of them is shown as it is: parsing it would take seconds."""
 _DETAILS = re.compile(r"</?details(?:\s[^<>]*)?>$", re.IGNORECASE)
 _CJK = re.compile(
     "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3200-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
@@ -60,7 +58,7 @@ def parse(source: str, references: References | None = None) -> list[Token]:
 
 
 def definitions(source: str) -> tuple[dict[str, Any], bool]:
-    """The references that a paragraph defines, and whether it has other words too."""
+    """The references that a paragraph defines, and whether it has other text too."""
     found = _environment(None)
     rest = _parser().parse(source, found)
     return found["references"], bool(rest)
@@ -68,19 +66,14 @@ def definitions(source: str) -> tuple[dict[str, Any], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The words of a cell of a table, and the `side` that they stand at: "left", "right", "center" or
-    nothing.
-    """
+    """The text of a table cell, and its alignment `side`: "left", "right", "center" or empty."""
 
     children: Sequence[Token]
     side: str = ""
 
 
 def parse_table(source: str, references: References | None = None) -> list[list[Cell]]:
-    """The cells of the body of a block that is a table: as many in each row as in its head.
-
-    The row of dashes is none of them.
-    """
+    """The cells of a table block, without the row of dashes: as many in each row as in the head."""
     lines = [_CELL_END.split(line.strip()[1:-1]) for line in source.rstrip("\n").split("\n")]
     dashes = [cell.strip() for cell in (lines[1] if len(lines) > 1 else ["-"] * len(lines[0]))]
     sides = [(cell[:1] == ":", cell[-1:] == ":") for cell in dashes]
@@ -211,7 +204,7 @@ def _finish(state: StateCore) -> None:
 
 
 def _with_html(children: Sequence[Token]) -> list[Token]:
-    """HTML as tokens of its own kinds where it is known and closed, and as text where it is not."""
+    """Known and closed HTML elements as tokens of their own kinds, all other HTML as text."""
     last, opened = len(children) - 1, []
     for place, token in enumerate(children):
         found = _TAG.match(token.content) if token.type == "html_inline" else None
@@ -233,7 +226,7 @@ def _with_html(children: Sequence[Token]) -> list[Token]:
                 _mark(token, "html_close", tag)
                 del opened[start:]
     kept = [child for child in children if child.type != "text" or child.content]
-    for place, child in enumerate(kept):  # a break beside a break of another kind is one
+    for place, child in enumerate(kept):  # adjacent breaks of different kinds are one
         if child.type == "softbreak" and (place and kept[place - 1].type == "hardbreak"):
             child.type = "text"
     while kept and kept[0].type == "softbreak":

@@ -1,9 +1,9 @@
-"""What CommonMark does not know inside a block: LaTeX math, footnote references, and pictures, which are not
-left to Qt.
+"""Spans inside a block that CommonMark does not know, LaTeX math and footnote references, and pictures, which
+are not left to Qt.
 
-Math in dollars follows Pandoc's rule (its manual, "tex_math_dollars"): the opening dollar has no space at its
-right, the closing one no space at its left and no digit at its right; so prices stay text. A letter or digit
-before the opening one forbids it too.
+Math in dollars follows Pandoc's rule (its manual, "tex_math_dollars"): no space after the opening dollar, no
+space before the closing one and no digit after it, so that prices stay text. A letter or digit before the
+opening dollar forbids math too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST = 1000
 
 
 class SpanKind(StrEnum):
-    """The kinds of span. `DISPLAY` is math that wants room, though it stands among words."""
+    """The kinds of span. `DISPLAY` is display math in the middle of text."""
 
     MATH = "math"
     DISPLAY = "display"
@@ -29,8 +29,8 @@ class SpanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`content` is the LaTeX, the label of the footnote or the address of the picture; `words` what
-    describes a picture.
+    """`content` is the LaTeX, the label of the footnote or the address of the picture; `words` describes a
+    picture.
     """
 
     kind: SpanKind
@@ -61,8 +61,8 @@ _PRIVATE = range(0xE000, 0xF8FF)
 
 
 def mark_spans(text: str) -> tuple[str, dict[str, Span]]:
-    """`text` with a private-use character, found nowhere else in it, in the place of each span; and the
-    spans by these characters.
+    """`text` with each span replaced by a private-use character found nowhere else in it, and the spans by
+    these characters.
     """
     if not any(sign in text for sign in ("$", "\\(", "\\[", "[^", "![")):
         return text, {}
@@ -82,7 +82,7 @@ def mark_spans(text: str) -> tuple[str, dict[str, Span]]:
 
 
 def math_at(text: str, place: int) -> Span | None:
-    """The formula that begins at this place; None where there is none."""
+    """The formula that begins at this place, or None."""
     match = _SPAN.match(text, place)
     span = _span(match) if match is not None else None
     return span if span is not None and span.kind in (SpanKind.MATH, SpanKind.DISPLAY) else None

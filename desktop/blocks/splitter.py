@@ -1,8 +1,8 @@
-"""Splits Markdown that arrives in pieces of any size into blocks; what is closed stays as it is, only the
-tail is open.
+"""Splits Markdown that arrives in pieces of any size into blocks. Closed blocks never change; only the tail
+is open.
 
-The state only moves at whole lines, and the unfinished line is tried on a copy of it. So the blocks depend on
-the text alone and not on how it was cut in pieces.
+The state changes at whole lines only, and the unfinished line is tried on a copy of it. So the blocks depend
+on the text alone, not on how it was cut into pieces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import piece_length
-from desktop.blocks.machine import LIMIT, LINES, Machine
+from desktop.blocks.machine import Machine
+from desktop.blocks.open_block import LIMIT, LINES
 from engine.text.template.reasoning import THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
@@ -22,10 +23,10 @@ _HALF_MARKER = re.compile(r"[-*+#>`~_=$]{1,3}$|\\$|\d{1,3}[.)]?$")
 
 
 class BlockSplitter:
-    """Feed text in pieces of any size; `closed` only grows, `tail` is what may still change.
+    """Feed text in pieces of any size; `closed` only grows, `tail` may still change.
 
-    With `opened`, the closing tag of a thought, the text begins inside that thought: the prompt had opened
-    it. Its first block is then a `THINKING` without source.
+    With `opened`, the closing tag of a thought, the text begins inside that thought, which the prompt has
+    opened. Its first block is then a `THINKING` without source.
     """
 
     def __init__(self, thinking_tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
@@ -48,7 +49,7 @@ class BlockSplitter:
     def orphan(self) -> str:
         """The closing tag, alone on its line, of a thought that was never opened: all text before it is one.
 
-        Else nothing.
+        Empty when there is none.
         """
         return self._machine.orphan
 
@@ -63,9 +64,7 @@ class BlockSplitter:
         self._rest = rest[start:]
 
     def tail(self, ended: bool = False) -> list[Block]:
-        """The blocks after `closed` as the text stands; `ended` says that nothing follows, so that all are
-        closed.
-        """
+        """The blocks after `closed` for the text so far; all are closed when the text has `ended`."""
         machine = self._machine.fork()
         shown, held = (self._rest, "") if ended else self._hold(self._rest)
         if shown:
@@ -81,9 +80,7 @@ class BlockSplitter:
         return [*self.closed, *self.tail(ended)]
 
     def _hold(self, line: str) -> tuple[str, str]:
-        """Split the unfinished line in what can be shown and what may turn out to be the start of a tag or
-        marker.
-        """
+        """Split the unfinished line into what can be shown and what may be the start of a tag or marker."""
         machine = self._machine
         text = line.strip()
         in_code = machine.open is not None and machine.open.kind is Kind.CODE
@@ -111,8 +108,8 @@ def split(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS) -> list[Block
 
 
 def split_plain(text: str, limit: int = LIMIT) -> list[str]:
-    """Plain text in pieces of about `limit` characters and `LINES` lines at most, cut at line ends where
-    there are any; joined they are `text`.
+    """Plain text in pieces of about `limit` characters and at most `LINES` lines, cut at line ends where
+    there are any. The pieces, joined, are `text`.
     """
     pieces: list[str] = []
     start = begin = lines = 0

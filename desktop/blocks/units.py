@@ -38,7 +38,7 @@ _NUMBER = re.compile(
 
 
 def number(text: str) -> str:
-    """LaTeX for a number; powers of ten and what is uncertain are written out."""
+    """LaTeX for a number; powers of ten and uncertainties are written out."""
     found = _NUMBER.match(text.strip())
     if found is None:
         return text
@@ -94,7 +94,7 @@ def quantity(value: str, of: str) -> str:
 
 
 def angle(text: str) -> str:
-    """LaTeX for an angle in degrees, or in degrees, minutes and seconds parted by semicolons."""
+    """LaTeX for an angle in degrees, or in degrees, minutes and seconds separated by semicolons."""
     return "".join(
         f"{number(part)}{sign}"
         for part, sign in zip(text.split(";"), ("^{\\circ}", "'", "''"), strict=False)

@@ -1,6 +1,4 @@
-"""Finding words in the open chat: where they are, which place is the present one, and what the bar over
-the rows says of it.
-"""
+"""Finding words in the open chat: all places, the current one, and the bar above the rows."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ __all__ = ["Finding", "plain"]
 _AGAIN_MS = 250
 _EDGE = 6
 _NEAR = 60
-"""Characters shown on each side of a place in a file."""
+"""Characters shown on each side of a match in a file."""
 _AS_WRITTEN = (RowKind.CODE, RowKind.BUBBLE, RowKind.TOKENS, RowKind.MATH, RowKind.NOTICE)
 _SEARCHED = (*_AS_WRITTEN, RowKind.TEXT, RowKind.TABLE)
 _LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\([^()\s]*\)")
@@ -30,12 +28,12 @@ _MARKS = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|`+|^#{1,6} +|\\(?=[!
 
 
 def plain(row: Row) -> str:
-    """About the words that a row shows: Markdown without the signs that do not show."""
+    """Approximately the text that a row shows: Markdown without its markup."""
     return row.text if row.kind in _AS_WRITTEN else _MARKS.sub("", _LINK.sub(r"\1", row.text))
 
 
 def _searched(row: Row) -> str:
-    """The words in which a place may be; empty for rows that have none."""
+    """The text that is searched; empty for rows without any."""
     if row.kind is RowKind.THOUGHT:
         hidden = row.item.text[row.start + len(row.source) : row.until or None]
         return "" if row.open else _MARKS.sub("", _LINK.sub(r"\1", hidden))
@@ -45,13 +43,13 @@ def _searched(row: Row) -> str:
 
 
 def attached_text(row: Row) -> str:
-    """The text of the file that a chip stands for."""
+    """The text of the attached file of a row."""
     files, _ = split(row.source)
     return files[0][1].text if files else ""
 
 
 def excerpt(text: str, query: str, number: int) -> str:
-    """The line around the `number`-th place of `query`, cut to what is near it."""
+    """The line around match number `number` of `query`, cut to what is near it."""
     at = -1
     for _ in range(number + 1):
         at = text.casefold().find(query.casefold(), at + 1)
@@ -65,8 +63,8 @@ class Finding(QObject):
     """Searches all rows regardless of case, also what folded thoughts and attached files hide; follows the
     chat while it grows.
 
-    Going to a place in a folded thought unfolds it; one in a file is shown as the line that it stands in,
-    below the file's chip.
+    Going to a match in a folded thought unfolds it; one in a file is shown as its line, below the file's
+    chip.
     """
 
     def __init__(self, parts: TranscriptParts, scrolling: Scrolling) -> None:
@@ -85,11 +83,11 @@ class Finding(QObject):
 
     @property
     def places(self) -> Sequence[tuple[Row, int]]:
-        """Every place: its row, and the how-manieth it is there."""
+        """Every match: its row, and its number in that row from 0."""
         return self._places
 
     def open(self) -> None:
-        """Show the bar with the selected words, if they are on one line, and give it the keyboard."""
+        """Show the bar, search for the selected text if it is on one line, and give the bar the keyboard."""
         words = self._parts.selection.text().strip()
         bar = self._show_bar(words if words and "\n" not in words and len(words) <= 100 else "")
         self._search(bar.query())
@@ -105,9 +103,10 @@ class Finding(QObject):
         return self._bar
 
     def go_to(self, message_id: int, character: int, words: str) -> None:
-        """Show the bar with `words`, as they stand at a character of a message's text, and go to that place;
-        the keyboard stays where it is. Without words, or where they do not show, the message comes to the
-        top.
+        """Show the bar with `words` and go to their match at a character of a message's text; the keyboard
+        stays where it is.
+
+        Without words, or where they do not show, the message is put at the top of the screen.
         """
         rows = self._parts.messages.message(message_id).rows
         thought = next(
@@ -157,7 +156,7 @@ class Finding(QObject):
         self.show_marks()
 
     def place(self) -> None:
-        """Put the bar in the upper right corner of the view, over a strip that the rows leave free."""
+        """Put the bar in the upper right corner of the view, above the rows."""
         bar, area = self.bar, self._parts.area
         strip = bar.sizeHint().height() + 2 * _EDGE if bar is not None else 0
         if strip != area.viewportMargins().top():
@@ -167,13 +166,13 @@ class Finding(QObject):
             bar.setGeometry(area.width() - wide - 3 * _EDGE, _EDGE, wide, bar.sizeHint().height())
 
     def chat_changed(self) -> None:
-        """The rows are others, or have grown: count again soon."""
+        """Rows have changed or grown: search again soon."""
         if self._query and not self._again.isActive():
             self._again.start()
 
     @Slot(str)
     def _search(self, query: str) -> None:
-        """Find `query`; the present place becomes the first one at or below the top of the screen."""
+        """Search for `query`; the current match becomes the first one at or below the top of the screen."""
         self._query = query
         self._collect()
         top = self._scrolling.row_at(0)
@@ -196,7 +195,7 @@ class Finding(QObject):
 
     @Slot(int)
     def _move(self, step: int) -> None:
-        """Go to the next (1) or the previous (-1) place, round the ends."""
+        """Go to the next (1) or the previous (-1) match, wrapping at the ends."""
         if not self._places:
             return
         at = self._places.index(self._present) if self._present in self._places else -1 if step > 0 else 0
@@ -216,8 +215,8 @@ class Finding(QObject):
         self.show_marks()
 
     def _unfold(self) -> None:
-        """Open the thought that hides the present place, which is then one of those in its rows; show that
-        line of a file.
+        """Unfold the thought that hides the current match, which is then a match of a row inside it; show the
+        line of a match in a file.
         """
         row, number = self._present or (None, 0)
         for place, _ in self._places:
@@ -247,7 +246,7 @@ class Finding(QObject):
             self._parts.view.schedule()
 
     def _reach(self) -> None:
-        """In a row that is higher than the screen, scroll on to the place itself."""
+        """Scroll to the match itself in a row that is higher than the screen."""
         row, number = self._present or (None, 0)
         widget = self._parts.pool.widget(row) if row is not None else None
         if not isinstance(widget, DocumentRow):
@@ -260,7 +259,7 @@ class Finding(QObject):
             bar.setValue(bar.value() + y - high // 3)
 
     def show_marks(self) -> None:
-        """Mark every place on the rows that are shown."""
+        """Mark every match on the live rows."""
         for row, widget in self._parts.pool.live.items():
             if isinstance(widget, DocumentRow):
                 present = self._present is not None and self._present[0] is row

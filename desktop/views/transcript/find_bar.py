@@ -1,6 +1,4 @@
-"""The bar for finding words in the open chat: a text box, how many places there are, next, previous,
-close.
-"""
+"""The bar for finding words in the open chat: a text box, the number of matches, next, previous, close."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ __all__ = ["FindBar"]
 
 
 class FindBar(QFrame):
-    """Signals: `changed(str query)` while it is typed; `moved(int step)` for the next (1) or previous (-1)
-    place; `closed()`.
+    """Signals: `changed(str query)` while the user types; `moved(int step)` for the next (1) or previous (-1)
+    match; `closed()`.
     """
 
     changed = Signal(str)
@@ -53,12 +51,12 @@ class FindBar(QFrame):
         self.tell(0, 0, asked=False)
 
     def query(self) -> str:
-        """What is looked for."""
+        """The text to find."""
         return self.box.text()
 
     def begin(self, words: str, focus: bool = True) -> None:
-        """Show the bar and, with `focus`, give it the keyboard; `words` replace what was looked for last,
-        unless they are none.
+        """Show the bar and, with `focus`, give it the keyboard; `words`, unless empty, replace the last
+        query.
         """
         if words:
             self.box.blockSignals(True)
@@ -70,7 +68,9 @@ class FindBar(QFrame):
             self.box.selectAll()
 
     def tell(self, at: int, count: int, asked: bool) -> None:
-        """The present place is number `at` (0 is none) of `count`."""
+        """Show that the current match is number `at` (0 for none) of `count`; `asked` is false without a
+        query.
+        """
         words = (
             f"{at:,} of {count:,}"
             if at

@@ -1,4 +1,4 @@
-"""The one message of a transcript that is a text box, until its text is saved or given up."""
+"""The message of a transcript that is shown as a text box, until its text is saved or discarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes the text of a message into its splitter in small steps, and no more of it than a reader has asked
+"""Feeds the text of a message to its splitter in small steps, and no more of it than the reader has asked
 for.
 """
 
@@ -11,7 +11,7 @@ from desktop.blocks import BlockSplitter, Tag
 __all__ = ["PAGE", "PAGE_LINES", "PAGE_ROWS", "STEP", "STEP_LINES", "Intake", "lines_end"]
 
 STEP, STEP_LINES = 32_768, 500
-"""Characters and lines that are split at once: a few milliseconds of work."""
+"""Characters and lines that are split in one step: a few milliseconds of work."""
 PAGE, PAGE_ROWS = 1_000_000, 1_000
 """Characters and blocks of one message that are shown before the reader asks for more."""
 PAGE_LINES = 20_000
@@ -19,7 +19,7 @@ PAGE_LINES = 20_000
 
 
 class Intake:
-    """`splitter` has the first `taken` characters of a text that only grows."""
+    """`splitter` has the first `taken` characters of a growing text."""
 
     def __init__(self, tags: Sequence[Tag], opened: str, pages: int = 1) -> None:
         self.splitter = BlockSplitter(tags, opened)
@@ -27,7 +27,7 @@ class Intake:
         self.pages = pages
 
     def step(self, text: str) -> None:
-        """Take the next characters of `text`."""
+        """Feed the next characters of `text`."""
         end = min(self.taken + STEP, self._limit(text))
         if end > self.taken:
             end = lines_end(text, self.taken, end, STEP_LINES)
@@ -35,7 +35,7 @@ class Intake:
             self.taken = end
 
     def waits(self, text: str) -> bool:
-        """Whether another step is to be made."""
+        """Whether there is text for another step."""
         return self.taken < self._limit(text)
 
     def hidden(self, text: str) -> int:
@@ -48,7 +48,7 @@ class Intake:
 
 
 def lines_end(text: str, start: int, end: int, lines: int) -> int:
-    """Where the last of so many `lines` from `start` on ends, at most at `end`."""
+    """The end of the first `lines` lines from `start` on, at most `end`."""
     if text.count("\n", start, end) <= lines:
         return end
     place = start

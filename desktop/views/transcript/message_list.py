@@ -20,9 +20,9 @@ __all__ = ["MessageList"]
 
 
 class MessageList:
-    """Keeps `layout` in step with the messages; heights of new rows are estimates for `look` and `width`.
+    """Keeps `layout` in step with the messages; heights of new rows are estimates for `style` and `width`.
 
-    Messages that come are split at the thinking `tags`.
+    New messages are split at the thinking `tags`.
     """
 
     def __init__(self, style: Style) -> None:
@@ -36,7 +36,7 @@ class MessageList:
         self._waiting: set[int] = set()
 
     def reset(self, items: Sequence[MessageItem]) -> None:
-        """Other messages altogether."""
+        """Show other messages."""
         self.all = [MessageRows(item, self.tags, self._unfolded) for item in items]
         self._number()
         rows = [row for message in self.all for row in message.rows]
@@ -44,7 +44,7 @@ class MessageList:
         self.layout.replace(0, len(self.layout.rows), rows)
 
     def insert(self, position: int, items: Sequence[MessageItem]) -> None:
-        """New messages before the one at `position`."""
+        """Insert messages before the one at `position`."""
         made = [MessageRows(item, self.tags, self._unfolded) for item in items]
         start = self._start(position)
         self.all[position:position] = made
@@ -54,7 +54,7 @@ class MessageList:
         self.layout.replace(start, 0, rows)
 
     def remove(self, first: int, last: int) -> None:
-        """The messages from `first` to `last` are gone."""
+        """Remove the messages from `first` to `last`."""
         start = self._start(first)
         count = sum(len(message.rows) for message in self.all[first : last + 1])
         del self.all[first : last + 1]
@@ -82,15 +82,15 @@ class MessageList:
         self.layout.replace(start + unchanged, count - unchanged, message.rows[unchanged:])
 
     def step(self) -> bool:
-        """Take in more of the last message whose text is too long for one frame; tells whether there is
-        still more.
+        """Take in more of the last message whose text is too long for one frame; returns whether more is
+        left.
         """
         position = max(
             (self._numbers[number] for number in self._waiting if number in self._numbers), default=None
         )
         if position is not None:
             self.all[position].step()
-            self._waiting.clear()  # the others are found again when it is done
+            self._waiting.clear()  # the others are found again when this one is done
             self.sync(position)
         if position is not None and not self._waiting:
             self._find_waiting()
@@ -100,7 +100,7 @@ class MessageList:
         self._waiting = {message.item.id for message in self.all if message.waits}
 
     def code_rows(self, row: Row) -> list[Row]:
-        """The rows of a block of code whose first one is `row`: a long one has several."""
+        """The rows of a code block whose first one is `row`: a long block has several."""
         rows = [row]
         for following in self.layout.rows[row.index + 1 :]:
             if following.kind is not row.kind or following.first:
@@ -109,7 +109,7 @@ class MessageList:
         return rows
 
     def code(self, row: Row) -> str:
-        """All the code of a block whose first row is `row`."""
+        """All the code of the block whose first row is `row`."""
         rows = self.code_rows(row)
         block = rows[0].block
         return (
@@ -147,7 +147,7 @@ class MessageList:
         return changed
 
     def forget_heights(self) -> None:
-        """Width or look have changed: every height is an estimate again."""
+        """Make every height an estimate again, after the width or the style has changed."""
         for row in self.layout.rows:
             row.measured = False
         self.layout.estimate(self.layout.rows, self.style, self.width)
@@ -163,9 +163,7 @@ class MessageList:
         return self.all[position].rows if position is not None else ()
 
     def copied(self, first: Row, last: Row) -> str:
-        """The Markdown source of everything from the row `first` to the row `last`, messages parted by an
-        empty line.
-        """
+        """The Markdown source from the row `first` to the row `last`, with an empty line between messages."""
         parts: list[str] = []
         start = self._numbers[first.item.id]
         end = self._numbers[last.item.id]

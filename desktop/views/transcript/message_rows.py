@@ -1,4 +1,4 @@
-"""What a message turns into: its rows, of which as few as possible are made again while it grows."""
+"""The rows of a message. As few as possible are made again while it grows."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FIRST_GAP = 1.0
 class MessageRows:
     """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold.
 
-    `tags` are those that its model thinks in. Thoughts are folded when they are over, and already before
-    unless `unfolded`; the reader can have it otherwise.
+    `tags` are the thinking tags of its model. Thoughts are folded when they are over, and while they grow
+    unless `unfolded`; the reader can fold and unfold each.
     """
 
     def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, unfolded: bool = True) -> None:
@@ -68,8 +68,10 @@ class MessageRows:
         return self.item.role != "user" and self._intake.waits(self.item.text)
 
     def step(self) -> None:
-        """Take the next piece of a long text; a tag that closes what was never opened tells that the prompt
-        had opened a thought: then the text is taken anew, as one.
+        """Take the next piece of a long text.
+
+        A tag that closes a thought which was never opened shows that the prompt had opened it: then the text
+        is read again from its start.
         """
         if self.item.role == "user":
             return
@@ -79,7 +81,7 @@ class MessageRows:
             self._restart()
 
     def show_more(self) -> None:
-        """Show the next part of a message that is longer than anyone reads at once."""
+        """Show the next part of a very long message."""
         self._pages += 1
         self._intake.pages = self._pages
         self.step()
@@ -103,8 +105,8 @@ class MessageRows:
         self._restart()
 
     def inspect(self, trace: TokenTrace | None, inspected: bool = True) -> None:
-        """Show the message as these tokens, or (None) as usual; `inspected` notes that its tokens were
-        asked for.
+        """Show the message as these tokens, or (None) as usual; `inspected` notes that its tokens were asked
+        for.
         """
         self.trace, self.inspected = trace, inspected
 
@@ -119,7 +121,7 @@ class MessageRows:
             self._folds.setdefault(heads[-1].ordinal, False)
 
     def sync(self) -> int:
-        """Make `rows` fit the message; returns how many rows at the start are the very same and unchanged."""
+        """Bring `rows` up to date; returns how many rows at the start are the same objects and unchanged."""
         self._changed.clear()
         old, self.rows = self.rows, self._make()
         unchanged = 0
@@ -130,8 +132,8 @@ class MessageRows:
         return unchanged
 
     def copied(self, first: int, last: int) -> str:
-        """The Markdown source of the rows from `first` to `last` (indexes in `rows`), without what a
-        folded thought hides.
+        """The Markdown source of the rows from `first` to `last` (indexes in `rows`), without hidden
+        thoughts.
         """
         text = self.item.text
         parts: list[str] = []
@@ -150,7 +152,7 @@ class MessageRows:
         return "".join(parts)
 
     def _keep(self, made: Row, number: int = 0) -> Row:
-        """The row object of this kind and number from last time, now showing what `made` shows."""
+        """The known row object of this kind and number, now showing what `made` shows."""
         known = self._frame.setdefault((made.kind, number), made)
         if known is not made and known.take(made):
             self._changed.add(known)
@@ -191,12 +193,12 @@ class MessageRows:
         return rows
 
     def _shown(self) -> int:
-        """Characters of a text without Markdown that are shown."""
+        """The number of characters shown of a text without Markdown."""
         text = self.item.text
         return lines_end(text, 0, min(len(text), self._pages * PAGE), self._pages * PAGE_LINES)
 
     def _files(self) -> list[Row]:
-        """A row for each file that the reader's message begins with."""
+        """A row for each file that the user's message begins with."""
         text = self.item.text if self.item.role == "user" else ""
         files, end = split(text)
         ends = [*(start for start, _ in files[1:]), end]
@@ -224,7 +226,7 @@ class MessageRows:
         return [*files, *(self._keep(row, number) for number, row in enumerate(made))]
 
     def _tokens(self, trace: TokenTrace) -> list[Row]:
-        """The text as it is, in pieces that stay as they are while it grows."""
+        """The text as it is, in pieces that do not change while it grows."""
         text = self.item.text[: self._shown()]
         while cut := _piece_end(text, self._cuts[-1]):
             self._cuts.append(cut)
@@ -240,8 +242,8 @@ class MessageRows:
         return rows
 
     def _blocks(self) -> list[Row]:
-        """Rows of closed blocks are made once; those of the tail each time, in the row objects that the
-        last tail had.
+        """Rows of closed blocks are made once; those of the tail each time, in the row objects of the last
+        tail.
         """
         reusable = self._tail
         splitter = self._intake.splitter
@@ -265,8 +267,8 @@ class MessageRows:
         return self._fold_thoughts(rows)
 
     def _refer(self, found: Mapping[str, Any]) -> None:
-        """Let every row know the addresses that its links may name; those that have links are shown anew
-        when there are others.
+        """Give every row the link references of the message; rows with links are shown again when references
+        change.
         """
         new = found != self._references
         if new:
@@ -322,12 +324,12 @@ class MessageRows:
 
     @staticmethod
     def _head_before(rows: list[Row]) -> Row | None:
-        """The last head of a thought."""
+        """The head of the last thought."""
         return next((row for row in reversed(rows) if row.kind is RowKind.THOUGHT), None)
 
     def _fold_thoughts(self, rows: list[Row]) -> list[Row]:
-        """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader wants
-        it otherwise.
+        """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader decided
+        otherwise.
         """
         shown: list[Row] = []
         folded = False
@@ -350,13 +352,13 @@ class MessageRows:
 
 
 def _thought(row: Row) -> bool:
-    """Whether the row is part of a thought, not its head."""
+    """Whether the row is part of a thought and not its head."""
     return row.block is not None and row.block.thought and row.kind is not RowKind.THOUGHT
 
 
 def _piece_end(text: str, start: int) -> int:
-    """Where the piece of tokens from `start` on ends: behind the first line break after 1,000 characters,
-    or a space after 2,500.
+    """The end of the piece of tokens from `start` on: after the first line break after 1,000 characters, or a
+    space after 2,500; 0 while it is not known.
     """
     if len(text) - start <= _PIECE:
         return 0

@@ -1,4 +1,4 @@
-"""Listens to a `MessagesModel` and keeps the rows of a conversation in step with it."""
+"""Keeps the rows of a message list in step with a `MessagesModel`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ __all__ = ["ModelSync"]
 
 
 class ModelSync(QObject):
-    """Small changes are gathered until `sync`; `changed` tells that there is something to show, `grown` that
-    a reply has more text.
+    """Growing replies are collected until `sync`.
 
-    `renewed` comes after the whole conversation was exchanged, `sent` after the reader's own message was
-    added at the end.
+    `changed`: there is something to show; `grown`: a reply has more text; `renewed`: the whole conversation
+    was exchanged; `sent`: the user's own message was added at the end.
     """
 
     changed = Signal()
@@ -38,13 +37,13 @@ class ModelSync(QObject):
         ]
 
     def reset(self) -> None:
-        """Take all messages anew."""
+        """Take all messages of the model."""
         self._grown.clear()
         self._messages.reset(self.model.items())
         self.renewed.emit()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening to the model."""
         for connection in self._connections:
             QObject.disconnect(connection)
         self._connections.clear()

@@ -1,5 +1,5 @@
-"""The mouse in the transcript: selecting over rows with scrolling at the edges, links, words and blocks by
-clicks.
+"""The mouse in the transcript: selecting across rows with scrolling at the edges, links, and words and blocks
+by double and triple clicks.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Pointer(QObject):
         self._timer.timeout.connect(self._scroll)
 
     def pinned(self) -> set[Row]:
-        """The row that holds the mouse must stay alive."""
+        """The row in which the mouse button was pressed."""
         return {self._pressed} if self._pressed is not None else set()
 
     def press(self, event: QMouseEvent) -> None:
-        """Begin a selection, or extend it with Shift; three quick clicks take the block."""
+        """Begin a selection, or extend it with Shift; a triple click selects the block."""
         found = self._scrolling.hit(event.position().toPoint())
         if event.button() != Qt.MouseButton.LeftButton or found is None:
             return
@@ -74,7 +74,7 @@ class Pointer(QObject):
             self._since.start()
 
     def move(self, event: QMouseEvent) -> None:
-        """Extend the selection while the button is down; else show what is under the pointer."""
+        """Extend the selection while the button is down; otherwise show what is under the pointer."""
         point = event.position().toPoint()
         if event.buttons() & Qt.MouseButton.LeftButton and self._pressed is not None:
             if (point - self._at).manhattanLength() >= QGuiApplication.styleHints().startDragDistance() // 2:
@@ -91,7 +91,7 @@ class Pointer(QObject):
         self.hover(point)
 
     def hover(self, point: QPoint) -> None:
-        """Cursor, tooltip and message actions for the place under the pointer."""
+        """Set the cursor, the tooltip and the visible message buttons for the place under the pointer."""
         found = self._scrolling.hit(point)
         link = found[1].link_at(found[2]) if found is not None else ""
         text = found is not None and found[1].over_text(found[2])
@@ -129,7 +129,7 @@ class Pointer(QObject):
             widget.reveal(row.item.id in (self._hovered, last))
 
     def release(self, event: QMouseEvent) -> None:
-        """End the selection; a link that was pressed and not dragged is opened."""
+        """End the selection; open a link that was pressed without dragging."""
         self.stop()
         found = self._scrolling.hit(event.position().toPoint())
         link, self._link = self._link, ""

@@ -1,4 +1,4 @@
-"""What lies over the rows: the button that leads back to the end, the widget of an empty conversation."""
+"""What lies over the rows: the button that leads to the end, and the widget of an empty conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Overlays"]
 
 
 class _JumpButton(IconButton):
-    """Lies over the rows, so it paints its own ground."""
+    """Paints its own background, because it lies over the rows."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__("arrow-down", "Jump to the latest message", parent)
@@ -42,9 +42,9 @@ class _JumpButton(IconButton):
 
 
 class Overlays:
-    """Both live in the viewport; `place` puts them where they belong.
+    """Both are children of the viewport; `place` puts them in position.
 
-    The button gives way to a message that is edited under it.
+    The button hides where it would cover the message that is being edited.
     """
 
     def __init__(self, viewport: QWidget, jump: Callable[[], None]) -> None:
@@ -54,14 +54,14 @@ class Overlays:
         self._jump.clicked.connect(jump)
 
     def set_empty(self, widget: QWidget) -> None:
-        """Take `widget` for the empty conversation, instead of the one before."""
+        """Show `widget` for an empty conversation, instead of the one before."""
         if self._empty is not None:
             self._empty.deleteLater()
         self._empty = widget
         widget.setParent(self._viewport)
 
     def place(self, colours: TranscriptColours, empty: bool, at_end: bool) -> None:
-        """Show what fits a conversation that is `empty`, or whose view is `at_end`."""
+        """Show what belongs to a conversation that is `empty`, or whose view is `at_end`."""
         area = self._viewport.rect()
         if self._empty is not None:
             self._empty.setGeometry(area)

@@ -1,4 +1,4 @@
-"""Where the rows are: heights, tops and which row lies at a height, for thousands of rows of which few are
+"""Where the rows are: heights, tops, and the row at a height, for thousands of rows of which few are
 measured.
 """
 
@@ -22,14 +22,14 @@ _LINES = {
 
 
 class RowLayout:
-    """The list of all rows with their tops in pixels. Row indexes and tops are right after every call."""
+    """All rows with their tops in pixels. Row indexes and tops are correct after every call."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self._bottoms: list[int] = []
 
     def replace(self, start: int, count: int, rows: Sequence[Row]) -> None:
-        """Put `rows` in the place of `count` rows from `start` on."""
+        """Replace `count` rows from `start` on by `rows`."""
         self.rows[start : start + count] = rows
         if len(rows) == count:
             for index in range(start, start + count):
@@ -40,7 +40,7 @@ class RowLayout:
         self.moved(start)
 
     def moved(self, start: int) -> None:
-        """Heights from the row `start` on are others than before."""
+        """Heights from the row `start` on have changed."""
         base = self._bottoms[start - 1] if start else 0
         del self._bottoms[start:]
         sums = accumulate((row.height for row in self.rows[start:]), initial=base)
@@ -57,15 +57,15 @@ class RowLayout:
         return self._bottoms[row.index - 1] if row.index else 0
 
     def at(self, y: int) -> int:
-        """The index of the row at the height `y`, the nearest one outside; -1 when there is none."""
+        """The index of the row at the height `y`, or the nearest one; -1 when there are no rows."""
         return min(bisect_right(self._bottoms, y), len(self.rows) - 1)
 
     def holds(self, row: Row) -> bool:
-        """Whether `row` is one of the rows now."""
+        """Whether `row` is one of the rows."""
         return row.index < len(self.rows) and self.rows[row.index] is row
 
     def estimate(self, rows: Sequence[Row], style: Style, width: int) -> None:
-        """Guess the heights of rows that are not measured, for a column of `width` pixels."""
+        """Estimate the heights of rows that are not measured, for a column of `width` pixels."""
         per_line = max(8.0, width / style.char_width)
         for row in rows:
             if not row.measured:
@@ -73,7 +73,7 @@ class RowLayout:
 
     @staticmethod
     def effort(row: Row) -> int:
-        """About how many microseconds it takes to make a row's widget show it."""
+        """About how many microseconds a row's widget needs to show it."""
         text = row.text
         wide = 0 if text.isascii() else 4 * (len(text.encode("utf-8", "replace")) - len(text))
         each = {RowKind.TABLE: 90 * text.count("|"), RowKind.CODE: 1000}.get(row.kind, 0)

@@ -1,4 +1,4 @@
-"""The rows that exist as widgets: those near the screen, taken from a pool and put at their places."""
+"""The rows that exist as widgets: those near the screen, with widgets from a pool."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ __all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "RowPool"]
 
 _SPARE = 12
 EFFORT = 8_000
-"""Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take
-more.
+"""Microseconds of work on rows in one frame, as estimated by `RowLayout.effort`; a single row may take more.
 """
 SCROLLING_EFFORT = 4_000
-"""The same while the reader scrolls, when every frame brings new rows and has to be painted in time."""
+"""The same while the reader scrolls, when every frame brings new rows and must be painted in time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Column:
 class RowPool:
     """Owns the live row widgets.
 
-    `make(kind)` builds one; released ones are used again for rows of the same kind.
+    `make(kind)` builds one; released widgets are reused for rows of the same kind.
     """
 
     def __init__(self, make: Callable[[RowKind], RowWidget]) -> None:
@@ -50,11 +49,11 @@ class RowPool:
         self.unfinished = False
 
     def widget(self, row: Row) -> RowWidget | None:
-        """The widget that shows `row` now."""
+        """The widget that shows `row`, if there is one."""
         return self.live.get(row)
 
     def fitted(self, row: Row) -> RowWidget | None:
-        """The widget that shows `row` as it is now, laid out; None while there is none."""
+        """The widget that shows `row` in its present state, laid out; None without one."""
         widget = self.live.get(row)
         return widget if widget is not None and row.measured and widget.revision == row.revision else None
 
@@ -71,8 +70,8 @@ class RowPool:
         pinned: Collection[Row],
         most: int = EFFORT,
     ) -> int:
-        """Make, measure and place the rows within half a viewport of the screen, and keep those a little
-        further off.
+        """Make, measure and place the rows within half a viewport of the screen, and keep those slightly
+        further away.
 
         Returns the scroll position, `scroll()`, after that.
 
@@ -113,7 +112,7 @@ class RowPool:
             layout.moved(lowest)
         far = reach + reach // 2
         near = range(layout.at(value - far), layout.at(value + column.height + far) + 1)
-        # else one at the edge would come and go
+        # otherwise a row at the edge would come and go
         kept = [row for row in self.live if row.index in near and layout.holds(row)]
         keep = {row for row in (*wanted, *kept, *pinned) if layout.holds(row) and row in self.live}
         self._release([row for row in self.live if row not in keep])
@@ -126,7 +125,7 @@ class RowPool:
         return max(0, min(value, layout.total + column.foot - column.height))
 
     def _fit(self, row: Row, style: Style, width: int, fitted: bool) -> bool:
-        """Bind and measure a row; tells whether its height is another one than the layout has."""
+        """Bind and measure a row; returns whether its height has changed."""
         widget = self.live.get(row)
         fresh = widget is None
         if widget is None:

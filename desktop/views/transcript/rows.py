@@ -43,14 +43,14 @@ class RowKind(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """A row: what it shows, and where the layout stands with it.
+    """What a row shows, and its place in the layout.
 
-    `text` is what is shown, `source` what is copied and where it `start`s in the message; `gap` the free
-    space above it in lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision`
-    counts the changes of what is shown. A row of tokens has the `trace` of the whole message, of which the
-    tokens are `covered` up to that character of it. The head of a thought knows the character at which the
-    thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it. Of a file, `peek`
-    is the line that was searched for. Links of Markdown may name one of the `references` of the message.
+    `text` is what is shown, `source` what is copied, which `start`s there in the message; `gap` the free
+    space above in lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision`
+    counts the changes of what is shown. A row of tokens has the `trace` of the whole message, whose tokens
+    are known up to the character `covered`. The head of a thought has the character `until` which the thought
+    goes, 0 while it grows. Code is `wrapped` when the reader wants that. `peek` is the line of a file that
+    was searched for. Links may name one of the `references` of the message.
     """
 
     kind: RowKind
@@ -76,7 +76,7 @@ class Row:
     references: Mapping[str, Any] | None = None
 
     def take(self, other: Row) -> bool:
-        """Show what `other` shows; tells whether that is something new."""
+        """Show what `other` shows; returns whether that is a change."""
         same = (
             self.text == other.text and self.source == other.source and self.gap == other.gap
             and (self.first, self.last, self.open) == (other.first, other.last, other.open)

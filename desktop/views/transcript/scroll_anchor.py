@@ -1,5 +1,5 @@
-"""A place in a conversation that outlives its rows: the same message can be shown as other rows, and the
-reader stays there.
+"""A place in a conversation that outlives its rows: when the same message is shown as other rows, the reader
+stays there.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ __all__ = ["Anchor", "Place"]
 
 @dataclass(frozen=True)
 class Anchor:
-    """What the top of the screen holds on to: `share` of a row's height is above it; `offset` pixels more are
-    not.
+    """What the top of the screen is tied to: `share` of the row's height and minus `offset` pixels of it are
+    above.
 
-    With a `line` (not -1) of the row's text it is that line which stands `offset` pixels below the top of the
-    screen.
+    With a `line` (not -1) of the row's text, that line is `offset` pixels below the top of the screen.
     """
 
     row: Row
@@ -43,7 +42,7 @@ class Place:
         return cls(row.item.id, row.kind, row.start + share * len(row.source) if row.source else -1, share)
 
     def anchor(self, rows: Sequence[Row]) -> Anchor | None:
-        """Where it is among the rows that its message has now; None when there are none."""
+        """The anchor for the place among the message's present `rows`; None when there are none."""
         if self.character < 0:
             found = next((row for row in rows if row.kind is self.kind), rows[0] if rows else None)
             return Anchor(found, share=self.share) if found is not None else None

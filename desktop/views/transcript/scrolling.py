@@ -1,5 +1,5 @@
-"""Where the reader is in a transcript: at its end, which is followed, or at a row that stays where it is
-whatever happens around it.
+"""Where the reader is in a transcript: at its end, which is followed, or at a row that stays in place
+whatever changes around it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Scrolling:
         return True
 
     def _target(self) -> int:
-        """The scroll position that the anchor asks for."""
+        """The scroll position that the anchor asks for, `_END` without one."""
         anchor = self._anchor
         if self.at_end or anchor is None:
             return _END
@@ -92,15 +92,15 @@ class Scrolling:
         return top - anchor.offset + round(anchor.share * anchor.row.height)
 
     def _pinned(self) -> set[Row]:
-        """Rows that live on when they are scrolled away, and the one that the scroll position depends on."""
+        """Rows whose widgets live on when they are scrolled away, and the one that the scroll position
+        depends on.
+        """
         return self._parts.view.pinned() | (
             {self._anchor.row} if self._anchor is not None and self._anchor.line >= 0 else set()
         )
 
     def take_anchor(self) -> None:
-        """Hold on to what is at the top of the screen: a line of its text, or the row after it where it
-        has no lines.
-        """
+        """Anchor what is at the top of the screen: a line of its text, or the next row if it has no lines."""
         layout = self._messages.layout
         value = self._bar.value()
         index = layout.at(value)
@@ -119,13 +119,13 @@ class Scrolling:
             self._anchor = Anchor(row, -above)
 
     def keep_thought(self) -> None:
-        """A thought in which the reader is reading stays open when it is over."""
+        """Keep a thought open when it ends while the reader is in it."""
         row = self._anchor.row if self._anchor is not None and not self.at_end else None
         if row is not None and row.item.running and self._messages.layout.holds(row):
             self._messages.message(row.item.id).keep_open(row)
 
     def moved(self) -> None:
-        """The scroll bar was moved: by the reader, unless the rows are being arranged."""
+        """The scroll bar has moved: by the reader, unless the rows are being arranged."""
         if not self._arranging:
             self.at_end = self._bar.value() >= self._bar.maximum() - 2
             self.take_anchor()
@@ -133,7 +133,7 @@ class Scrolling:
             self._parts.view.arrange()
 
     def reset(self) -> None:
-        """Another conversation is shown from its end."""
+        """Start at the end of another conversation."""
         self.at_end, self._anchor, self._moved = True, None, float("-inf")
 
     def to_end(self) -> None:
@@ -151,9 +151,7 @@ class Scrolling:
         self.to_row(self._messages.message(message_id).rows[0])
 
     def stop_following(self) -> None:
-        """Something changes by the reader's wish: what is at the top of the screen stays there, even at
-        the end.
-        """
+        """Anchor what is at the top of the screen, even at the end, because the reader changes something."""
         if self._anchor is None or self.at_end:
             self.at_end = False
             self.take_anchor()
@@ -192,8 +190,8 @@ class Scrolling:
         self.to_row(row, self._messages.layout.top(row) - self._bar.value())
 
     def place(self, value: int = -1) -> Place | None:
-        """The place at the top of the screen, or at another scroll position; None at the end of the
-        conversation, which is followed.
+        """The place at the top of the screen, or at scroll position `value`; None at the end, which is
+        followed.
         """
         layout = self._messages.layout
         value = value if value >= 0 else self._bar.value()
@@ -205,12 +203,12 @@ class Scrolling:
         )
 
     def stay(self, place: Place | None) -> None:
-        """Bring a place back to the top of the screen after its message got other rows."""
+        """Put a place back at the top of the screen after its message got other rows."""
         if place is not None:
             self._anchor = place.anchor(self._messages.rows_of(place.message)) or self._anchor
 
     def show_row(self, row: Row) -> None:
-        """Bring a row that has the keyboard on the screen."""
+        """Scroll a row that has the keyboard onto the screen."""
         layout, bar, height = self._messages.layout, self._bar, self._parts.area.viewport().height()
         if not layout.holds(row):
             return

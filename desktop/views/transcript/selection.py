@@ -16,7 +16,7 @@ _NOTHING = (0, 0)
 class Selection:
     """Two ends, each a row and a text position.
 
-    As soon as the ends are in two rows, all rows between them are selected whole.
+    When the ends are in different rows, all rows between them are selected whole.
     """
 
     def __init__(self, messages: MessageList, pool: RowPool) -> None:
@@ -86,7 +86,7 @@ class Selection:
         return _ALL if low <= row.index <= high else _NOTHING
 
     def text(self) -> str:
-        """What Copy puts on the clipboard: the shown text inside one row, the Markdown source of several."""
+        """The text to copy: as shown within one row, the Markdown source of several."""
         self.check()
         if self._anchor is None or self._head is None:
             return ""

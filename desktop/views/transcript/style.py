@@ -1,4 +1,4 @@
-"""How the transcript looks: its colours, fonts and distances, frozen, made anew when theme or text size
+"""The style of the transcript: its colours, fonts and distances, frozen, and replaced when theme or text size
 change.
 """
 
@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPalette
 __all__ = ["COLUMN_WIDTH", "Style", "TranscriptColours", "make_style"]
 
 COLUMN_WIDTH = 820
-"""The widest column of text in pixels at 100 %: longer lines are hard to read."""
+"""The widest column of text in pixels at 100 %; longer lines are hard to read."""
 
 _LIGHT_SYNTAX = ("#8a2d86", "#2f6b2f", "#9a4a00", "#1f5a96", "#716a62", "#1f6b2f", "#a8232b")
 _DARK_SYNTAX = ("#d69ad8", "#9cc98a", "#e2a86b", "#8ab8e6", "#988f86", "#86c983", "#f08d86")
@@ -85,8 +85,8 @@ class Style:
     heading_sizes: tuple[float, ...] = field(default=(1.5, 1.3, 1.15, 1.05, 1.0, 1.0))
 
     def alert_colour(self, name: str) -> QColor:
-        """The colour of an alert: "note", "tip", "important", "warning" or "caution"; of a plain quote
-        without a name.
+        """The colour of an alert ("note", "tip", "important", "warning" or "caution"), or of a plain quote
+        for "".
         """
         colours = self.colours
         known = {
@@ -103,7 +103,7 @@ class Style:
 
 
 def make_style(font: QFont, percent: int, colours: TranscriptColours) -> Style:
-    """The look for the widget's `font` with text at `percent` of its size."""
+    """The style for the widget's `font` with text at `percent` of its size."""
     size = font.pointSizeF() if font.pointSizeF() > 0 else 10.0
     size *= percent / 100
     text_font, small_font = QFont(font), QFont(font)

@@ -1,4 +1,4 @@
-"""How long a model thought: measured while it does, or read from the times of the reply's tokens."""
+"""How long a model thought: measured meanwhile, or read from the times of the reply's tokens."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def seconds_of(trace: TokenTrace, start: int, until: int) -> float | None:
     if first < 0 or last < 0 or UNKNOWN in (trace.ids[first], trace.ids[last]):
         return None
     passed = trace.seconds[last] - trace.seconds[first]
-    return passed if passed >= 0 else None  # written in two requests, each with a clock of its own
+    return passed if passed >= 0 else None  # written in two requests, each with its own clock
 
 
 class ThoughtTimes:
     """The seconds of the thoughts of one message by their numbers.
 
-    `asked` holds those whose tokens were looked at.
+    `asked` holds the thoughts whose tokens were asked for, and whether they were over.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class ThoughtTimes:
         self._since: dict[int, float] = {}
 
     def see(self, ordinal: int, over: bool) -> None:
-        """The thought grows, or is `over`: its time is measured when it was seen to grow."""
+        """The thought grows, or is `over`; it is timed if it was seen to grow."""
         now = perf_counter()
         if not over:
             self._since.setdefault(ordinal, now)
@@ -51,14 +51,14 @@ class ThoughtTimes:
             self._known[ordinal] = now - self._since.pop(ordinal)
 
     def put(self, ordinal: int, seconds: float) -> None:
-        """The exact time of a thought, so far if it still grows."""
+        """Set the exact time of a thought, up to now if it still grows."""
         if ordinal in self._since:
             self._since[ordinal] = perf_counter() - seconds
         else:
             self._known[ordinal] = seconds
 
     def label(self, ordinal: int, running: bool) -> str:
-        """What the head of the thought says."""
+        """The text of the thought's head."""
         if running:
             passed = perf_counter() - self._since.get(ordinal, perf_counter())
             return f"Thinking for {duration(passed)}" if passed >= 1.5 else "Thinking…"

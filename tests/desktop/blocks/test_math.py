@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desktop.blocks import BlockSplitter, Kind, SpanKind, mark_spans, split
-from desktop.blocks.machine import MATH_LIMIT
+from desktop.blocks.open_block import MATH_LIMIT
 
 
 def shown(text: str) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from desktop.blocks.lines import display_math
-from desktop.blocks.machine import MATH_LIMIT
+from desktop.blocks.open_block import MATH_LIMIT
 from desktop.blocks.spans import Span, SpanKind, math_at
 
 if TYPE_CHECKING:

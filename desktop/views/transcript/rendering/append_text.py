@@ -1,5 +1,5 @@
-"""Words that are written at the end of a text, without making Markdown of all of it once more: most of
-what a reply grows by.
+"""Text that is appended to a document without parsing all Markdown again, which is enough for most steps of a
+growing reply.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from PySide6.QtGui import QTextCursor, QTextDocument
 __all__ = ["grow", "growth"]
 
 _MEANT = "[^\\W_]|[ ,.;'\"!?\u2026\u2013\u2014\u2018\u2019\u201c\u201d\u3001\u3002\uff0c\uff01\uff1f-]"
-"""A letter, a digit or a sign that stands for itself inside a line, whatever is before and behind it."""
+"""A letter, a digit or a sign that stands for itself inside a line, whatever surrounds it."""
 _WORDS = re.compile(f"(?:{_MEANT})+")
 _SIGN = re.compile(_MEANT)
 _TEXT = re.compile(r"[^\W\d_]{2}")
-"""Two letters: from there on, nothing on the line can make it a list, a heading or anything else than it
-is.
-"""
+"""Two letters: after them nothing can turn the line into a list, a heading or anything else."""
 _ADDRESS = ("&", ":", "/", "@", "<", "www")
-"""A word with one of these may become a link or a sign with what follows it."""
+"""A word with one of these may become a link or a character reference with what follows."""
 
 
 def growth(before: str, after: str) -> str | None:
-    """What is to be written at the end of the text shown of `before` to show `after`: two sources of
-    Markdown, one block each.
+    """The text to append to the shown text of `before` to show `after`: two Markdown sources of one block
+    each.
 
-    None when the text has not grown, or when more may look different then: emphasis that ends, a link,
+    None when the text has not grown, or when earlier text may look different: emphasis that ends, a link,
     another line. Spaces at the end of a source are not shown (CommonMark 0.31, sections 4.8 and 6.2 to 6.9,
     and GitHub's links).
     """
@@ -52,16 +50,15 @@ def growth(before: str, after: str) -> str | None:
 
 
 def last_word(source: str) -> str:
-    """What stands behind the last space."""
+    """The text after the last space."""
     return source.split()[-1]
 
 
 def grow(document: QTextDocument, before: str, after: str) -> int:
-    """Let `document`, which shows `before`, show `after`, if words at its end are all that is new; see
-    `growth`.
+    """Let `document`, which shows `before`, show `after`, if only words at its end are new.
 
-    Returns the position from which on lines may look different, the end of the word before the last one; -1
-    when nothing was done.
+    Returns the position from which lines may look different, the end of the word before the last one; -1 when
+    nothing was done.
     """
     written = growth(before, after)
     if written is None:

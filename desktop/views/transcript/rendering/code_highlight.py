@@ -1,4 +1,4 @@
-"""Colours for code, found with Pygments in idle slices of at most about 1 ms, and kept."""
+"""Colours for code, found with Pygments in idle slices of about 1 ms, and cached."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from PySide6.QtCore import QObject, QTimer
 __all__ = ["CodeColours", "IdleRunner", "Span"]
 
 Span = tuple[int, int, str]
-"""(start, length, style) in a line, counted in UTF-16 units as Qt does; style is a field of
-`TranscriptColours`.
-"""
+"""(start, length, style) in a line, in UTF-16 units as Qt counts; style is a field of `TranscriptColours`."""
 
 SLICE = 0.001
 _MAX_CODE = 60_000
@@ -36,9 +34,7 @@ _STYLES = (
 
 
 class IdleRunner(QObject):
-    """Runs generators a slice at a time when nothing else is to do; a new job with a key replaces the old
-    one.
-    """
+    """Runs generators in slices while the event loop is idle; a new job replaces the old one of its key."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -48,13 +44,13 @@ class IdleRunner(QObject):
         self._timer.timeout.connect(self._work)
 
     def run(self, key: object, job: Iterator[None]) -> None:
-        """Work on `job` in idle time, after the jobs that wait already."""
+        """Work on `job` in idle time, after the jobs that are waiting already."""
         self._jobs.pop(key, None)
         self._jobs[key] = job
         self._timer.start()
 
     def cancel(self, key: object) -> None:
-        """Forget the job with this key, if there is one."""
+        """Cancel the job with this key, if there is one."""
         self._jobs.pop(key, None)
         if not self._jobs:
             self._timer.stop()
@@ -78,7 +74,7 @@ class IdleRunner(QObject):
 
 
 class CodeColours:
-    """The spans of code by line, kept for the last 256 pieces of code that were shown."""
+    """The spans of code by line, cached for the last 256 pieces of code shown."""
 
     def __init__(self, runner: IdleRunner) -> None:
         self.runner = runner

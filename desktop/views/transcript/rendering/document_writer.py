@@ -1,4 +1,4 @@
-"""Writes the tokens of a parsed block of Markdown into a QTextDocument, in the transcript's look."""
+"""Writes the tokens of a parsed block of Markdown into a QTextDocument, in the transcript's style."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ __all__ = ["BOXED", "DONE", "LINE_BREAK", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "D
 DONE = QTextFormat.Property.UserProperty.value + 3
 """The property of a list item that is done."""
 BOXED = QTextFormat.Property.UserProperty.value + 4
-"""Of a block: it begins with a sign that is not seen, in whose place the row draws a box."""
+"""Of a block: it begins with an invisible sign, over which the row draws a box."""
 QUOTES = QTextFormat.Property.UserProperty.value + 5
-"""Of a paragraph in quotes: for each of them, from the outermost, in how many lists it stands."""
+"""Of a paragraph in quotes: for each quote, from the outermost, the number of lists around it."""
 QUOTE_ROOM = 0.9
-"""Lines of text that a quote lies further right."""
+"""Indentation of a quote in lines of text."""
 NO_BREAK = "\u2011"
-"""The hyphen at which no line is broken."""
+"""The non-breaking hyphen."""
 LINE_BREAK = "\u2028"
 """A line break inside a paragraph."""
 _LINE_HEIGHT, _CODE_HEIGHT, _HEADING_HEIGHT = 132.0, 122.0, 116.0
 _LONGEST_JOINED = 18
-"""Characters of a word in a table whose hyphens do not break it."""
+"""Words of a table up to this length are not broken at their hyphens."""
 _HYPHENED = re.compile(r"(?<!\S)[^\s-]+(?:-[^\s-]+)+(?!\S)")
 _BREAKS = re.compile(r"\s*\n\s*")
 _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
@@ -99,7 +99,7 @@ class DocumentWriter:
         self._cursor.mergeBlockFormat(close)
 
     def write(self, tokens: Sequence[Token]) -> None:
-        """Write everything."""
+        """Write all tokens."""
         place = 0
         while place < len(tokens):
             token = tokens[place]
@@ -115,7 +115,7 @@ class DocumentWriter:
         self.finish()
 
     def finish(self) -> None:
-        """The last paragraph has no room below it."""
+        """Take away the margin below the last paragraph."""
         if self._fresh:
             self._cursor.setBlockFormat(self._format())
         last = QTextBlockFormat()
@@ -133,7 +133,7 @@ class DocumentWriter:
         elif kind == "list_item_open":
             self._item = True
             if following is not None and following.type == "list_item_close":
-                self._begin()  # an item without a word
+                self._begin()  # an empty item
         elif kind == "blockquote_open":
             self._quotes.append(len(self._lists))
         elif kind == "blockquote_close":
@@ -182,7 +182,7 @@ class DocumentWriter:
         return made
 
     def _begin(self, level: int = 0) -> None:
-        """A new paragraph; the first of a list item gets its bullet or number."""
+        """Begin a paragraph; the first of a list item gets its bullet or number."""
         made = self._format(level)
         if self._fresh:
             self._cursor.setBlockFormat(made)
@@ -213,7 +213,7 @@ class DocumentWriter:
         self._cursor.insertText(code.removesuffix("\n").replace("\n", LINE_BREAK), self._shape(("code",), ""))
 
     def _words(self, children: Iterable[Token]) -> None:
-        """The text of a paragraph, in the styles of the elements around each part."""
+        """Write the text of a paragraph, each part in the styles of the elements around it."""
         open_styles: list[str] = []
         addresses: list[str] = []
         at_start = True
@@ -255,10 +255,10 @@ class DocumentWriter:
         self._cursor.insertText(_BREAKS.sub(" ", text) if "\n" in text else text, shape)
 
     def _task(self, text: str) -> str:
-        """Draws the box of a task; returns what is left of the text.
+        """Draw the box of a task; returns the rest of the text.
 
-        Qt would cross the box of a done item: it draws an empty one, and the row puts a tick into it. Beside
-        a number there is no room for a box: there the row draws it over a sign before the words, which is
+        Qt would cross the box of a done item, so it draws an empty one and the row puts a tick into it. There
+        is no room for a box beside a number: there the row draws it over a sign before the text, which is
         what is copied.
         """
         found = _TASK.match(text)
@@ -278,7 +278,7 @@ class DocumentWriter:
         return text[found.end() :]
 
     def _shape(self, styles: tuple[str, ...], address: str) -> QTextCharFormat:
-        """The format of text in these styles, of a link to `address` if there is one."""
+        """The format of text in these styles, as a link to `address` if there is one."""
         if not styles and not address:
             return self._base
         key = (styles, address) if self._base.isEmpty() else None
@@ -318,7 +318,7 @@ class DocumentWriter:
         return made
 
     def write_table(self, rows: Sequence[Sequence[Cell]]) -> None:
-        """Write a table: thin lines between rows, room in the cells, a bold head."""
+        """Write a table: thin lines between rows, padding in the cells, a bold head."""
         if not self._fresh:
             self._cursor.insertBlock(QTextBlockFormat(), QTextCharFormat())
         table = self._cursor.insertTable(
@@ -356,7 +356,7 @@ class DocumentWriter:
         self._base = QTextCharFormat()
 
     def line_after(self, table: QTextTable, row: int) -> None:
-        """Draw the line between a row that was the last one and the row that has come after it."""
+        """Draw the line between a row that was the last one and the row after it."""
         room = _cell_format(self._style, head=row == 0, line=True)
         for column in range(table.columns()):
             table.cellAt(row, column).setFormat(room)

@@ -1,4 +1,4 @@
-"""Footnotes of a message: the text that a number leads to, and how such a text looks."""
+"""Footnotes of a message: the text that a number leads to, and its style."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ __all__ = ["note_row", "note_style", "number_note"]
 
 
 def note_row(rows: Sequence[Row], address: str) -> Row | None:
-    """The row with the footnote that the link `address` names; None for another link, or where there is no
-    such footnote.
-    """
+    """The row with the footnote that the link `address` names; None if there is no such footnote."""
     label = address.removeprefix(FOOTNOTE_SCHEME)
     if label == address:
         return None
@@ -25,7 +23,7 @@ def note_row(rows: Sequence[Row], address: str) -> Row | None:
 
 
 def note_style(style: Style) -> Style:
-    """The look of footnotes: as `look`, in small letters."""
+    """The style of footnotes: `style` in small letters."""
     return replace(style, text_font=style.small_font)
 
 

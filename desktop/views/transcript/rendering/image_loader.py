@@ -1,4 +1,4 @@
-"""The pictures inside texts, formulas and files: made on a thread of their own, and kept."""
+"""The pictures inside texts, formulas and files: made on a separate thread and cached."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _KEPT_BYTES = 64 * 1024 * 1024
 _KEPT = 4000
 _WAITING = 500
 _REST_S = 60.0
-"""So long after the last formula the process that draws them ends."""
+"""Seconds without a formula after which the process that draws formulas ends."""
 _LONGEST_S = 10.0
-"""A formula that takes longer is given up."""
+"""Seconds after which a formula is given up."""
 
 
 class ImageKey(NamedTuple):
-    """What to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at most
-    `width` wide.
+    """The picture to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at
+    most `width` pixels wide.
     """
 
     source: str
@@ -42,8 +42,8 @@ class ImageKey(NamedTuple):
 
 
 class _Workshop:
-    """Makes what waits, newest first, on a daemon thread that begins with the first and stays: whoever starts
-    a thread waits until it runs, and it does not give Python's lock back at once.
+    """Makes what waits, newest first, on one daemon thread that starts with the first picture and stays:
+    starting a thread blocks until it runs, and it does not release Python's lock at once.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _Workshop:
         self._since = float("inf")
 
     def add(self, key: ImageKey) -> ImageKey | None:
-        """Make `key`; returns what is not made because too much waits."""
+        """Make `key`; returns the key that is dropped because too many wait."""
         with self._changed:
             dropped = self._waiting[0] if len(self._waiting) == _WAITING else None
             self._waiting.append(key)
@@ -66,7 +66,7 @@ class _Workshop:
         return dropped
 
     def close(self) -> None:
-        """Make nothing more."""
+        """Stop making pictures."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -77,8 +77,7 @@ class _Workshop:
             with self._changed:
                 idle = not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S)
             if idle:
-                # without the lock, which the window's thread takes: another view's formula may have to end
-                # first
+                # without the lock, which the GUI thread takes: this may wait for another view's formula
                 formulas.rest()
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
@@ -105,8 +104,8 @@ class _Workshop:
 
 
 class ImageLoader(QObject):
-    """`get` gives a picture, None where it cannot be made, and `known` tells whether that is settled; `want`
-    has it made.
+    """`get` returns a picture, None where it cannot be made; `known` says whether that is final; `want` has
+    it made.
 
     `arrived(set keys)`: these are known now.
     """
@@ -128,17 +127,17 @@ class ImageLoader(QObject):
         self._timer.timeout.connect(self._collect)
 
     def known(self, key: ImageKey) -> bool:
-        """Whether `get` has its final answer."""
+        """Whether the result of `get` is final."""
         return key in self._known
 
     def get(self, key: ImageKey) -> Picture | None:
-        """The picture, None where there is none (yet)."""
+        """The picture, or None where there is none (yet)."""
         if key in self._known:
             self._known.move_to_end(key)
         return self._known.get(key)
 
     def want(self, key: ImageKey) -> None:
-        """Make a picture unless it is known or on its way."""
+        """Make a picture unless it is known or being made."""
         if key not in self._known and key not in self._pending:
             self._pending.add(key)
             dropped = self._workshop.add(key)
@@ -147,7 +146,7 @@ class ImageLoader(QObject):
             self._timer.start()
 
     def idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether no picture is being made."""
         return not self._pending
 
     def _collect(self) -> None:

@@ -1,6 +1,4 @@
-"""Puts formulas, footnote references and pictures into a document, in the places that `mark_spans` has
-marked.
-"""
+"""Puts formulas, footnote references and pictures into a document, at the places that `mark_spans` marked."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ __all__ = [
 ]
 
 FOOTNOTE_SCHEME = "footnote:"
-"""Addresses of links from a footnote's number to its text."""
+"""The scheme of links from a footnote's number to its text."""
 _SOURCE = QTextFormat.Property.UserProperty.value + 1
 _NATURAL = QTextFormat.Property.UserProperty.value + 2
 _OBJECT = "\ufffc"
@@ -45,7 +43,7 @@ _OBJECT = "\ufffc"
 
 @dataclass(frozen=True)
 class InlineObject:
-    """Where pictures come from, the `ink` of formulas, the device pixels of a logical one."""
+    """The source of pictures, the `ink` of formulas, and the device pixels per logical pixel."""
 
     pictures: ImageLoader
     ink: QColor
@@ -60,9 +58,7 @@ class InlineObject:
 def put_inlays(
     document: QTextDocument, spans: Mapping[str, Span], style: Style, inlay: InlineObject | None
 ) -> set[ImageKey]:
-    """Replace every mark; returns the pictures that are still being made, in whose place the source is
-    shown.
-    """
+    """Replace every mark; returns the pictures that are still being made, whose source is shown meanwhile."""
     places: list[tuple[int, Span]] = []
     block = document.begin()
     while block.isValid():
@@ -110,7 +106,7 @@ def _put_picture(
     picture = inlay.pictures.get(key) if inlay is not None and key is not None else None
     if picture is not None:
         cursor.insertImage(_image_format(document, picture, span, style, shape))
-        if span.kind is SpanKind.IMAGE:  # a share of its height more between the lines would be much
+        if span.kind is SpanKind.IMAGE:  # a proportional line height would add too much
             single = QTextBlockFormat()
             single.setLineHeight(100.0, QTextBlockFormat.LineHeightTypes.SingleHeight.value)
             cursor.mergeBlockFormat(single)
@@ -153,7 +149,7 @@ def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, desc
 
 
 def fit_pictures(document: QTextDocument, style: Style, width: float) -> None:
-    """Make pictures that are wider than `width` as small as it is, and others as large as they are."""
+    """Shrink pictures that are wider than `width` to it, and show others in their natural size."""
     cursor = QTextCursor(document)
     block = document.begin()
     while block.isValid():
@@ -179,14 +175,12 @@ def fit_pictures(document: QTextDocument, style: Style, width: float) -> None:
 
 
 def source_length(shape: QTextCharFormat, length: int) -> int:
-    """Characters of Markdown that a run of `length` characters of this format was made of: pictures stand
-    for more than they are.
-    """
+    """The number of characters of Markdown source behind a run of `length` characters of this format."""
     return length * len(str(shape.property(_SOURCE) or _OBJECT)) if shape.isImageFormat() else length
 
 
 def selected_source(cursor: QTextCursor) -> str:
-    """The selected text; for a picture the Markdown that it was made of."""
+    """The selected text, with the Markdown source of pictures."""
     text = cursor.selectedText()
     if _OBJECT not in text:
         return text

@@ -1,5 +1,5 @@
-"""Numbers for the lines of a document that outlive the arrival of pictures: paragraph and characters of
-Markdown before the line.
+"""Numbers for the lines of a document that stay valid when pictures arrive: the paragraph, and the characters
+of Markdown before the line in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def line_number(document: QTextDocument, position: int) -> int:
 
 
 def baseline(document: QTextDocument, number: int) -> float:
-    """Where the line with that number stands in the document; the last one where the document became
+    """The height of the baseline of that line in the document; of the last line where the document got
     shorter.
     """
     paragraph, characters = divmod(number, _CHARACTERS)
@@ -37,7 +37,7 @@ def baseline(document: QTextDocument, number: int) -> float:
 
 
 def _length_before(block: QTextBlock, start: int) -> int:
-    """Characters of Markdown that the text of a paragraph before `start` was made of."""
+    """The number of characters of Markdown behind the text of a paragraph before `start`."""
     if "\ufffc" not in block.text()[:start]:
         return start
     passed = 0

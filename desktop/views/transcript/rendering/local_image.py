@@ -1,7 +1,7 @@
-"""Pictures of this machine that a message names: read with care, and never anything from the network.
+"""Local pictures that a message names: read with care, and never from the network.
 
 A path is only followed when it is absolute and names an ordinary file of bounded size in a format that cannot
-refer to others.
+refer to other files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from desktop.views.transcript.rendering.math_image import Picture
 __all__ = ["LARGEST", "local_path", "read_picture"]
 
 LARGEST = 32 * 1024 * 1024
-"""Bytes of the largest file that is read."""
+"""The size in bytes of the largest file that is read."""
 _PIXELS = 100_000_000
 _FORMATS = {
     ".png": b"png",
@@ -30,10 +30,9 @@ _FORMATS = {
 
 
 def local_path(address: str) -> str:
-    """The absolute path of this machine that `address` (a path or a file: address) means; empty for
-    everything else.
+    """The absolute local path that `address` (a path or a file: address) means; empty for everything else.
 
-    `//server/share` and `\\\\server\\share` are places in a network.
+    `//server/share` and `\\\\server\\share` are network paths.
     """
     if address.lower().startswith("file:"):
         url = QUrl(address)
@@ -47,9 +46,7 @@ def local_path(address: str) -> str:
 
 
 def read_picture(path: str, width: int, ratio: float) -> Picture | None:
-    """The picture at `path`, made smaller where it is wider than `width` logical pixels; None when it
-    cannot be shown.
-    """
+    """The picture at `path`, shrunk to `width` logical pixels; None when it cannot be shown."""
     kind = _FORMATS.get(Path(path).suffix.lower())
     data = _read(path) if kind is not None else None
     if data is None or kind is None:
@@ -84,7 +81,7 @@ def _fitted(size: QSize, width: int) -> QSize:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of an ordinary file that is not too large."""
+    """The bytes of an ordinary file, None when it is too large or cannot be read."""
     try:
         about = Path(path).stat()
         if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:

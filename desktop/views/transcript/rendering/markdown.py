@@ -1,4 +1,4 @@
-"""Markdown of one block -> a QTextDocument in the transcript's look. Nothing is ever loaded from the net."""
+"""Markdown of one block -> a QTextDocument in the transcript's style. Nothing is loaded from the network."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ _CELL_END = re.compile(r"(?<!\\)\|")
 
 
 class SafeDocument(QTextDocument):
-    """A document without undo that answers every request for a resource it was not given with an empty
-    picture.
-    """
+    """A document without undo that answers every request for an unknown resource with an empty picture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,12 +49,12 @@ class SafeDocument(QTextDocument):
         self._empty.fill(0)
 
     def set_width(self, width: float) -> None:
-        """Lay out for `width` pixels; Qt would lay out everything anew for the same width too."""
+        """Lay out for `width` pixels. Qt would lay out everything again for an unchanged width."""
         if width != self.textWidth():
             self.setTextWidth(width)
 
     def loadResource(self, kind: int, name: QUrl | str) -> object:
-        """No file is read and no address is asked, whatever a message names."""
+        """Read no file and no address, whatever a message names."""
         return self._empty
 
 
@@ -66,18 +64,18 @@ def set_markdown(
 ) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
 
-    Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without
-    it, formulas are shown as LaTeX and all pictures as links. Links may name one of the `references` of the
-    message. An `alert` begins with its title. A table is not laid out: its layout is off until its width is
-    known, because each pass over the cells takes a part of a frame.
+    Formulas and local pictures come from `inlay`; returns those that are still being made. Without it,
+    formulas are shown as LaTeX and all pictures as links. Links may name one of the `references` of the
+    message. An `alert` begins with its title. The layout of a table is off until its width is known, because
+    each pass over the cells takes a part of a frame.
     """
-    from desktop.blocks.parser import parse, parse_table  # with the first text
+    from desktop.blocks.parser import parse, parse_table  # slow to import
 
     source, spans = mark_spans(source)
     table = kind is Kind.TABLE
     if table:
         source = _mirrored(source)
-    document.clear()  # so that nothing below lays out the old text once more
+    document.clear()  # otherwise the old text is laid out again below
     document.setDefaultFont(style.text_font)
     document.setIndentWidth(style.px(1.35))
     if table:
@@ -100,7 +98,7 @@ def set_markdown(
 
 
 def prepare() -> None:
-    """Import what reads Markdown, and let it read a first word: some 30 ms, once."""
+    """Import the Markdown parser and parse a first word: about 30 ms, once."""
     from desktop.blocks.parser import parse
 
     parse("*a*")
@@ -113,10 +111,9 @@ def append_rows(
     style: Style,
     references: Mapping[str, Any] | None = None,
 ) -> list[list[str]]:
-    """Add the rows of `source`, a table with the same head, to `table` of `document`; returns their texts,
-    row by row.
+    """Add the rows of `source`, a table with the same head, to `table` of `document`.
 
-    Nothing is done, and nothing returned, when its head has other columns.
+    Returns their texts, row by row; nothing when the head has other columns, and then nothing is done.
     """
     from desktop.blocks.parser import parse_table
 
@@ -135,9 +132,7 @@ def append_rows(
 
 
 def _number_width(document: QTextDocument, style: Style) -> float:
-    """The room that the widest number of a list takes, with what Qt leaves between it and the text; 0
-    without numbers.
-    """
+    """The width of the widest number of a list and of Qt's space after it; 0 without numbers."""
     metrics, widest = QFontMetricsF(style.text_font), 0.0
     block = document.begin()
     while block.isValid():
@@ -149,8 +144,8 @@ def _number_width(document: QTextDocument, style: Style) -> float:
 
 
 def _mirrored(source: str) -> str:
-    """A table whose head is written from right to left has its first column at the right: Qt has them from
-    the left always.
+    """Reverse the columns of a table whose head is written from right to left, because Qt always puts the
+    first column at the left.
     """
     rows = [_cells(line) for line in source.strip("\n").split("\n")]
     heads = [

@@ -1,6 +1,6 @@
 """LaTeX -> a picture with its baseline.
 
-Waits for another process (3 to 30 ms a formula): not for the GUI's thread.
+Waits for another process (3 to 30 ms a formula): not for the GUI thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Picture", "render_math"]
 
 @dataclass(frozen=True)
 class Picture:
-    """`image` is to be drawn `width` by `height` (logical pixels), `descent` of them below the baseline."""
+    """`image` is drawn `width` by `height` logical pixels large, `descent` of them below the baseline."""
 
     image: QImage
     width: int
@@ -25,8 +25,8 @@ class Picture:
 
 
 def render_math(latex: str, size: float, colour: str, display: bool, ratio: float) -> Picture | None:
-    """`latex` with letters of `size` logical pixels in `colour` ("#rrggbb"), sharp at `ratio` device
-    pixels each; None if it cannot.
+    """`latex` with letters of `size` logical pixels in `colour` ("#rrggbb"), drawn for `ratio` device pixels
+    per logical pixel; None if it cannot be drawn.
     """
     drawn = formula_image(latex, size, colour, display, ratio)
     if drawn is None:

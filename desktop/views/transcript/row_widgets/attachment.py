@@ -1,4 +1,4 @@
-"""A file within the reader's message, folded to a chip; a click shows its text."""
+"""A file in the user's message as a chip; a click shows its text."""
 
 from __future__ import annotations
 

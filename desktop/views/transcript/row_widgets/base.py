@@ -1,4 +1,4 @@
-"""What every row widget can do, and the rows that are a text document: painting, hit testing, selection."""
+"""What every row widget can do, and rows that are a text document: painting, hit testing, selection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LINE_ENDS = {0x2028: "\n", 0x2029: "\n", 0xFDD0: "", 0xFDD1: "", 0xFFFC: "", 0x
 class RowWidget(QWidget):
     """A row on the screen.
 
-    It is bound to one `Row` after the other; the free space above the row is part of it.
+    It shows one `Row` after another; the free space above the row is part of it.
     """
 
     def __init__(self, context: RowContext) -> None:
@@ -46,7 +46,7 @@ class RowWidget(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
 
     def bind(self, row: Row, style: Style) -> None:
-        """Show `row`; does nothing when it is shown already as it is now."""
+        """Show `row`; does nothing when the row is already shown as it is now."""
         if row is self.row and style is self.row_style and row.revision == self.revision:
             return
         fresh = row is not self.row or style is not self.row_style
@@ -59,16 +59,16 @@ class RowWidget(QWidget):
             self.update()
 
     def release(self) -> None:
-        """The row is off the screen; the widget waits for another one."""
+        """Stop showing the row; the widget waits for another one."""
         self.row = None
         self.yield_focus(self)
         self.row_style = None
         self.hide()
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
-        """Take what `row` shows; `fresh` is false when the same row has only grown or changed a little.
+        """Take what `row` shows; `fresh` is false when the same row has only grown or changed slightly.
 
-        A row that knows from which character on it looks different sets `grown_at`, and updates itself when
+        A row that knows the character from which it looks different sets `grown_at`, and updates itself when
         it is fitted.
         """
 
@@ -81,7 +81,7 @@ class RowWidget(QWidget):
         control.installEventFilter(self)
 
     def yield_focus(self, control: QWidget) -> None:
-        """Before `control` is hidden: give the keyboard to the view, else Qt hands it to the next button
+        """Give the keyboard to the view before `control` is hidden; otherwise Qt gives it to the next button
         anywhere.
         """
         focused = QApplication.focusWidget()
@@ -104,20 +104,20 @@ class RowWidget(QWidget):
         return self.row_style.px(self.row.gap) if self.row is not None and self.row_style is not None else 0
 
     def reveal(self, shown: bool) -> None:
-        """The pointer or the focus is in this message, or it is the last one."""
+        """Show or hide the buttons: the pointer or the focus is in this message, or it is the last one."""
 
     def position_at(self, point: QPoint) -> int:
         """The text position nearest to `point`; 0 for a row without text."""
         return 0
 
     def line_at(self, height: int) -> int:
-        """A number for the line of text at a height, which means the same line when formulas before it
-        have been drawn; -1 for none.
+        """A number for the line of text at a height, which stays valid when formulas above it are drawn; -1
+        for none.
         """
         return -1
 
     def line_height(self, line: int) -> int:
-        """Where the baseline of that line is now."""
+        """The height of the baseline of that line."""
         return 0
 
     def link_at(self, point: QPoint) -> str:
@@ -125,7 +125,7 @@ class RowWidget(QWidget):
         return ""
 
     def over_text(self, point: QPoint) -> bool:
-        """Whether a text cursor is right at `point`."""
+        """Whether `point` is over text."""
         return False
 
     def select(self, start: int, end: int) -> None:
@@ -157,7 +157,7 @@ class DocumentRow(RowWidget):
         self.mark("", -1)
 
     def origin(self) -> QPointF:
-        """Where the document's top left corner is in the widget."""
+        """The position of the document's top left corner in the widget."""
         return QPointF(0, self.gap)
 
     def area(self) -> QRectF:
@@ -165,11 +165,11 @@ class DocumentRow(RowWidget):
         return QRectF(0, self.gap, self.width(), self.height() - self.gap)
 
     def box(self) -> QRectF:
-        """What is tinted when the whole row is selected."""
+        """The area that is tinted when the whole row is selected."""
         return self.area().adjusted(0, -min(3, self.gap), 0, 0)
 
     def muted(self) -> bool:
-        """Whether the text steps back: thoughts do."""
+        """Whether the text is muted, as in thoughts."""
         return self.row is not None and self.row.block is not None and self.row.block.thought
 
     def fit(self, width: int) -> int:
@@ -184,7 +184,7 @@ class DocumentRow(RowWidget):
         return self._selection == (0, 0) and not self._whole and not self._marks
 
     def _line_top(self, position: int) -> float:
-        """Where the line with that character begins in the document."""
+        """The top of the line with that character in the document."""
         block = self.document.findBlock(position)
         line = block.layout().lineForTextPosition(position - block.position())
         return self.document.documentLayout().blockBoundingRect(block).top() + (
@@ -221,8 +221,8 @@ class DocumentRow(RowWidget):
             self.update()
 
     def mark(self, query: str, present: int) -> None:
-        """Mark every place of `query`, regardless of case, the one numbered `present` more than the
-        others; none for no query.
+        """Mark every match of `query`, regardless of case, match number `present` more strongly; none for an
+        empty query.
         """
         wanted = (query, present, self.document.revision() if query else -1)
         if wanted == self._marked:
@@ -235,7 +235,7 @@ class DocumentRow(RowWidget):
         self.update()
 
     def mark_top(self) -> int:
-        """The height of the present mark in this widget, of its first line where there is none."""
+        """The height of the current match in this widget, of the first line where there is none."""
         if not self._marks or self._marked[1] < 0:
             return self.gap
         cursor = self._marks[min(self._marked[1], len(self._marks) - 1)]
@@ -256,7 +256,7 @@ class DocumentRow(RowWidget):
         return made
 
     def cursor_of(self, start: int, end: int) -> QTextCursor:
-        """A cursor that holds the text between two positions, moved inside the document when it became
+        """A cursor that selects the text between two positions, moved inside the document if it got
         shorter.
         """
         last = self.document.characterCount() - 1
@@ -286,10 +286,10 @@ class DocumentRow(RowWidget):
         painter.end()
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        """What lies under the text."""
+        """Paint what is under the text."""
 
     def paint_document(self, painter: QPainter, exposed: QRect) -> None:
-        """The document with its selection, inside `area`."""
+        """Paint the document with its selection, inside `area`."""
         style = self.row_style
         if style is None:
             return

@@ -1,4 +1,4 @@
-"""Rows of code: a head with the language and buttons, the code in the system's fixed font, colours when it
+"""Rows of code: a head with the language and buttons, the code in the system's fixed font, coloured when it
 is complete.
 """
 
@@ -32,11 +32,9 @@ _AT_ONCE = 60
 _LINE_HEIGHT = 122.0
 _SHOWN_MS = 1400
 _MOST_SPANS = 400
-"""A line with more coloured parts stays without: it would be laid out for long."""
+"""A line with more coloured parts stays plain: its layout would take long."""
 _ENDLESS = 1_000_000
-"""Pixels that no line of code is longer than; with any fixed width Qt lays out again only the lines that
-have changed.
-"""
+"""Wider than any line of code, in pixels; with a fixed width Qt lays out only the lines that have changed."""
 
 
 class CodeRow(SidewaysRow):
@@ -72,7 +70,7 @@ class CodeRow(SidewaysRow):
             QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if wrapped else QTextOption.WrapMode.NoWrap
         )
         option.setTabStopDistance(32)
-        option.setTextDirection(Qt.LayoutDirection.LeftToRight)  # of code in any script
+        option.setTextDirection(Qt.LayoutDirection.LeftToRight)  # for code in any script
         self.document.setDefaultTextOption(option)
         self._wrapped, self._measured, self._widest = wrapped, 0, 0.0
 
@@ -163,7 +161,7 @@ class CodeRow(SidewaysRow):
         self.update()
 
     def _metrics(self) -> tuple[int, int, int]:
-        """Left edge of the box, height of its head, padding."""
+        """Left edge of the box, height of its head, and padding."""
         if self.row_style is None:
             return 0, 0, 0
         first = self.row is None or self.row.first
@@ -192,9 +190,9 @@ class CodeRow(SidewaysRow):
         return whole
 
     def _text_width(self) -> int:
-        """Pixels of the longest line.
+        """The width of the longest line in pixels.
 
-        Lines that were measured before are not looked at again but for the last of them, which may grow.
+        Lines are measured once, except the last one, which may grow.
         """
         block = self.document.findBlockByNumber(max(0, self._measured - 1))
         while block.isValid():

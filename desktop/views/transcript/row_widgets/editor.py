@@ -68,12 +68,12 @@ class EditorRow(RowWidget):
         self._column.setContentsMargins(0, self.gap, 0, 0)
 
     def _name_buttons(self, asks: bool, short: bool) -> None:
-        """Their words, or, where there is little room, a word for each."""
+        """Set their text, shortened to one word each where space is scarce."""
         self.keep.setText("Keep" if short else "Save without answering")
         self.save.setText("Save" if not asks else "Send" if short else "Save && send")
 
     def begin(self, text: str) -> None:
-        """Put `text` in the box and the keyboard behind its end."""
+        """Put `text` in the box and the cursor at its end."""
         words = self._edit_words(self.row.item.id) if self.row is not None else ""
         self.hint.setText(words)
         self.hint.setToolTip(words)
@@ -93,7 +93,7 @@ class EditorRow(RowWidget):
             self._name_buttons(asks, short=True)
         free = width - sum(button.sizeHint().width() + 6 for button in buttons)
         words = self.hint.toolTip()
-        # whole, or not at all
+        # the whole hint, or none
         self.hint.setText(words if self.hint.fontMetrics().horizontalAdvance(words) <= free else "")
         lines = round(self.box.document().size().height())
         margin = round(2 * self.box.document().documentMargin()) + (

@@ -1,4 +1,4 @@
-"""The row below a message: what can be done with it, which variant is shown, a few small words."""
+"""The row below a message: its buttons, which version is shown, and a few figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REPLY_ONLY = ("regenerate", "continue", "origin")
 
 
 class _Action(IconButton):
-    """A button that is there for the keyboard always and for the eye only while `shown` or focused."""
+    """A button that the keyboard always reaches, but that is only visible while `shown` or focused."""
 
     def __init__(self, name: str, icon: str, label: str, parent: QWidget) -> None:
         super().__init__(icon, label, parent)
@@ -41,7 +41,7 @@ class _Action(IconButton):
         self.cost: Callable[[], str] = lambda: ""
 
     def event(self, event: QEvent) -> bool:
-        """The tip is made when it is asked for: what an edit costs changes with every reply."""
+        """Make the tooltip when it is needed: the cost of an edit changes with every reply."""
         if event.type() == QEvent.Type.ToolTip and self.name == "edit":
             self.setToolTip("\n".join(filter(None, (self._label, self.cost()))))
         return super().event(event)
@@ -123,8 +123,8 @@ class FooterRow(RowWidget):
         return self.gap + side
 
     def _at_right(self) -> bool:
-        """Whether it lies at the right: below the reader's messages, or below the others where all runs
-        from right to left.
+        """Whether the row is at the right: below the user's messages, or below the others in right-to-left
+        layouts.
         """
         return self.row is not None and (self.row.item.role == "user") != self.isRightToLeft()
 
@@ -141,7 +141,7 @@ class FooterRow(RowWidget):
         painter = QPainter(self)
         painter.setFont(self.row_style.small_font)
         painter.setPen(self.row_style.colours.muted)
-        # the places below are said for both directions
+        # the coordinates below are for both directions
         painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         high = self.height() - self.gap
         if self._variant():

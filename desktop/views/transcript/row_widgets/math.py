@@ -75,7 +75,7 @@ class MathRow(SidewaysRow):
         return QPointF(inset(self.row, self.row_style) + shift - self.bar.value(), self.gap)
 
     def line_at(self, height: int) -> int:
-        return -1  # its lines go when it is drawn
+        return -1  # its lines vanish when it is drawn
 
     def area(self) -> QRectF:
         left = inset(self.row, self.row_style)

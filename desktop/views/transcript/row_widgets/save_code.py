@@ -1,6 +1,4 @@
-"""Saving a block of code as a file: a name that fits its language, and one sentence when it could not be
-written.
-"""
+"""Saving a block of code as a file: a name that fits its language, and one sentence when saving fails."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ __all__ = ["ask_and_save", "file_name", "write_code"]
 
 
 def file_name(language: str) -> str:
-    """The name that is proposed for code in `language` as its fence names it: code.py, Dockerfile,
-    code.txt where it is not known.
+    """The suggested file name for code in `language` as its fence names it: code.py, Dockerfile, code.txt for
+    an unknown language.
     """
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
@@ -37,7 +35,7 @@ def file_name(language: str) -> str:
 
 
 def write_code(path: Path, code: str) -> str:
-    """Write `code` as UTF-8 with a line end at its end; returns why that failed in one sentence, or
+    """Write `code` as UTF-8 with a line break at its end; returns one sentence about a failure, or
     nothing.
     """
     try:

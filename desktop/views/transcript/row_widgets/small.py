@@ -1,4 +1,4 @@
-"""The small rows: who speaks, a rule, the head of a thought, the wait for a reply, a notice."""
+"""The small rows: author, rule, head of a thought, waiting for a reply, notice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "Waitin
 
 
 class HeaderRow(RowWidget):
-    """Who speaks: at the right for the reader, at the left for all others, with the picture of a persona."""
+    """The author: at the right for the user, at the left for all others, with the picture of a persona."""
 
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
@@ -80,7 +80,7 @@ class RuleRow(RowWidget):
 
 
 class WaitingRow(RowWidget):
-    """Three dots while the first word of a reply has not come."""
+    """Three dots until the first word of a reply arrives."""
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.setAccessibleName("Waiting for the reply")
@@ -154,7 +154,7 @@ class MoreRow(RowWidget):
 
 
 class NoticeRow(DocumentRow):
-    """A sentence that the reader should see, on a tint of its own."""
+    """A sentence that the reader should see, on a tinted background."""
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         self.document.setDefaultFont(style.small_font)

@@ -1,6 +1,4 @@
-"""Rows that are tables: they scroll sideways when they are wide, and while they are written new lines are
-added to what is there.
-"""
+"""Rows that are tables: wide ones scroll sideways, and while they are written new lines are appended."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ from desktop.views.transcript.style import Style
 __all__ = ["TableRow"]
 
 _WHOLE_LINES = 240
-"""A table with so many characters grows by whole lines."""
+"""A table with this many characters grows by whole lines."""
 _ANEW = ("$", "\\", "![", "[^", NO_BREAK)
-"""With these in it a table is set anew for each line: pictures, notes, and hyphens that are no longer to
-be told from our own.
+"""A table with one of these is set again for each line: pictures, notes, and hyphens that could not be told
+from our own.
 """
 
 
@@ -31,7 +29,7 @@ class TableRow(SidewaysRow):
     """A table; its columns wrap before it gets much wider than the column of text.
 
     While it is written, whole lines are appended to the document, which Qt lays out once, and its width is
-    found anew only when a cell is wider than all above it. Everything else sets the document anew.
+    found again only when a cell is wider than all above it. Every other change sets the document again.
     """
 
     def __init__(self, context: RowContext) -> None:
@@ -71,9 +69,7 @@ class TableRow(SidewaysRow):
         self._room, self._widest = -1, []
 
     def _append(self, text: str, style: Style) -> bool:
-        """Add the lines that `text` has more than what is shown; False when that is not all that has
-        changed.
-        """
+        """Append the lines that `text` has more than what is shown; False when something else has changed."""
         shown = self._shown
         if (
             not shown.endswith("\n")
@@ -97,7 +93,7 @@ class TableRow(SidewaysRow):
         return True
 
     def _wider(self, made: list[list[str]], style: Style) -> bool:
-        """Whether a cell of the new lines is wider than all that were there when the width was found."""
+        """Whether a cell of the new lines is wider than all cells were when the width was found."""
         if not self._widest:
             table = _table(self.document)
             self._widest = _widths(_texts(table), style) if table is not None else []
@@ -130,7 +126,7 @@ class TableRow(SidewaysRow):
         return found.replace(NO_BREAK, "-") if self._joined() else found
 
     def _joined(self) -> bool:
-        """Whether hyphens are shown as such that do not break."""
+        """Whether hyphens are shown as non-breaking ones."""
         return NO_BREAK not in self._shown
 
     def origin(self) -> QPointF:
@@ -156,7 +152,7 @@ def _table(document: SafeDocument) -> QTextTable | None:
 
 
 def _texts(table: QTextTable) -> list[list[str]]:
-    """The words of every cell, row by row."""
+    """The text of every cell, row by row."""
     columns = range(table.columns())
     return [
         [table.cellAt(row, column).firstCursorPosition().block().text() for column in columns]
@@ -165,6 +161,6 @@ def _texts(table: QTextTable) -> list[list[str]]:
 
 
 def _widths(rows: list[list[str]], style: Style) -> list[float]:
-    """About how wide the text of each column is, in pixels."""
+    """The approximate width of each column's text in pixels."""
     metrics = QFontMetricsF(style.text_font)
     return [max(metrics.horizontalAdvance(text) for text in column) for column in zip(*rows, strict=True)]

@@ -1,5 +1,5 @@
-"""Rows of text: Markdown of an answer, plain text of the reader in a bubble, and what rows that scroll
-sideways have in common.
+"""Rows of text: Markdown of a reply, plain text of the user in a bubble, and the base of rows that scroll
+sideways.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ __all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TextRow", "inset", "paint_
 
 _BUBBLE_SHARE = 0.86
 _TASK_SIGN = re.compile(r"\[[xX]\]|\d[.)]\s+\[ \]")
-"""An item that is done, or one with a number: in those the row draws something."""
+"""An item that is done, or a numbered one: the row draws into both."""
 _PICTURED = ("$", "\\(", "\\[", "![")
 
 
 def inset(row: Row | None, style: Style | None) -> int:
-    """Pixels that a block lies further right because it belongs to a thought or a list item."""
+    """Indentation in pixels of a block that belongs to a thought or a list item."""
     if row is None or style is None or row.block is None:
         return 0
     return (style.px(0.85) if row.block.thought else 0) + (style.px(1.35) if row.block.indent >= 2 else 0)
 
 
 class PictureRow(DocumentRow):
-    """A row with formulas or pictures in its text, which may come later than the text.
+    """A row with formulas or pictures in its text, which may arrive later than the text.
 
-    When one comes, the row is outdated: it must be shown and measured again.
+    When one arrives, the row is outdated: it must be shown and measured again.
     """
 
     pending: Collection[ImageKey] = ()
@@ -65,7 +65,7 @@ class PictureRow(DocumentRow):
         self._pictures.arrived.connect(self._arrived)
 
     def inlay(self, row: Row) -> InlineObject | None:
-        """Where the pictures of `row` come from, in the colour of its text."""
+        """The source of the pictures of `row`, in the colour of its text."""
         if self.row_style is None:
             return None
         colours = self.row_style.colours
@@ -91,7 +91,7 @@ class TextRow(PictureRow):
         super().__init__(context)
         self._shown: tuple[str, object] = "", None
         self._alert = ""
-        # a growing text is painted anew from where it has grown
+        # a growing text is only painted from where it has grown
         self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
@@ -167,7 +167,7 @@ class TextRow(PictureRow):
             self._paint_quotes(painter, style)
 
     def _paint_quotes(self, painter: QPainter, style: Style) -> None:
-        """A bar beside each quote within the text, through all its paragraphs."""
+        """Paint a bar beside each quote within the text, along all its paragraphs."""
         origin, layout, room = self.origin(), self.document.documentLayout(), style.px(QUOTE_ROOM)
         bars: dict[tuple[int, int], QRectF] = {}
         block = self.document.begin()
@@ -190,7 +190,7 @@ class TextRow(PictureRow):
 
 
 def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
-    """A tick into the box of every list item that is done, in the places that Qt gives the boxes."""
+    """Paint a tick into the box of every list item that is done, where Qt puts the boxes."""
     style, document = widget.row_style, widget.document
     if style is None:
         return
@@ -243,13 +243,13 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
 
 
 def _x(line: QTextLine, position: int) -> float:
-    """Where the cursor stands; Qt's hint leaves out that this is a pair."""
+    """The x coordinate of a position; Qt's type hint misses that this is a pair."""
     found: Any = line.cursorToX(position)
     return float(found[0])
 
 
 def _paint_box(painter: QPainter, box: QRectF, ink: QColor) -> None:
-    """A box as Qt draws those beside list items without numbers."""
+    """Paint a box as Qt does beside list items without numbers."""
     painter.save()
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, on=False)
     painter.setPen(QPen(ink, 0))
@@ -258,7 +258,7 @@ def _paint_box(painter: QPainter, box: QRectF, ink: QColor) -> None:
 
 
 def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
-    """The thin line that holds the rows of a thought together, through the gaps between them."""
+    """Paint the thin line that holds the rows of a thought together, through the gaps between them."""
     if (
         widget.muted()
         and widget.row_style is not None
@@ -270,8 +270,8 @@ def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
 
 
 class BubbleRow(DocumentRow):
-    """What the reader wrote, as written, in a tinted bubble at the far side; a long text is several rows
-    that look like one.
+    """The user's text, as written, in a tinted bubble at the far side; a long text is several rows that look
+    like one.
     """
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
@@ -340,7 +340,7 @@ class SidewaysRow(PictureRow):
         super().__init__(context)
         self.bar = QScrollBar(Qt.Orientation.Horizontal, self)
         self.bar.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        # its value counts from the left, whatever runs from the right
+        # its value counts from the left, in right-to-left layouts too
         self.bar.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.bar.setCursor(Qt.CursorShape.ArrowCursor)
         self.bar.setSingleStep(24)
@@ -352,7 +352,7 @@ class SidewaysRow(PictureRow):
         self.bar.setValue(0)
 
     def place_bar(self, wide: int, room: int, area: QRect) -> None:
-        """Show the scroll bar at the bottom of `area` when `wide` pixels do not fit in `room`."""
+        """Show the scroll bar at the bottom of `area` when `wide` pixels do not fit into `room`."""
         over = max(0, wide - room)
         self.bar.setRange(0, over)
         self.bar.setPageStep(room)

@@ -1,5 +1,5 @@
-"""Colours of tokens: a likely token has the ground's own colour, an unlikely or uncertain one a strong
-tint of it.
+"""Colours of tokens: a likely token has the background's colour, an unlikely or uncertain one a
+strong tint.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ __all__ = ["ENTROPY", "MOST_ENTROPY", "PROBABILITY", "TokenView", "ramp", "step_
 
 PROBABILITY, ENTROPY = "probability", "entropy"
 MOST_ENTROPY = 4.0
-"""Nats from which on the tint is the strongest: as uncertain as among 55 equally likely tokens."""
+"""Nats at which the tint is strongest: as uncertain as 55 equally likely tokens."""
 _STEPS = 48
 _RAMPS = {
     (PROBABILITY, False): ("#fbf9f6", "#f8e2a0", "#ee9374"), (PROBABILITY, True): ("#1f1c1a", "#5a4a1e",
     "#8d3c26"),
     (ENTROPY, False): ("#fbf9f6", "#cfe3ee", "#8fb7e8"), (ENTROPY, True): ("#1f1c1a", "#24434f", "#3d5f9f"),
 }  # fmt: skip
-"""From the ground over a middle to the strongest tint; each keeps a contrast of 4.5:1 with the text of its
-scheme.
+"""From the background over a middle to the strongest tint; each has a contrast of at least 4.5:1 with the
+text of its scheme.
 """
 
 
@@ -38,9 +38,7 @@ class TokenView:
 
 
 def strength(mode: str, trace: TokenTrace, index: int) -> float:
-    """How strongly a token is tinted, 0 to 1: the probability that the model gave to others, or its
-    entropy.
-    """
+    """How strongly a token is tinted, 0 to 1: the probability of all other tokens, or its entropy."""
     if trace.ids[index] == UNKNOWN:
         return 0.0
     value = 1 - trace.raw[index] if mode == PROBABILITY else trace.entropies[index] / MOST_ENTROPY
@@ -48,18 +46,18 @@ def strength(mode: str, trace: TokenTrace, index: int) -> float:
 
 
 def tint(mode: str, dark: bool, ground: QColor, amount: float) -> QColor:
-    """The colour for an amount from 0 (the `ground` itself) to 1, of which there are 48."""
+    """The colour for an amount from 0 (the background, `ground`) to 1, one of 48."""
     return ramp(mode, dark, ground.name())[step_of(min(1.0, max(0.0, amount)))]
 
 
 def step_of(amount: float) -> int:
-    """Which of the colours of `ramp` is that of an amount from 0 to 1."""
+    """The index in `ramp` of the colour for an amount from 0 to 1."""
     return round(amount * (_STEPS - 1))
 
 
 @lru_cache(maxsize=16)
 def ramp(mode: str, dark: bool, ground: str) -> tuple[QColor, ...]:
-    """All 48 colours of a way to tint, from the ground ("#rrggbb") to the strongest."""
+    """All 48 colours of a mode, from the background ("#rrggbb") to the strongest."""
     _, middle, end = _RAMPS[mode, dark]
     stops = [_oklab(QColor(name)) for name in (ground, middle, end)]
     made = []
@@ -74,7 +72,7 @@ def ramp(mode: str, dark: bool, ground: str) -> tuple[QColor, ...]:
 
 
 def _oklab(colour: QColor) -> list[float]:
-    """Lightness and two opponent colours in steps as the eye sees them.
+    """The colour in Oklab: lightness and two opponent colours in perceptually even steps.
 
     Source: https://bottosson.github.io/posts/oklab/
     """
@@ -91,7 +89,7 @@ def _oklab(colour: QColor) -> list[float]:
 
 
 def _colour(lab: list[float]) -> QColor:
-    """The inverse of `_oklab`, inside the colours of a screen."""
+    """The inverse of `_oklab`, clamped to sRGB."""
     light, a, b = lab
     long = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3
     middle = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3

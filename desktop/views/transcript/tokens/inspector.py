@@ -1,5 +1,5 @@
-"""The token inspector of a transcript: which messages are shown as tokens, and the popup of the token
-under pointer or cursor.
+"""The token inspector of a transcript: which messages are shown as tokens, and the popup of the token under
+the pointer or cursor.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _OPEN_MS, _CLOSE_MS = 140, 260
 
 
 class TokenInspector(QObject):
-    """`why_not(message id, trace)` says why a reply cannot be continued from its middle, and which ids would
-    end one.
+    """`why_not(message id, trace)` returns why a reply cannot be continued from its middle, and the ids that
+    would end it.
 
     Signals:
-        branch(int message, str text, object ids): go on from this beginning as a new variant.
+        branch(int message, str text, object ids): continue from this beginning as a new version.
     """
 
     branch = Signal(int, str, object)
@@ -58,7 +58,7 @@ class TokenInspector(QObject):
         self._timer = debounce(self, self._change)
 
     def set_mode(self, mode: str) -> None:
-        """Tint by "probability" or "entropy"; "" shows replies as usual. The place on the screen is kept."""
+        """Tint by "probability" or "entropy"; "" shows replies as usual. The place on the screen stays."""
         self.close()
         if mode:
             self.shared.mode = mode
@@ -77,10 +77,10 @@ class TokenInspector(QObject):
         self._parts.area.viewport().update()
 
     def load(self, value: int) -> bool:
-        """Get the tokens of the messages on the screen that were not asked for yet; tells whether rows have
+        """Get the tokens of the messages on the screen that were not asked for yet; returns whether rows
         changed.
 
-        The view is scrolled to `value`, and what stands there stays there.
+        The view is scrolled to `value`, and what is there stays there.
         """
         if not self.on:
             return False
@@ -102,7 +102,7 @@ class TokenInspector(QObject):
     # -- the pointer
 
     def hover(self, row: Row | None, widget: RowWidget | None, point: QPoint) -> None:
-        """The pointer is at `point` of a row's widget, or over none."""
+        """The pointer is at `point` of a row's widget, or over no row."""
         if not self.on:
             return
         token = widget.token_at(point) if isinstance(widget, TokenRow) else -1
@@ -114,7 +114,7 @@ class TokenInspector(QObject):
         self._timer.start(_OPEN_MS if wanted is not None and not self.popup.busy() else _CLOSE_MS)
 
     def press(self, row: Row, widget: RowWidget, point: QPoint) -> None:
-        """The mouse was pressed: a token under it is shown at once, and anywhere else the popup goes."""
+        """Show the token that was clicked at once; close the popup for a click anywhere else."""
         token = widget.token_at(point) if self.on and isinstance(widget, TokenRow) else -1
         if token < 0:
             self.close()
@@ -126,7 +126,7 @@ class TokenInspector(QObject):
         self.hover(None, None, QPoint())
 
     def _change(self) -> None:
-        """The pointer has rested: show what it is on, unless it went into the popup."""
+        """Show what the pointer rests on, unless it is in the popup."""
         if self.popup.busy():
             self._timer.start(_CLOSE_MS)
         elif self._wanted is not None:
@@ -156,7 +156,7 @@ class TokenInspector(QObject):
             self.popup.take_focus()
 
     def close(self) -> None:
-        """Take the popup away."""
+        """Close the popup."""
         self._timer.stop()
         self._shown = self._wanted = None
         self._mark(None)
@@ -166,7 +166,7 @@ class TokenInspector(QObject):
             self.popup.hide()
 
     def follow(self) -> None:
-        """Rows have moved: the popup goes with its token, and away when that is off the screen."""
+        """Move the popup with its token, and close it when the token is off the screen."""
         if self._shown is None or not self.popup.isVisible():
             return
         row, token = self._shown
@@ -182,16 +182,16 @@ class TokenInspector(QObject):
             self.popup.place(area, self._parts.area.rect(), self._parts.messages.style)
 
     def _area(self, widget: TokenRow, token: int) -> QRect:
-        """Where a token is in the view."""
+        """The place of a token in the view."""
         return widget.token_area(token).translated(widget.pos()).translated(self._parts.area.viewport().pos())
 
     def refresh(self) -> None:
-        """What can be continued may have changed: say so in the open popup."""
+        """Update the open popup after what can be continued may have changed."""
         if self._shown is not None and self.popup.isVisible():
             self.open(*self._shown, focus=self.popup.busy() and not self.popup.underMouse())
 
     def _closed(self) -> None:
-        """Esc in the popup: back to the token."""
+        """Esc in the popup returns the keyboard to the token."""
         shown = self._shown
         self.close()
         widget = self._parts.pool.widget(shown[0]) if shown is not None else None
@@ -216,7 +216,7 @@ class TokenInspector(QObject):
     # -- the keyboard
 
     def _cursor_moved(self, row: Row, token: int) -> None:
-        """The keyboard's cursor is on another token: bring it on the screen and say it."""
+        """Scroll to the token of the keyboard's cursor and announce it."""
         widget = self._parts.pool.widget(row)
         if token < 0 or row.trace is None or not isinstance(widget, TokenRow):
             return
@@ -231,7 +231,7 @@ class TokenInspector(QObject):
         announce(widget, f"{visible(row.trace.token(token).text)}, {100 * row.trace.raw[token]:.0f} percent")
 
     def _cursor_left(self, row: Row, step: int) -> None:
-        """The cursor goes on in the next row of the same message, if there is one."""
+        """Move the cursor to the next row of the same message, if there is one."""
         rows = self._parts.messages.layout.rows
         beside = row.index + step
         if not 0 <= beside < len(rows) or rows[beside].trace is not row.trace:
@@ -243,5 +243,5 @@ class TokenInspector(QObject):
             widget.put_cursor(widget.tokens()[0] if step > 0 else widget.tokens()[-1])
 
     def _chosen(self, row: Row, token: int) -> None:
-        """Enter on a token."""
+        """Open the popup of a token on which Enter was pressed."""
         self.open(row, token, focus=True)

@@ -1,6 +1,4 @@
-"""What could have stood in a token's place: its figures, and its alternatives with bars, from which the
-reply can go on.
-"""
+"""The popup of a token: its figures, and its alternatives with bars, from which the reply can continue."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from engine.core import Alternative, TokenInfo
 __all__ = ["AlternativeButton", "TokenPopup"]
 
 _SHOWN = 8
-"""Alternatives to be seen without scrolling."""
+"""Alternatives visible without scrolling."""
 
 
 class AlternativeButton(QAbstractButton):
-    """One alternative: its text, two bars (what the model held, what the sampler made of it) and the final
+    """One alternative: its text, two bars (the model's probability, and the sampler's) and the final
     percentage.
     """
 
@@ -140,7 +138,7 @@ class TokenPopup(QFrame):
         self.hide()
 
     def show_token(self, token: TokenInfo, why_not: str, stops: frozenset[int], style: Style) -> None:
-        """Show a token; `why_not` says why no alternative can be continued with, `stops` are the ids that
+        """Show a token; `why_not` is the reason why no alternative can be chosen, `stops` are the ids that
         end a reply.
         """
         known = token.id != UNKNOWN
@@ -188,7 +186,9 @@ class TokenPopup(QFrame):
         self._list.setFixedHeight(shown * round(style.em * 1.55))
 
     def place(self, token: QRect, room: QRect, style: Style) -> None:
-        """Stand below the token, or above it where there is more room; both in the parent's coordinates."""
+        """Place the popup below the token, or above it where there is more room; both in the parent's
+        coordinates.
+        """
         width = min(style.px(19), room.width() - 12)
         self.setFixedWidth(width)
         layout = self.layout()
@@ -205,16 +205,16 @@ class TokenPopup(QFrame):
         self.raise_()
 
     def take_focus(self) -> None:
-        """Give the keyboard to the first alternative that can be chosen."""
+        """Focus the first alternative that can be chosen."""
         first = next((button for button in self.buttons if button.isEnabled()), None)
         (first or self).setFocus(Qt.FocusReason.TabFocusReason)
 
     def holds(self, point: QPoint) -> bool:
-        """Whether a point of the parent is in it."""
+        """Whether a point of the parent is in the popup."""
         return self.isVisible() and self.geometry().contains(point)
 
     def busy(self) -> bool:
-        """Whether the pointer or the keyboard is in it."""
+        """Whether the pointer or the keyboard is in the popup."""
         focus = QApplication.focusWidget()
         return self.isVisible() and (
             self.underMouse() or focus is self or (focus is not None and self.isAncestorOf(focus))
@@ -234,7 +234,7 @@ class TokenPopup(QFrame):
             self._list.ensureWidgetVisible(wanted, 0, 0)
 
     def event(self, event: QEvent) -> bool:
-        """Esc closes this, whatever else the window does with it."""
+        """Let Esc close the popup, whatever else the window does with it."""
         if (
             event.type() == QEvent.Type.ShortcutOverride
             and isinstance(event, QKeyEvent)
@@ -245,7 +245,7 @@ class TokenPopup(QFrame):
         return super().event(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Clicks between the alternatives do not reach the text below."""
+        """Keep clicks between the alternatives from the text below."""
 
     def _clicked(self) -> None:
         button = self.sender()
@@ -254,7 +254,7 @@ class TokenPopup(QFrame):
 
 
 def _figures(token: TokenInfo) -> str:
-    """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below "id 262 · drafted · after
+    """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below it "id 262 · drafted · after
     1.42 s".
     """
     shares = (

@@ -33,11 +33,11 @@ __all__ = ["TokenRow"]
 
 _LINE_HEIGHT = 150.0
 _SAFE = {0: 0xFFFD, 0x0D: 0x200B, 0x2029: 0x2028, 0xFDD0: 0xFFFD, 0xFDD1: 0xFFFD, 0xFFFC: 0xFFFD}
-"""Characters that a text document would take for something else, each by one that it shows."""
+"""Characters with a meaning to a text document, each with the one that is shown instead."""
 
 
 class _Box(NamedTuple):
-    """Where a token, or its part on one line, is in the document; a line break has its own place behind
+    """The place of a token, or of its part on one line, in the document; a line break has its own place after
     the line.
     """
 
@@ -101,7 +101,7 @@ class TokenRow(DocumentRow):
     def fit(self, width: int) -> int:
         if self.row_style is None or self.row is None:
             return 0
-        room = max(40, width - self.row_style.px(1.0))  # a mark of a line break has its place behind the text
+        room = max(40, width - self.row_style.px(1.0))  # the mark of a line break is after the text
         if self.document.textWidth() != room:
             self.document.set_width(room)
             self._forget()
@@ -115,7 +115,7 @@ class TokenRow(DocumentRow):
         self._boxes, self._tops, self._lines, self._covered = [], [], [], 0
 
     def _position(self, character: int) -> int:
-        """The document's position (UTF-16) of a character of the row's text."""
+        """The document position (UTF-16) of a character of the row's text."""
         return character + bisect_left(self._astral, character)
 
     def _character(self, position: int) -> int:
@@ -127,7 +127,7 @@ class TokenRow(DocumentRow):
         return position - low
 
     def _measure(self) -> None:
-        """Bring the boxes up to date from the last line on, or from the first character whose token was
+        """Measure the boxes again from the last line, or from the first character whose token was
         not known.
         """
         row = self.row
@@ -147,7 +147,7 @@ class TokenRow(DocumentRow):
         self._covered = row.covered
 
     def _measure_block(self, block: QTextBlock, start: int) -> None:
-        """The boxes of the lines of a paragraph that begin at the document's position `start` or later."""
+        """Measure the boxes of a paragraph's lines that begin at document position `start` or later."""
         row, layout = self.row, block.layout()
         assert row is not None
         for number in range(layout.lineCount()):
@@ -160,7 +160,9 @@ class TokenRow(DocumentRow):
                 )
 
     def _measure_line(self, block: QTextBlock, line: QTextLine, broken: bool, final: bool) -> None:
-        """The boxes of one line; `broken` when a line break ends it, `final` when it is the row's last."""
+        """Measure the boxes of one line; `broken` when a line break ends it, `final` when it is the row's
+        last.
+        """
         row = self.row
         assert row is not None
         assert row.trace is not None
@@ -252,9 +254,9 @@ class TokenRow(DocumentRow):
         )
 
     def token_area(self, token: int) -> QRect:
-        """Where a token is in the widget; empty where it is not in this row.
+        """The place of a token in the widget; empty when the token is not in this row.
 
-        Of one on two lines, the longer part.
+        Of a token on two lines, the longer part.
         """
         found = self._area(token)
         return found.translated(self.origin()).toRect() if found is not None else QRect()
@@ -315,7 +317,7 @@ class TokenRow(DocumentRow):
             self.signals.token_left.emit(self.row, 1 if token >= mine.stop else -1)
 
     def _beside(self, step: int) -> int:
-        """The token above (-1) or below (+1) the cursor's; one outside the row when there is no such line."""
+        """The token above (-1) or below (1) the cursor's; one outside the row when there is no such line."""
         here = self._area(self.cursor_token)
         if here is None:
             return self.tokens()[0]
@@ -331,7 +333,7 @@ class TokenRow(DocumentRow):
 
 
 def _x(line: QTextLine, position: int) -> float:
-    """Where the cursor stands; Qt's hint leaves out that this is a pair."""
+    """The x coordinate of a position; Qt's type hint misses that this is a pair."""
     found: Any = line.cursorToX(position)
     return float(found[0])
 
@@ -340,7 +342,7 @@ _made: dict[str, QPixmap] = {}
 
 
 def _dots(colour: str) -> QPixmap:
-    """A tile of a dotted line: drawing real dotted lines below hundreds of tokens would cost a frame."""
+    """A tile of a dotted line: drawing dotted lines below hundreds of tokens would take a whole frame."""
     if colour not in _made:
         tile = QPixmap(4, 2)
         tile.fill(Qt.GlobalColor.transparent)

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import split
-from desktop.blocks.machine import CELLS, CODE_LIMIT, CODE_LINES, COLUMNS, LIMIT, LINES
+from desktop.blocks.open_block import CELLS, CODE_LIMIT, CODE_LINES, COLUMNS, LIMIT, LINES
 from desktop.blocks.parser import parse
 from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import intake, message_rows
