@@ -1,6 +1,4 @@
-"""Fixtures of the hub's tests: a hub on this machine, and an environment without settings of this
-machine's user.
-"""
+"""Fixtures of the hub's tests: a local hub, and an environment without this machine's settings."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ VARIABLES = (
 
 @pytest.fixture
 def hub_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """No token, cache or proxy of this machine reaches the tests; the system has no keyring; retries do
-    not wait.
-    """
+    """No token, cache or proxy of this machine, no keyring, and retries without waiting."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
@@ -40,7 +36,7 @@ def hub_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def hub(hub_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A running hub that the program is pointed at."""
+    """A running hub that the program uses."""
     with serving_hub() as running:
         monkeypatch.setenv("HF_ENDPOINT", running.url)
         yield running

@@ -1,6 +1,4 @@
-"""A hub on this machine: the parts of the Hub's HTTP API that the program uses, and every way in which a
-server can fail.
-"""
+"""A local hub: the parts of the Hub's HTTP API that the program uses, with faults on request."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def git_sha1(content: bytes) -> str:
 
 @dataclass
 class Repo:
-    """A repository at one commit; files over `LFS` bytes, or of weights, are stated with their SHA-256."""
+    """A repository at one commit; weights and files over `LFS` bytes are listed with their SHA-256."""
 
     files: dict[str, bytes]
     commit: str = "a" * 40
@@ -60,7 +58,7 @@ class Repo:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came."""
+    """One request as it was received."""
 
     method: str
     path: str
@@ -69,9 +67,8 @@ class Asked:
 
 
 class Hub(ThreadingHTTPServer):
-    """State of one server; tests set its fields.
-
-    Large files are redirected to `cdn`, another server of this kind, if set.
+    """The state of a server; tests set its fields. Large files are redirected to `cdn`, another such server,
+    if set.
     """
 
     daemon_threads = True
@@ -98,7 +95,7 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def ranges_asked(self, name: str) -> list[str]:
-        """Range headers of the requests for one file, "" for whole ones."""
+        """The Range headers of the requests for one file; "" for the whole file."""
         return [
             asked.range
             for asked in self.asked
@@ -106,16 +103,16 @@ class Hub(ThreadingHTTPServer):
         ]
 
     def stalling(self, at: int) -> None:
-        """From now on every file stops after so many bytes, until `going_on`."""
+        """Stop sending every file after this many bytes, until `going_on`."""
         self.stall_at, self.stalled, self.stall = at, threading.Event(), threading.Event()
 
     def going_on(self) -> None:
-        """Files come whole again; those that wait are broken off."""
+        """Send files completely again; waiting ones are aborted."""
         self.stall_at = None
         self.stall.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is part of these tests."""
+        """Clients that hang up are expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -165,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(404, b"", {})
 
     def _repo(self, name: str, revision: str) -> Repo | None:
-        """The repository, if this caller may see it; else the refusal is sent."""
+        """The repository if the caller may see it; otherwise the refusal is sent."""
         repo = self.server.repos.get(name)
         other = (
             next((head for name, head in repo.branches.items() if revision in (name, head.commit)), None)

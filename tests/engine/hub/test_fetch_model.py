@@ -1,4 +1,4 @@
-"""Downloads from a hub on this machine: whole or not there, whatever breaks on the way."""
+"""Downloads from a local hub: complete or absent, whatever fails."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fetch(
 
 @contextlib.contextmanager
 def running(hub: Hub, choice: HubChoice, folder: Path, at: int) -> Iterator[None]:
-    """A download that waits for its server after `at` bytes of a file, and is paused at the end."""
+    """A download that waits for its server after `at` bytes of a file; it is paused at the end."""
     hub.stalling(at)
     events = download_model(choice, folder)
     next(events)
@@ -85,7 +85,7 @@ def running(hub: Hub, choice: HubChoice, folder: Path, at: int) -> Iterator[None
 
 
 def paused(hub: Hub, choice: HubChoice, folder: Path, at: int = 100_000, before: int = 0) -> None:
-    """A download that was paused after about `at` bytes of a file, `before` bytes being whole files."""
+    """A download paused after about `at` bytes of a file, after complete files of `before` bytes."""
     with running(hub, choice, folder, at):
         pass
     (waiting,) = unfinished_downloads(folder)
@@ -94,13 +94,13 @@ def paused(hub: Hub, choice: HubChoice, folder: Path, at: int = 100_000, before:
 
 
 def paused_in_second(hub: Hub, choice: HubChoice, folder: Path) -> None:
-    """A download that was paused in its second file."""
+    """A download paused in its second file."""
     hub.break_after = [choice.files[0].size]
     paused(hub, choice, folder, 50_000, before=choice.files[0].size)
 
 
 def refusal(choice: HubChoice, folder: Path) -> str:
-    """The sentence of a download that must fail, with nothing under a model's name."""
+    """The message of a download that must fail and leave no model."""
     with pytest.raises(DownloadError) as caught:
         fetch(choice, folder)
     text = str(caught.value)
@@ -118,7 +118,7 @@ def visible(folder: Path) -> list[str]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file of a finished model besides the note."""
+    """The files of a finished model, without the note."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
@@ -150,7 +150,7 @@ def test_fresh(hub: Hub, tmp_path: Path, model: str, opened: str) -> None:
 
 
 def test_bit_widths_on_branches(hub: Hub, tmp_path: Path) -> None:
-    """Repositories of EXL2 keep each width on a branch of its own; the branch is what people choose."""
+    """EXL2 repositories keep each bit width on its own branch, which is the choice."""
     widths = {
         f"{bits}.0bpw": {"config.json": b"{}", "output.safetensors": drawn(bits * 1000)} for bits in (4, 8, 6)
     }
@@ -181,7 +181,7 @@ def test_default_folder(hub: Hub, tmp_path: Path) -> None:
     assert Path(last.path).parent == final_folder(Path(os.environ["INGLENOOK_DATA"]) / "models", choice)
 
 
-def test_a_finished_model_is_checked_and_not_asked_for_again(hub: Hub, tmp_path: Path) -> None:
+def test_a_finished_model_is_checked_but_not_requested_again(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     first, before = fetch(choice, tmp_path)[-1], len(hub.asked)
     assert fetch(choice, tmp_path)[-1] == first
@@ -200,7 +200,7 @@ def test_a_damaged_model_is_fetched_again(hub: Hub, tmp_path: Path, harm: Any) -
     assert len(os.listdir(tmp_path)) == 1
 
 
-def test_a_folder_of_somebody_else_is_left_alone(hub: Hub, tmp_path: Path) -> None:
+def test_a_foreign_folder_is_left_alone(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     mine = final_folder(tmp_path, choice)
     mine.mkdir()
@@ -214,9 +214,7 @@ def test_a_folder_of_somebody_else_is_left_alone(hub: Hub, tmp_path: Path) -> No
 @pytest.mark.parametrize("model", ["a/gguf", "a/folder"])
 @pytest.mark.parametrize("ranges", [True, False])
 def test_pauses_at_any_byte_give_the_same_files(hub: Hub, tmp_path: Path, model: str, ranges: bool) -> None:
-    """Broken connections, a closed generator and a set stop in random order, at random places, until it is
-    done.
-    """
+    """Broken connections, closed generators and stops in random order at random places."""
     seed = random.Random(f"{model}{ranges}")
     choice, hub.ranges, hub.chunk = chosen(model), ranges, 10_000
     for _ in range(15):
@@ -235,7 +233,7 @@ def test_pauses_at_any_byte_give_the_same_files(hub: Hub, tmp_path: Path, model:
     assert len(os.listdir(tmp_path)) == 1
 
 
-def test_going_on_asks_for_the_rest_only(hub: Hub, tmp_path: Path) -> None:
+def test_resuming_requests_only_the_rest(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     first, second = (file.name for file in choice.files)
     hub.break_after = [100_000, 1]
@@ -264,7 +262,7 @@ for event in download_model(choice, Path(sys.argv[1])):
 """
 
 
-def test_a_killed_program_goes_on_at_the_next_start(hub: Hub, tmp_path: Path) -> None:
+def test_a_killed_download_resumes_at_the_next_start(hub: Hub, tmp_path: Path) -> None:
     hub.chunk, hub.chunk_pause = 5_000, 0.01
     root = Path(__file__).resolve().parents[3]
     choice, kills = chosen(), 0
@@ -377,7 +375,7 @@ def test_one_at_a_time(hub: Hub, tmp_path: Path) -> None:
     "name", ["m-Q4_0-00002-of-00002.gguf", "config.json", "model-00001-of-00002.safetensors"]
 )
 def test_wrong_content(hub: Hub, tmp_path: Path, name: str) -> None:
-    """A byte differs, in large and in small files: never published, and what is wrong is not kept."""
+    """One byte differs, in a large or a small file: it is neither published nor kept."""
     choice = chosen("a/gguf" if "gguf" in name else "a/folder")
     hub.spoil = lambda file, data: data[:5] + bytes([data[5] ^ 1]) + data[6:] if file == name else data
     assert f"{name}: what came is not the file that its server announced" in refusal(choice, tmp_path)
@@ -393,7 +391,7 @@ def test_wrong_length(hub: Hub, tmp_path: Path, change: Any) -> None:
     assert choice.files[0].name in refusal(choice, tmp_path)
 
 
-def test_a_spoiled_beginning_is_fetched_anew(hub: Hub, tmp_path: Path) -> None:
+def test_a_damaged_part_is_downloaded_again(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     paused(hub, choice, tmp_path)
     part = part_folder(tmp_path, choice) / f"{choice.files[0].name}.part"
@@ -403,16 +401,14 @@ def test_a_spoiled_beginning_is_fetched_anew(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_the_commit_is_pinned(hub: Hub, tmp_path: Path) -> None:
-    """The branch moves on during a pause: the old commit's files are asked for, and a hub without them
-    says so.
-    """
+    """The branch moves during a pause: the old commit is requested, and a hub without it says so."""
     choice = chosen()
     paused(hub, choice, tmp_path)
     hub.repos["a/gguf"] = Repo({name: drawn(len(data)) for name, data in GGUF.items()}, commit="c" * 40)
     assert "could not be fetched: it has no such revision" in refusal(choice, tmp_path)
 
 
-def test_going_on_with_a_newer_commit_keeps_what_is_the_same(hub: Hub, tmp_path: Path) -> None:
+def test_resuming_at_a_newer_commit_keeps_unchanged_files(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     first, second = (file.name for file in choice.files)
     paused_in_second(hub, choice, tmp_path)
@@ -424,7 +420,7 @@ def test_going_on_with_a_newer_commit_keeps_what_is_the_same(hub: Hub, tmp_path:
     assert hub.ranges_asked(second) == ["", ""]
 
 
-def test_a_newer_commit_takes_the_place_of_a_finished_model(hub: Hub, tmp_path: Path) -> None:
+def test_a_newer_commit_replaces_a_finished_model(hub: Hub, tmp_path: Path) -> None:
     fetch(chosen(), tmp_path)
     newer = {name: drawn(1000) for name in GGUF}
     hub.repos["a/gguf"] = Repo(newer, commit="c" * 40)
@@ -456,7 +452,7 @@ def test_refusals(hub: Hub, tmp_path: Path, status: int, headers: dict[str, str]
     assert len(hub.asked) - before == 1
 
 
-def test_passing_trouble_is_tried_again(hub: Hub, tmp_path: Path) -> None:
+def test_temporary_errors_are_retried(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     hub.statuses = [(503, {}), (429, {"Retry-After": "1"}), (500, {})]
     start = time.monotonic()
@@ -465,7 +461,7 @@ def test_passing_trouble_is_tried_again(hub: Hub, tmp_path: Path) -> None:
     assert content(final_folder(tmp_path, choice)) == expected(choice)
 
 
-def test_lasting_trouble_is_told(hub: Hub, tmp_path: Path) -> None:
+def test_permanent_errors_are_reported(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     hub.statuses = [(503, {})] * 50
     assert "has trouble of its own (it answered 503)" in refusal(choice, tmp_path)
@@ -489,7 +485,7 @@ def test_redirects_do_not_carry_the_token(hub: Hub, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["../m-Q4_0.gguf", "/tmp/m-Q4_0.gguf", "..\\m-Q4_0.gguf", ".ssh/m-Q4_0.gguf"]
 )
-def test_names_that_lead_out(hub: Hub, tmp_path: Path, name: str) -> None:
+def test_names_that_leave_the_folder(hub: Hub, tmp_path: Path, name: str) -> None:
     hub.repos["a/gguf"] = Repo({name: b"x" * 100})
     with pytest.raises(DownloadError, match="no safe file name"):
         model_choices("a/gguf")
@@ -502,7 +498,7 @@ def test_names_that_lead_out(hub: Hub, tmp_path: Path, name: str) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="making links needs a right there")
 @pytest.mark.parametrize("where", ["folder", "file", "subfolder"])
 def test_links_are_not_followed(hub: Hub, tmp_path: Path, where: str) -> None:
-    """Someone put links where the download writes."""
+    """Links lie where the download writes."""
     choice = chosen("a/folder")
     outside, models = tmp_path / "outside", tmp_path / "models"
     outside.mkdir()
@@ -523,7 +519,7 @@ def test_links_are_not_followed(hub: Hub, tmp_path: Path, where: str) -> None:
     assert os.listdir(models) == []
 
 
-def test_room_on_the_disk_is_checked_first(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_checked_first(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = chosen()
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=(32 << 20) + choice.bytes - 1))
@@ -534,7 +530,7 @@ def test_room_on_the_disk_is_checked_first(hub: Hub, tmp_path: Path, monkeypatch
     fetch(choice, tmp_path)
 
 
-def test_room_for_the_rest_is_enough(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_for_the_rest_is_enough(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = chosen()
     paused(hub, choice, tmp_path)
     (waiting,) = unfinished_downloads(tmp_path)
@@ -561,7 +557,7 @@ def test_a_disk_that_fills_up(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_cache_of_the_hubs_own_tools_is_used(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `hf download` fetched at this commit need not be fetched again; a damaged copy is no help."""
+    """A file that `hf download` fetched at this commit is used unless it is damaged."""
     choice = chosen("a/folder")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     snapshot = tmp_path / "cache" / "models--a--folder" / "snapshots" / choice.revision
@@ -577,7 +573,7 @@ def test_the_cache_of_the_hubs_own_tools_is_used(
 
 
 def test_notes_that_cannot_be_trusted(hub: Hub, tmp_path: Path) -> None:
-    """A note that leads elsewhere, is no JSON or endless lists no download, and the next try starts anew."""
+    """Notes that lead elsewhere, are not JSON or never end are ignored; the next try starts afresh."""
     choice = chosen()
     paused(hub, choice, tmp_path)
     note = part_folder(tmp_path, choice) / NOTE
@@ -592,7 +588,7 @@ def test_notes_that_cannot_be_trusted(hub: Hub, tmp_path: Path) -> None:
     assert content(final_folder(tmp_path, choice)) == expected(choice)
 
 
-def test_files_without_a_stated_hash_are_held_to_their_size(hub: Hub, tmp_path: Path) -> None:
+def test_files_without_a_stated_hash_are_checked_by_size(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     bare = dataclasses.replace(
         choice, files=tuple(dataclasses.replace(file, sha256="") for file in choice.files)
@@ -601,10 +597,10 @@ def test_files_without_a_stated_hash_are_held_to_their_size(hub: Hub, tmp_path: 
     assert content(final_folder(tmp_path, bare)) == expected(bare)
 
 
-def test_git_hashes_are_gits_own(tmp_path: Path) -> None:
+def test_git_hashes_match_git(tmp_path: Path) -> None:
     """`git hash-object` of "hello\\n", as documented in many places."""
     assert git_sha1(b"hello\n") == "ce013625030ba8dba906f756967f9e9ca394464a"
-    sum_up = transfer_module.new_hash("git-sha1", 6)
-    sum_up.update(b"hello\n")
-    assert sum_up.hexdigest() == "ce013625030ba8dba906f756967f9e9ca394464a"
+    hasher = transfer_module.new_hash("git-sha1", 6)
+    hasher.update(b"hello\n")
+    assert hasher.hexdigest() == "ce013625030ba8dba906f756967f9e9ca394464a"
     assert transfer_module.new_hash("sha256", 3).hexdigest() == hashlib.sha256().hexdigest()

@@ -1,6 +1,4 @@
-"""What is found in the folders of other programs and in any folder, and what is left out; links, bounds,
-broken stores.
-"""
+"""Models in the folders of other programs and in any folder: links, limits, damaged stores."""
 
 from __future__ import annotations
 
@@ -77,13 +75,13 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(titles(Place("Mine", tmp_path))) == 3
 
 
-def test_a_model_in_two_places_is_told_once(tmp_path: Path) -> None:
+def test_a_model_in_two_places_is_listed_once(tmp_path: Path) -> None:
     make(tmp_path, "a/m.gguf")
     models = found(Place("First", tmp_path / "a"), Place("Second", tmp_path))
     assert models == [FoundModel(tmp_path / "a" / "m.gguf", "m", "First")]
 
 
-def test_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     (model,) = found(Place("Your folders", tmp_path / "usb"))
     assert model.title == "usb"
     assert "is not there or cannot be read" in model.trouble
@@ -104,7 +102,7 @@ def test_a_folder_that_cannot_be_read_hides_no_others(
     assert [model.path for model in found(Place("Mine", tmp_path))] == [tmp_path / "open" / "m.gguf"]
 
 
-def test_titles_of_files_with_idle_names(tmp_path: Path) -> None:
+def test_titles_of_files_with_meaningless_names(tmp_path: Path) -> None:
     make(tmp_path, "qwen/model.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
     assert titles(Place("Jan", tmp_path)) == ["big", "qwen"]
     assert known_title(tmp_path / "qwen" / "model.gguf") == "qwen"
@@ -141,7 +139,7 @@ def test_hugging_face_cache(tmp_path: Path) -> None:
     assert known_title(plain) == "Plain-1B"
 
 
-def test_a_half_download_in_the_cache_says_so(tmp_path: Path) -> None:
+def test_an_incomplete_download_in_the_cache_is_reported(tmp_path: Path) -> None:
     snapshot = cached(tmp_path, "org/half", "aaa", "config.json", main="aaa")
     os.symlink(
         tmp_path / "models--org--half" / "blobs" / "gone", snapshot / "model-00002-of-00002.safetensors"
@@ -202,7 +200,7 @@ def test_ollama(tmp_path: Path) -> None:
         json.dumps({"layers": [layer("sha256:" + "A" * 64)]}),
     ],
 )  # fmt: skip
-def test_a_broken_manifest_is_told_and_hides_no_others(tmp_path: Path, text: str | bytes) -> None:
+def test_a_broken_manifest_is_reported_and_hides_no_others(tmp_path: Path, text: str | bytes) -> None:
     pulled(tmp_path, "registry.ollama.ai/library/good/latest", [layer()])
     make(tmp_path, "manifests/registry.ollama.ai/library/bad/latest")
     (tmp_path / "manifests/registry.ollama.ai/library/bad/latest").write_bytes(
@@ -215,7 +213,7 @@ def test_a_broken_manifest_is_told_and_hides_no_others(tmp_path: Path, text: str
     assert "\n" not in bad.trouble
 
 
-def test_a_missing_blob_is_told(tmp_path: Path) -> None:
+def test_a_missing_blob_is_reported(tmp_path: Path) -> None:
     pulled(tmp_path, "registry.ollama.ai/library/m/latest", [layer()])
     (tmp_path / "blobs" / f"sha256-{DIGEST}").unlink()
     (model,) = found(Place("Ollama", tmp_path, "ollama"))

@@ -1,4 +1,4 @@
-"""pip's own settings, read as pip reads them."""
+"""pip's settings are read as pip reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if sys.platform == "win32":
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home whose pip files alone count."""
+    """A home folder whose pip files are the only ones."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     etc = tmp_path / "etc"
     monkeypatch.setattr(
@@ -96,7 +96,7 @@ def test_certificates_that_requests_would_use(home: Path) -> None:
 
 
 def test_same_answer_as_pip(tmp_path: Path) -> None:
-    """pip itself as the oracle, on files of a user and a chosen one."""
+    """pip itself is the oracle, with a user's file and a chosen one."""
     write(
         tmp_path / ".config/pip/pip.conf", "[global]\nindex-url = http://user/simple\n[install]\ncert = /u\n"
     )

@@ -1,4 +1,4 @@
-"""Search and listing, against a hub on this machine over real HTTP."""
+"""Search and listing, with a local hub over real HTTP."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def repo(tags: str = "gguf", **facts: Any) -> Repo:
 
 
 def test_models_of_both_formats_in_one_order(hub: Hub) -> None:
-    """The hub is asked once for each format; the lists are merged by downloads, a model with both tags
-    stands once.
-    """
+    """One request for each format; the lists are merged by downloads without duplicates."""
     kinds = (
         ("a/one", "gguf", 5),
         ("b/two", "safetensors", 9),
@@ -87,10 +85,8 @@ def test_facts(hub: Hub) -> None:
     assert (two.architecture, two.parameters, two.quantisation, two.gated) == ("qwen3", 100, "gptq", False)
 
 
-def test_questions_are_those_of_the_hubs_own_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`huggingface_hub` asks the same server: paths and parameters agree, and so do the files with their
-    hashes.
-    """
+def test_requests_match_the_hubs_own_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`huggingface_hub` sends the same paths and parameters, and gets the same files and hashes."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -122,7 +118,7 @@ def test_questions_are_those_of_the_hubs_own_library(hub: Hub, monkeypatch: pyte
     assert info.sha == listing.revision
 
 
-def test_other_tasks_are_left_out_and_the_next_pages_asked(hub: Hub) -> None:
+def test_other_tasks_are_left_out_and_further_pages_requested(hub: Hub) -> None:
     for number in range(25):
         hub.repos[f"a/m{number:02}"] = repo(
             "gguf", downloads=100 - number, pipeline_tag="text-to-image" if number < 20 else None
@@ -180,7 +176,7 @@ def test_addresses_of_pages(hub_home: Path, text: str) -> None:
     "name",
     ["", "a/b/c", "../x", "a/..", "a b", "a/b?x", "a\n/b", "a/" + "x" * 200, "http://[", "a//b", "-a/b"],
 )
-def test_bad_names_ask_nobody(hub: Hub, name: str) -> None:
+def test_bad_names_send_no_request(hub: Hub, name: str) -> None:
     with pytest.raises(DownloadError, match="no name of a model"):
         model_files(name)
     assert hub.asked == []
@@ -273,7 +269,7 @@ def test_private_model_with_the_token_of_the_environment(hub: Hub, monkeypatch: 
         (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"rfilename": 7}]}', "without the fields"),
     ],
 )  # fmt: skip
-def test_strange_answers(hub: Hub, raw: bytes, found: str) -> None:
+def test_invalid_answers(hub: Hub, raw: bytes, found: str) -> None:
     hub.raw = raw
     with pytest.raises(DownloadError, match=found):
         model_files("a/b")
@@ -284,7 +280,7 @@ def test_strange_answers(hub: Hub, raw: bytes, found: str) -> None:
             search_models("x")
 
 
-def test_an_odd_entry_does_not_hide_the_others(hub: Hub) -> None:
+def test_a_bad_entry_does_not_hide_the_others(hub: Hub) -> None:
     hub.raw = b'[{"id": 3}, {"id": "a/b"}, {"id": "c/d", "safetensors": {"odd": 1}}, 7]'
     assert [model.id for model in search_models("x")] == ["a/b"]
     hub.raw = b'[{"id": 3}]'
@@ -309,7 +305,7 @@ def test_pages_that_never_end(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_stop_ends_the_wait(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server accepts and never answers, and nobody would give up."""
+    """The server accepts and never answers, without a timeout."""
     monkeypatch.setattr("engine.hub.client.api.TIMEOUT_SECONDS", 10_000.0)
     waiting = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{waiting.getsockname()[1]}")

@@ -1,4 +1,4 @@
-"""The token: in the keyring or for this run, never in a plain file; and the offline switch."""
+"""The token is kept in the keyring or for this run, never in a plain file; and the offline switch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Memory(keyring.backend.KeyringBackend):
 
 
 class Locked(Memory):
-    """A keyring whose user does not unlock it."""
+    """A keyring that the user does not unlock."""
 
     def get_password(self, service: str, username: str) -> str | None:
         raise keyring.errors.KeyringLocked("Failed to unlock the collection!")
@@ -137,7 +137,7 @@ def test_the_working_one_of_several_keyrings(monkeypatch: pytest.MonkeyPatch, sy
 
 
 @pytest.mark.parametrize("token", ["two words", "hf_ümlaut", "hf_\x00", "a\r\nX-Evil: 1"])
-def test_what_is_no_token(token: str, system: Memory) -> None:
+def test_invalid_tokens(token: str, system: Memory) -> None:
     set_hub_token("hf_before")
     assert "is not a token" in set_hub_token(token)
     assert hub_token() == "hf_before"
@@ -181,7 +181,7 @@ def test_the_environment_asks_to_be_offline(
     assert is_offline() == offline
 
 
-def test_the_switch_holds_for_the_starter_model_too(tmp_path: Path) -> None:
+def test_the_switch_also_applies_to_the_starter_model(tmp_path: Path) -> None:
     set_offline(True)
     assert is_offline()
     with pytest.raises(DownloadError, match="set to work offline"):
@@ -190,7 +190,7 @@ def test_the_switch_holds_for_the_starter_model_too(tmp_path: Path) -> None:
     assert not is_offline()
 
 
-def test_nothing_heavy_is_read_before_it_is_needed() -> None:
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     code = (
         "import sys, engine.hub; print([name for name in ('huggingface_hub', 'keyring', 'psutil', 'torch') "
         "if name in sys.modules])"

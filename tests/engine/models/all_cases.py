@@ -1,4 +1,4 @@
-"""Every case of `architectures.py`, gathered."""
+"""All cases of `architectures.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The oracle of every architecture: tiny random checkpoints made, saved and run by `transformers` itself, and
-the same as GGUF.
+"""The oracle of all architectures: tiny random checkpoints that `transformers` creates, saves and runs, also
+as GGUF.
 
-A `Case` is one line of the table; `other_cases.py`, `qwen_gemma_cases.py` and so on hold them, `all_cases.py`
-gathers them.
+A `Case` is one row of the table; `llama_cases.py`, `qwen_gemma_cases.py` and `other_cases.py` hold them,
+`all_cases.py` joins them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ABSENT = object()
 
 
 def unchanged(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
-    """See `Case.publish`."""
+    """The usual `Case.publish`."""
     return config, tensors
 
 
@@ -61,7 +61,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For test ids."""
+        """The name in test ids."""
         return f"{self.architecture}, {self.variant}" if self.variant else self.architecture
 
 
@@ -79,14 +79,13 @@ def ids(length: int) -> list[int]:
 
 
 def transformers_config(case: Case) -> Any:
-    """The config object."""
     from transformers import AutoConfig
 
     return AutoConfig.for_model(case.model_type, **case.settings)
 
 
 def transformers_model(case: Case) -> Any:
-    """A model with lively weights: norms, biases and sinks are random too."""
+    """A model with random weights, including norms, biases and sinks."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -116,7 +115,7 @@ def _spread(case: Case, name: str, parameter: Any, random: Any) -> Any:
 
 
 def expected_logits(case: Case) -> Floats:
-    """(length, V) by transformers in float32, eager attention."""
+    """Logits (length, V) by transformers in float32 with eager attention."""
     import torch
 
     with torch.inference_mode():
@@ -128,14 +127,14 @@ def expected_logits(case: Case) -> Floats:
 
 @functools.cache
 def cached_logits(case_name: str) -> Floats:
-    """`expected_logits` of a case of the table, once for all tests."""
+    """`expected_logits` of a case by name, computed once for all tests."""
     from tests.engine.models.all_cases import BY_NAME
 
     return expected_logits(BY_NAME[case_name])
 
 
 def case_folders(tmp_path_factory: Any) -> Callable[[Case], Path]:
-    """Gives a case's folder, which is written at the first question."""
+    """Returns a function that gives the folder of a case, written on first use."""
     made: dict[str, Path] = {}
 
     def get(case: Case) -> Path:
@@ -147,7 +146,7 @@ def case_folders(tmp_path_factory: Any) -> Callable[[Case], Path]:
 
 
 def write_checkpoint(case: Case, folder: Path) -> Path:
-    """The case as a folder with a tokenizer. Returns `folder`."""
+    """Write the case as a folder with a tokenizer. Returns `folder`."""
     from safetensors.numpy import load_file, save_file
     from transformers.utils import logging
 
@@ -164,9 +163,7 @@ def write_checkpoint(case: Case, folder: Path) -> Path:
 
 
 def older_config(case: Case, config: Config) -> Config:
-    """The same config.json as transformers 4 wrote it: other names for rotary settings, and no key with
-    the class's default.
-    """
+    """The same config.json as transformers 4 wrote it: other names for rope settings, no default values."""
     import transformers
 
     usual = type(transformers_config(case))().to_dict() if case.publish is unchanged else {}
@@ -191,7 +188,7 @@ def older_config(case: Case, config: Config) -> Config:
 
 
 def write_case_gguf(case: Case, folder: Path, path: Path) -> Path:
-    """What llama.cpp's converter makes of the folder, in F32. Returns `path`."""
+    """Convert the folder to GGUF in F32 as llama.cpp's converter does. Returns `path`."""
     from safetensors.numpy import load_file
 
     assert case.gguf is not None

@@ -1,5 +1,5 @@
-"""Writes a tiny folder as GGUF the way llama.cpp's converter does: names from the `gguf` package's own
-map, its keys, its row order.
+"""Writes a tiny folder as GGUF as llama.cpp's converter does: names of the `gguf` package, its keys, its row
+order.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ Tensors = dict[str, Floats]
 
 @dataclass(frozen=True)
 class GgufForm:
-    """How one architecture is converted: `architecture` is general.architecture.
-
-    `turned`: rows of queries and keys are put in the order of interleaved rotary pairs. `offset` is added to
-    every norm's weight. `keys` gives further keys under the architecture from config.json (None leaves a
-    common one out); `change` prepares the folder's tensors before they are renamed, and may name some as GGUF
-    does already.
-    """
+    """How llama.cpp's converter writes one architecture."""
 
     architecture: str
-    turned: bool = False
+    """The value of general.architecture."""
+    interleaved: bool = False
+    """Whether the rows of queries and keys are stored in the order of interleaved rope."""
     offset: float = 0.0
+    """Added to the weight of every norm."""
     keys: Callable[[Config], Mapping[str, Any]] = lambda config: {}
+    """Further keys of the architecture from config.json; None leaves a common one out."""
     change: Callable[[Config, Tensors], Tensors] = lambda config, tensors: tensors
+    """Prepares the folder's tensors before they are renamed; it may use names of GGUF."""
 
 
 def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> Path:
@@ -60,7 +59,7 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
 
 
 def _gpt2_keys(config: Config) -> Config:
-    """The names that GPT-2 has its own for."""
+    """GPT-2's own names of keys."""
     own = {
         "num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer",
         "max_position_embeddings": "n_positions",
@@ -98,7 +97,7 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     out = {}
     for name, values in stacked_experts(form.change(config, text_only(tensors))).items():
-        if form.turned and re.search(r"\.[qk]_proj\.", name):
+        if form.interleaved and re.search(r"\.[qk]_proj\.", name):
             heads = config["num_attention_heads"] if ".q_proj." in name else config["num_key_value_heads"]
             values = _interleaved(values, heads)
         if name.endswith("norm.weight"):
@@ -110,7 +109,7 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
 
 
 def text_only(tensors: Tensors) -> Tensors:
-    """Without what sees pictures, and without the prefix of the text model beside it."""
+    """The text model alone, without the vision encoder and without its prefix."""
     out = {}
     for name, values in tensors.items():
         if not re.match(r"(model\.)?(vision_tower|multi_modal_projector)\.", name):
@@ -120,7 +119,7 @@ def text_only(tensors: Tensors) -> Tensors:
 
 
 def stacked_experts(tensors: Tensors) -> Tensors:
-    """A stack (X, N, K) for each matrix of which every expert has one of its own."""
+    """Stack the matrices of all experts, (X, N, K)."""
     out: Tensors = {}
     parts: dict[str, dict[int, Floats]] = {}
     for name, values in tensors.items():

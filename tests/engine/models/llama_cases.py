@@ -1,4 +1,4 @@
-"""Llama, Mistral, Mixtral, and every scaling of rotary positions on Llama's shape."""
+"""Llama, Mistral, Mixtral, and every scaling of rope on Llama's shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tests.engine.models.architectures import SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 
-LLAMA_FORM = GgufForm("llama", turned=True)
+LLAMA_FORM = GgufForm("llama", interleaved=True)
 THETA = 500.0
 """Low, so that scalings change much within few positions."""
 LLAMA3 = {
@@ -23,7 +23,7 @@ LONGROPE = {
 
 
 def scaled(kind: str, **settings: Any) -> dict[str, Any]:
-    """Settings of Llama with a scaling; its context is 40, or 20 before that scaling."""
+    """Llama's settings with a scaling; its context is 40, or 20 before the scaling."""
     return {
         **SMALL,
         "max_position_embeddings": 40,
@@ -32,7 +32,7 @@ def scaled(kind: str, **settings: Any) -> dict[str, Any]:
 
 
 def llama3_factors(config: Config, tensors: Tensors) -> Tensors:
-    """The converter's tensor of divisors, after Llama 3.1's three cases."""
+    """The converter's tensor of divisors, from Llama 3.1's three cases."""
     s, dim, factors = config["rope_parameters"], config["hidden_size"] // config["num_attention_heads"], []
     for i in range(0, dim, 2):
         wavelength = 2 * np.pi * s["rope_theta"] ** (i / dim)
@@ -63,17 +63,17 @@ LLAMA_CASES = (
          beta_slow=2.0, truncate=False), "max_position_embeddings": 80}, None, "yarn with its own numbers",
          80),
     Case("Llama", "", "llama", {**SMALL, "rope_parameters": LLAMA3},
-    GgufForm("llama", turned=True, change=llama3_factors), "llama3", 100),
+    GgufForm("llama", interleaved=True, change=llama3_factors), "llama3", 100),
     Case("Llama", "", "llama", {**SMALL, "max_position_embeddings": 160, "rope_parameters": LONGROPE}, None,
     "longrope", 100),
     Case("Llama", "", "llama", {**SMALL, "max_position_embeddings": 160, "rope_parameters": LONGROPE}, None,
          "longrope within its first context", 38),
     Case("Mistral", "a window in every layer", "mistral", {**SMALL, "sliding_window": 9, "head_dim": 24},
-         GgufForm("llama", turned=True,
+         GgufForm("llama", interleaved=True,
          keys=lambda config: {"attention.sliding_window": config["sliding_window"]})),
     Case("Mixtral", "2 of 4 experts", "mixtral", {**SMALL, "num_local_experts": 4}, LLAMA_FORM),
     Case("Mixtral", "", "mixtral", {**SMALL, "num_local_experts": 5, "num_experts_per_tok": 3,
     "sliding_window": 9, "head_dim": 24},
-         GgufForm("llama", turned=True,
+         GgufForm("llama", interleaved=True,
          keys=lambda config: {"attention.sliding_window": config["sliding_window"]}), "with a window"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Logits of a tiny model by transformers, and by our engine in any cut of the tokens into steps."""
+"""Logits of a tiny model by transformers, and by the engine in any split of the tokens into steps."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Result = TypeVar("Result")
 
 
 def finish(generator: Generator[Any, None, Result]) -> Result:
-    """What a generator returns, its progress unread."""
+    """The result of a generator; its progress is ignored."""
     return drain(generator)
 
 
 class SixteenBits(ReferenceBackend):
-    """The reference with the one thing the CPU backend does on purpose: products with whole numbers take
-    activations in 16 bits.
+    """The reference with the CPU backend's one deliberate difference: integer products round activations to
+    16 bits.
     """
 
     def load_weight(self, tensor: RawTensor) -> Weight:
@@ -54,9 +54,7 @@ class SixteenBits(ReferenceBackend):
 
 
 def assert_near_exact(found: Floats, exact: Floats, rounded: Floats) -> None:
-    """`found` is as far from `exact` as float32 sums in another order, and what `SixteenBits` makes of it:
-    no further.
-    """
+    """`found` differs from `exact` by no more than float32 rounding and `SixteenBits` explain."""
     error, noise = found - exact, rounded - exact
     assert np.sqrt((error**2).mean()) <= 5e-5 + 1.3 * np.sqrt((noise**2).mean())
     assert np.abs(error).max() <= 2e-4 + 1.5 * np.abs(noise).max()
@@ -76,7 +74,7 @@ def _expert_linear(
 
 
 def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
-    """Activations (T, K) as a product with this matrix takes them, in a step of so many rows."""
+    """The activations (T, K) as a product with this matrix rounds them in a step of this many rows."""
     if not (PAIRS or rows <= SMALL_BATCH):
         return x
     values = x.numpy().copy()
@@ -96,7 +94,7 @@ def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def load(path: Path, backend: Backend | None = None) -> Model:
-    """A model by way of the checkpoint's own reader."""
+    """Load a model through its checkpoint reader."""
     return finish(read_model(open_checkpoint(path), backend or ReferenceBackend()))
 
 
@@ -104,9 +102,7 @@ def logits(
     model: Model, ids: Sequence[int], cuts: Sequence[int] = (), dtype: str = "fp32", context: int = 0
 ) -> Floats:
     """Logits (T, V) of all tokens, run in steps that begin at 0 and at each of `cuts`, over pages in reverse
-    order.
-
-    `context` as in `Model.record`.
+    order. `context` as in `Model.record`.
     """
     cache = model.new_cache(len(ids), dtype)
     program = model.record(cache, len(ids), context)
@@ -124,7 +120,7 @@ def logits(
 def transformers_logits(
     config: Mapping[str, Any], weights: Mapping[str, Floats], ids: Sequence[int]
 ) -> Floats:
-    """The same by transformers in float32, eager attention."""
+    """Logits (T, V) by transformers in float32 with eager attention."""
     from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
     kinds = {

@@ -14,7 +14,7 @@ LONG = [2.0 + 0.7 * i for i in range(6)]
 
 
 def longrope(context: int) -> dict[str, Any]:
-    """Phi's scaling, original context 40; three quarters of each head of 16 are turned."""
+    """Phi's scaling, original context 40; three quarters of each head of 16 are rotated."""
     return {
         **SMALL, "max_position_embeddings": context, "original_max_position_embeddings": 40,
         "rope_parameters": {
@@ -26,7 +26,7 @@ def longrope(context: int) -> dict[str, Any]:
 
 
 def phi_keys(config: Config) -> dict[str, Any]:
-    """What the converter writes for longrope."""
+    """The converter's keys for longrope."""
     rope = config["rope_parameters"]
     if rope["rope_type"] != "longrope":
         return {"attention.sliding_window": config.get("sliding_window")}
@@ -39,7 +39,7 @@ def phi_keys(config: Config) -> dict[str, Any]:
 
 
 def phi_tensors(config: Config, tensors: Tensors) -> Tensors:
-    """The factors lie beside the weights; a fused gate and up are called up."""
+    """The factors are tensors; the fused gate and up are called up."""
     out = {name.replace("gate_up_proj", "up_proj"): values for name, values in tensors.items()}
     rope = config["rope_parameters"]
     if rope["rope_type"] == "longrope":
@@ -66,17 +66,17 @@ GRANITE_SETTINGS = {
 
 
 def glm_tensors(config: Config, tensors: Tensors) -> Tensors:
-    """A fused gate and up are called up."""
+    """The fused gate and up are called up."""
     return {name.replace("gate_up_proj", "up_proj"): values for name, values in tensors.items()}
 
 
 def cohere_keys(config: Config) -> dict[str, Any]:
-    """Layer norms, the logits' factor, and the window of Cohere 2."""
+    """Layer norms, the scale of logits, and the window of Cohere 2."""
     return {"logit_scale": config["logit_scale"], "attention.sliding_window": config.get("sliding_window")}
 
 
 def stablelm_tensors(config: Config, tensors: Tensors) -> Tensors:
-    """Norms of heads are stacked."""
+    """The qk norms of all heads are stacked."""
     out = {name: values for name, values in tensors.items() if ".norms." not in name}
     for layer in range(config["num_hidden_layers"]):
         for kind, heads in (("q", config["num_attention_heads"]), ("k", config["num_key_value_heads"])):
@@ -91,7 +91,7 @@ def stablelm_tensors(config: Config, tensors: Tensors) -> Tensors:
 
 
 def gpt2_keys(config: Config) -> dict[str, Any]:
-    """GPT-2's own names in config.json; it turns nothing."""
+    """GPT-2's own names in config.json; it has no rope."""
     return {
         "feed_forward_length": 4 * config["n_embd"],
         "attention.layer_norm_epsilon": config["layer_norm_epsilon"], "rope.dimension_count": None,
@@ -99,9 +99,9 @@ def gpt2_keys(config: Config) -> dict[str, Any]:
 
 
 def gpt2_tensors(config: Config, tensors: Tensors) -> Tensors:
-    """Matrices stand the usual way round in GGUF."""
-    turned = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-    return {name: values.T if name.endswith(turned) else values for name, values in tensors.items()}
+    """GGUF stores the matrices (N, K)."""
+    transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    return {name: values.T if name.endswith(transposed) else values for name, values in tensors.items()}
 
 
 GPT2 = {
@@ -116,7 +116,7 @@ GPT2 = {
 
 
 def as_internlm2(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
-    """Llama's numbers under InternLM 2's names: one matrix with the rows of each key/value head together."""
+    """Llama's weights under InternLM 2's names: one matrix, grouped by key/value head."""
     groups, ratio = (
         config["num_key_value_heads"],
         config["num_attention_heads"] // config["num_key_value_heads"],
@@ -153,7 +153,7 @@ def as_internlm2(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 
 
 def from_internlm2(config: Config, tensors: Tensors) -> Tensors:
-    """The converter cuts the fused matrix apart again and turns its rows."""
+    """The converter splits the fused matrix and interleaves its rows."""
     from tests.tiny import _interleaved
 
     groups, heads = config["num_key_value_heads"], config["num_attention_heads"]
@@ -173,7 +173,7 @@ def from_internlm2(config: Config, tensors: Tensors) -> Tensors:
 
 
 def as_minicpm(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
-    """Granite's numbers with MiniCPM's keys; its attention is scaled as usual."""
+    """Granite's weights with MiniCPM's keys; attention has the usual scale."""
     layers, width = config["num_hidden_layers"], config["hidden_size"]
     gone = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
     own = {
@@ -199,25 +199,25 @@ OTHER_CASES = (
     Case("Phi-3, Phi-4", "", "phi3", longrope(72), PHI, "within its first context", 40),
     Case("Phi-3, Phi-4", "", "phi3", {**SMALL, "sliding_window": 9}, PHI, "window"),
     Case("SmolLM3", "every fourth layer without positions", "smollm3", {**SMALL, "num_hidden_layers": 5},
-    GgufForm("smollm3", turned=True)),
+    GgufForm("smollm3", interleaved=True)),
     Case("SmolLM3", "", "smollm3", {**SMALL, "no_rope_layers": [0, 1, 1], "tie_word_embeddings": False,
     "use_sliding_window": True,
          "sliding_window": 9, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}, None,
          "other layers"),
     Case("OLMo 2", "norms after each half, over all queries and keys", "olmo2", SMALL, GgufForm("olmo2")),
     Case("Granite 3", "multipliers on embeddings, attention, residuals, logits", "granite", GRANITE_SETTINGS,
-         GgufForm("granite", turned=True, keys=granite_keys)),
-    Case("GLM-4", "half of each head turned in pairs, gate and up fused", "glm", {**SMALL, "head_dim": 16},
+         GgufForm("granite", interleaved=True, keys=granite_keys)),
+    Case("GLM-4", "interleaved rope on half of a head, fused gate and up", "glm", {**SMALL, "head_dim": 16},
          GgufForm("chatglm", change=glm_tensors)),
     Case("GLM-4", "", "glm4", {**SMALL, "head_dim": 16}, GgufForm("glm4", change=glm_tensors),
     "0414: norms on both sides"),
-    Case("Cohere, Command-R", "parallel halves, layer norms, pairs turned, scaled logits", "cohere",
+    Case("Cohere, Command-R", "parallel halves, layer norms, interleaved rope, scaled logits", "cohere",
     {**SMALL, "logit_scale": 0.5},
          GgufForm("command-r", keys=cohere_keys), scale=2.0),
     Case("Cohere, Command-R", "", "cohere", {**SMALL, "use_qk_norm": True, "attention_bias": True},
     GgufForm("command-r", keys=cohere_keys),
          "norms of heads", scale=4.0),
-    Case("Cohere 2", "windows, whose layers alone are turned", "cohere2",
+    Case("Cohere 2", "windows, rope only in their layers", "cohere2",
     {**SMALL, "num_hidden_layers": 5, "sliding_window": 9,
          "logit_scale": 0.5}, GgufForm("cohere2", keys=cohere_keys), scale=2.0),
     Case("StarCoder2", "layer norms, biases, plain feed-forward", "starcoder2",
@@ -231,12 +231,12 @@ OTHER_CASES = (
     Case("InternLM 2", "query, key and value in one matrix by key/value head", "llama",
     {**SMALL, "attention_bias": True},
          GgufForm("internlm2", change=from_internlm2), publish=as_internlm2),
-    Case("StableLM 2", "layer norms, a quarter of each head turned", "stablelm",
+    Case("StableLM 2", "layer norms, rope on a quarter of each head", "stablelm",
     {**SMALL, "use_qkv_bias": True},
          GgufForm("stablelm", change=stablelm_tensors)),
     Case("StableLM 2", "", "stablelm", {**SMALL, "qk_layernorm": True, "use_parallel_residual": True},
          GgufForm("stablelm", change=stablelm_tensors), "12B: norms of heads, parallel halves"),
     Case("MiniCPM", "scales of depth and width", "granite", {**GRANITE_SETTINGS, "attention_multiplier": 0.25,
     "tie_word_embeddings": True},
-         GgufForm("minicpm", turned=True, keys=minicpm_keys), publish=as_minicpm),
+         GgufForm("minicpm", interleaved=True, keys=minicpm_keys), publish=as_minicpm),
 )  # fmt: skip

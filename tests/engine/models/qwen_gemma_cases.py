@@ -15,7 +15,7 @@ PATTERN_3 = {"layer_types": ABSENT, "sliding_window_pattern": 3}
 
 
 def gemma_rope(config: Config) -> Config:
-    """Both tables as transformers 4 named them."""
+    """Both tables under transformers 4's names."""
     full, local = config["rope_parameters"]["full_attention"], config["rope_parameters"]["sliding_attention"]
     scaling = (
         None if full["rope_type"] == "default" else {"rope_type": full["rope_type"], "factor": full["factor"]}
@@ -25,7 +25,6 @@ def gemma_rope(config: Config) -> Config:
 
 
 def gemma_2_keys(config: Config) -> dict[str, Any]:
-    """The converter's."""
     return {
         "attention.sliding_window": config["sliding_window"],
         "attn_logit_softcapping": config["attn_logit_softcapping"],
@@ -34,7 +33,7 @@ def gemma_2_keys(config: Config) -> dict[str, Any]:
 
 
 def gemma_3_keys(config: Config) -> dict[str, Any]:
-    """The converter's; it leaves the pattern to the reader, who knows that it is 6."""
+    """The converter leaves out the pattern, since readers know that it is 6."""
     full, local = config["rope_parameters"]["full_attention"], config["rope_parameters"]["sliding_attention"]
     keys = {"rope.freq_base": full["rope_theta"], "attention.sliding_window": config["sliding_window"]}
     if local["rope_theta"] != 10000.0:
@@ -45,7 +44,7 @@ def gemma_3_keys(config: Config) -> dict[str, Any]:
 
 
 def gemma_3_rope(local: float = 10000.0, **scaling: Any) -> dict[str, Any]:
-    """Low bases, so that the two tables differ much."""
+    """Low bases, so that the two tables differ visibly."""
     full = {"rope_theta": 700.0, "rope_type": "default", **scaling}
     return {"full_attention": full, "sliding_attention": {"rope_theta": local, "rope_type": "default"}}
 
@@ -60,17 +59,14 @@ GEMMA_3_FORM = GgufForm("gemma3", offset=1.0, keys=gemma_3_keys)
 
 
 def older_gemma_3(settings: dict[str, Any]) -> dict[str, Any]:
-    """The keys of transformers 4."""
     return gemma_rope(settings) | {"layer_types": ABSENT}
 
 
 def qwen_moe_keys(config: Config) -> dict[str, Any]:
-    """The converter's."""
     return {"expert_feed_forward_length": config["moe_intermediate_size"]}
 
 
 def gpt_oss_keys(config: Config) -> dict[str, Any]:
-    """The converter's."""
     return {
         "attention.sliding_window": config["sliding_window"],
         "expert_feed_forward_length": config["intermediate_size"],
@@ -78,7 +74,7 @@ def gpt_oss_keys(config: Config) -> dict[str, Any]:
 
 
 def gpt_oss_tensors(config: Config, tensors: Tensors) -> Tensors:
-    """Gate and up are cut apart, and stacks stand as (X, N, K)."""
+    """Gate and up are split, and stacks are (X, N, K)."""
     out: Tensors = {}
     for name, values in tensors.items():
         stem, bias = name.removesuffix("_bias"), name.endswith("_bias")

@@ -1,6 +1,4 @@
-"""Files of single architectures that are not in the table of architectures: other packings of the same
-weights, models inside others.
-"""
+"""Files of single architectures beyond the table of cases: other packings, nested models."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("names", ["as transformers 5 saves it", "as on the hub"])
-def test_gemma_3_that_sees_pictures_answers_in_text(tmp_path: Path, names: str) -> None:
-    """The text part of a whole Gemma3ForConditionalGeneration; its config leaves out what is usual."""
+def test_the_text_part_of_gemma_3_with_vision(tmp_path: Path, names: str) -> None:
+    """The text part of a Gemma3ForConditionalGeneration, whose config leaves out defaults."""
     from transformers import Gemma3Config, Gemma3ForConditionalGeneration
     from transformers.utils import logging
 
@@ -64,8 +62,8 @@ def test_gemma_3_that_sees_pictures_answers_in_text(tmp_path: Path, names: str) 
     np.testing.assert_allclose(logits(load(tmp_path), TOKENS), expected, atol=1e-4 * np.abs(expected).max())
 
 
-def test_gemma_3_config_of_the_hub_gives_only_what_differs(tmp_path: Path) -> None:
-    """As Gemma 3 4B's: heads, vocabulary and context are the class's defaults."""
+def test_gemma_3_config_of_the_hub_leaves_out_defaults(tmp_path: Path) -> None:
+    """As Gemma 3 4B's: heads, vocabulary and context are the defaults of the class."""
     text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
         "num_hidden_layers": 34,
             "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}  # fmt: skip
@@ -93,8 +91,8 @@ def test_gemma_3_config_of_the_hub_gives_only_what_differs(tmp_path: Path) -> No
 
 
 def mxfp4(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Numbers (..., K) as blocks (..., K / 32, 16) and scales (..., K / 32): each the nearest of its
-    block's sixteen values.
+    """Numbers (..., K) as blocks (..., K / 32, 16) and scales (..., K / 32), each rounded to the nearest of
+    16 values.
     """
     table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
     parts = values.reshape(*values.shape[:-1], -1, 32)
@@ -104,7 +102,7 @@ def mxfp4(values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarra
 
 
 def unpacked(blocks: np.ndarray[Any, Any], scales: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The numbers of `mxfp4`."""
+    """The numbers in the blocks and scales of `mxfp4`."""
     table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
     values = np.stack([table[blocks & 15], table[blocks >> 4]], -1).reshape(*blocks.shape[:-1], 32)
     scaled = values * 2.0 ** (scales.astype(np.float32) - 127)[..., None]
@@ -113,8 +111,8 @@ def unpacked(blocks: np.ndarray[Any, Any], scales: np.ndarray[Any, Any]) -> np.n
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_gpt_oss_with_mxfp4_experts(tmp_path: Path, backend: str) -> None:
-    """The makers' own packing (experts as blocks and scales, (X, N, K)) against the same numbers in plain
-    stacks (X, K, N).
+    """The authors' packing (experts as blocks and scales, (X, N, K)) against the same numbers in plain stacks
+    (X, K, N).
     """
     from dataclasses import replace
 
@@ -151,7 +149,7 @@ def test_gpt_oss_with_mxfp4_experts(tmp_path: Path, backend: str) -> None:
 
 
 def test_gpt_oss_in_half_precision(tmp_path: Path) -> None:
-    """BF16 stacks, transposed and taken apart row by row."""
+    """Stacks in BF16, transposed and split into rows."""
     from safetensors.torch import load_file as load_torch
     from safetensors.torch import save_file as save_torch
 
@@ -166,7 +164,7 @@ def test_gpt_oss_in_half_precision(tmp_path: Path) -> None:
 
 
 def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
-    """As the first files had them, before experts were stacked."""
+    """The format of the first files, before experts were stacked."""
     import gguf
 
     case = BY_NAME["Mixtral"]
@@ -197,7 +195,7 @@ def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
     assert model.weight_bytes_per_token == other.weight_bytes_per_token < model.resident_bytes
 
 
-def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path) -> None:
+def test_unsupported_models_are_refused(tmp_path: Path) -> None:
     """An unknown architecture, an unknown activation, an encoder."""
     folder = write_checkpoint(BY_NAME["GPT-OSS"], tmp_path)
     config = json.loads((folder / "config.json").read_text())

@@ -1,8 +1,8 @@
-"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into
+"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any split into
 steps, both backends.
 
-The default run has each folder on the CPU backend, in steps, and each architecture's GGUF file on the
-reference; the rest is slow.
+The default run takes each folder on the CPU backend, in steps, and each GGUF file on the reference; the rest
+is slow.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ every_gguf = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A case's folder, written once."""
+    """The folder of a case, written once."""
     return case_folders(tmp_path_factory)
 
 
 def assert_near(found: Floats, expected: Floats, share: float) -> None:
-    """No difference above this share of the largest logit."""
+    """No difference exceeds this share of the largest logit."""
     assert expected.std() > 0.5  # lively logits, or agreement would say little
     assert np.abs(found - expected).max() <= share * np.abs(expected).max()
 
@@ -64,7 +64,7 @@ def test_folder_agrees_with_transformers(folder: Folder, name: str) -> None:
 @pytest.mark.slow
 @every_case
 def test_any_cut_into_steps_gives_the_same(folder: Folder, name: str) -> None:
-    """Prefill in one piece is step by step is chunks: across windows and scalings."""
+    """Prefill at once, in chunks and token by token, across windows and scalings."""
     case = BY_NAME[name]
     model, tokens = load(folder(case)), ids(case.length)
     whole = logits(model, tokens, context=case.length)
@@ -82,8 +82,8 @@ def test_gguf_file_agrees_with_the_folder(folder: Folder, name: str, tmp_path: P
 
 @pytest.mark.slow
 @every_case
-def test_older_config_says_the_same(folder: Folder, name: str, tmp_path: Path) -> None:
-    """config.json as transformers 4 wrote it, which leaves out what is the class's default."""
+def test_older_config_gives_the_same(folder: Folder, name: str, tmp_path: Path) -> None:
+    """config.json as transformers 4 wrote it, without the defaults of the class."""
     case = BY_NAME[name]
     config = json.loads((folder(case) / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(older_config(case, config)))

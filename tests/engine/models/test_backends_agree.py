@@ -1,6 +1,4 @@
-"""Whole tiny models on the CPU backend against the reference: every tensor type, odd shapes, steps of many
-sizes.
-"""
+"""Models on the CPU backend against the reference: every tensor type, odd shapes, steps of many sizes."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ CUTS = [1, 2, 10, 11, 40]
 
 
 def load_as_kept(path: Path, backend: ReferenceBackend) -> Model:
-    """On the reference, with matrices of types that the CPU backend has no layout for as it keeps them:
-    rounded to fp16.
+    """Load on the reference, with matrices that the CPU backend has no layout for rounded to fp16 as it keeps
+    them.
     """
     if path.is_dir():
         return load(path, backend)

@@ -1,6 +1,4 @@
-"""What the headers of a model may say, and how a bad one is refused: the key, what was found, what was
-expected.
-"""
+"""What headers may say, and how a bad one is refused: the key, what was found, what was expected."""
 
 from __future__ import annotations
 
@@ -140,7 +138,7 @@ def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
     assert load(path).config.windows == (256, 256)
 
 
-def test_names_for_people(tmp_path: Path) -> None:
+def test_display_names(tmp_path: Path) -> None:
     for given, expected in {
         "HuggingFaceTB/SmolLM2": "SmolLM2",
         "/home/someone/x": "m",
@@ -180,7 +178,7 @@ def test_not_enough_memory_says_how_much(tmp_path: Path, monkeypatch: pytest.Mon
     assert model.new_cache(512, "auto").page_count == 4
 
 
-def test_a_system_without_room_for_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_memory_for_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(write_gguf(tmp_path / "m.gguf"))
 
     def refuse(*_: Any) -> Any:
@@ -229,6 +227,6 @@ def test_null_counts_as_absent(read: Callable[[Keys], Any], value: Any) -> None:
         ("v2-2024.gguf", "v2-2024"),
     ],
 )
-def test_a_gguf_file_is_called_by_its_file_name(tmp_path: Path, file: str, expected: str) -> None:
+def test_a_gguf_model_is_named_after_its_file(tmp_path: Path, file: str, expected: str) -> None:
     write_gguf(tmp_path / file, TINY, "F32")
     assert describe(tmp_path / file).name == expected

@@ -1,4 +1,4 @@
-"""The makers' advice: which keys count, what is left out, and that greedy means temperature 0."""
+"""The authors' recommendation: which keys count, what is left out, and that greedy is temperature 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.tensors import RawTensor
 
 @dataclass
 class Headers:
-    """A checkpoint of which only the metadata is looked at."""
+    """A checkpoint of which only the metadata is read."""
 
     format: str
     metadata: dict[str, Any]
@@ -24,7 +24,7 @@ class Headers:
     tensors: dict[str, RawTensor] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def folder(**config: Any) -> dict[str, float]:
@@ -77,7 +77,7 @@ def test_gguf() -> None:
 
 
 @pytest.mark.parametrize("value", ["0.7", -1.0, 1e9, float("nan"), float("inf"), True, [0.7], {}, None])
-def test_what_is_no_value_is_left_out(value: Any) -> None:
+def test_invalid_values_are_left_out(value: Any) -> None:
     assert folder(temperature=value, top_p=0.9) == {"top_p": 0.9}
     assert gguf(temp=value, top_k=5) == {"top_k": 5}
 

@@ -35,7 +35,7 @@ HOSTILE = st.one_of(
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder of each architecture."""
+    """The folder of each architecture."""
     return {
         name: write_checkpoint(BY_NAME[name], tmp_path_factory.mktemp("hostile") / "m")
         for name in ARCHITECTURES
@@ -44,8 +44,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
-    """Any keys of config.json with wrong types, absurd numbers, NaN: an `EngineError` or a model of these
-    very tensors, soon.
+    """Keys of config.json with wrong types, absurd numbers or NaN give an `EngineError` or a model of these
+    tensors, soon.
     """
     config = json.loads((folders[name] / "config.json").read_text())
     usual = type(transformers_config(BY_NAME[name]))().to_dict()
@@ -79,7 +79,7 @@ class Altered:
     format: str = "gguf"
 
     def close(self) -> None:
-        """Nothing of its own."""
+        """Nothing to close."""
 
 
 GGUF_KEYS = (
@@ -118,7 +118,7 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
-    """Each tensor left out in turn, and each with a row too many."""
+    """Each tensor is missing once, and has a row too many once."""
     tensors = load_file(folders[name] / "model.safetensors")
     (tmp_path / "config.json").write_text((folders[name] / "config.json").read_text())
     rng = np.random.default_rng(1)

@@ -44,9 +44,8 @@ VARIANTS = {
 
 
 def assert_agree(found: np.ndarray, expected: np.ndarray) -> None:
-    """To 1e-4 up to position 100.
-
-    Further on transformers' float32 angles are off themselves, in proportion to the position.
+    """To 1e-4 up to position 100; beyond it the float32 angles of transformers deviate in proportion to the
+    position.
     """
     assert expected.std() > 0.5  # lively logits, or agreement would say little
     np.testing.assert_allclose(found[:100], expected[:100], atol=1e-4)
@@ -86,7 +85,7 @@ TYPES = [
 
 @pytest.mark.parametrize("type_name", TYPES)
 def test_quantised_gguf_agrees_with_its_own_numbers(tmp_path: Path, type_name: str) -> None:
-    """transformers runs on what the `gguf` package reads from the same file."""
+    """transformers runs on the weights that the `gguf` package reads from the same file."""
     path = write_gguf(tmp_path / "m.gguf", WIDE, type_name)
     found = logits(load(path), IDS[:40])
     np.testing.assert_allclose(
@@ -125,13 +124,13 @@ def test_any_cut_into_steps_gives_the_same(tmp_path: Path) -> None:
     assert 0 < np.abs(logits(model, IDS, [17], dtype="fp16") - whole).max() < 0.05
 
 
-def test_token_by_token_is_the_whole(tmp_path: Path) -> None:
+def test_token_by_token_equals_the_whole(tmp_path: Path) -> None:
     model = load(write_gguf(tmp_path / "m.gguf"))
     np.testing.assert_allclose(logits(model, IDS[:40], range(1, 40)), logits(model, IDS[:40]), atol=2e-5)
 
 
-def test_a_conversation_never_sees_another_ones_pages(tmp_path: Path) -> None:
-    """Stale keys and values beyond the end must not be attended to."""
+def test_a_conversation_never_sees_pages_of_another(tmp_path: Path) -> None:
+    """Stale keys and values beyond the end are ignored."""
     model = load(write_folder(tmp_path / "m"))
     whole = logits(model, IDS[:20])
     cache = model.new_cache(300, "fp32")
@@ -144,7 +143,7 @@ def test_a_conversation_never_sees_another_ones_pages(tmp_path: Path) -> None:
 
 
 def test_mistral_honours_its_window(tmp_path: Path) -> None:
-    """Beyond the window each token sees the latest ones only, as in transformers."""
+    """Beyond the window each token sees the latest ones only."""
     tiny = TINY.but(context_length=128)
     config = tiny_config(tiny, "MistralForCausalLM") | {"sliding_window": 7}
     folder = write_folder(tmp_path / "m", tiny, architecture="MistralForCausalLM")
@@ -164,7 +163,7 @@ def test_mistral_honours_its_window(tmp_path: Path) -> None:
 
 
 def test_transformers_5_writes_rope_parameters(tmp_path: Path) -> None:
-    """The newer spelling of the same settings, as `save_pretrained` writes it."""
+    """The newer names of the same settings."""
     from transformers import LlamaConfig
 
     tiny = VARIANTS["llama3 scaling"]

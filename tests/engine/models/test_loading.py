@@ -1,5 +1,5 @@
-"""Loading holds little beside the weights, gives all of it back, and costs a running chat nothing before
-the headers are found good.
+"""Loading holds little besides the weights, releases everything, and does not disturb a running chat before
+the headers are checked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LARGE = Tiny(layers=6, width=1024, heads=8, kv_heads=2, head_dim=128, ffn_width=
 
 @pytest.fixture
 def dry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernels are compiled, and passes are recorded, never run."""
+    """Kernels are not compiled; passes are recorded but never run."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
     pool = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(
@@ -74,7 +74,7 @@ def dry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """The resident bytes of this process."""
     give_memory_back()
     return int(psutil.Process(os.getpid()).memory_info().rss)
 
@@ -151,8 +151,8 @@ def test_a_survey_has_the_shapes_of_the_loaded_model(tmp_path: Path, name: str) 
 
 @pytest.mark.usefixtures("dry")
 @pytest.mark.parametrize("experts", [0, 8])
-def test_what_a_token_reads(tmp_path: Path, experts: int) -> None:
-    """All of the weights once; of the table of embeddings one row, of the experts those that are used."""
+def test_bytes_read_per_token(tmp_path: Path, experts: int) -> None:
+    """All weights once, except one row of the embedding table, and only the experts used."""
     tiny = LARGE.but(layers=2, width=256, ffn_width=512)
     path = write_large_gguf(tmp_path / "m.gguf", tiny, "q8_0", experts)
     info, packed = describe(path), {}
@@ -174,7 +174,7 @@ def test_what_a_token_reads(tmp_path: Path, experts: int) -> None:
 
 
 def hollow(path: Path, kind: str, rows: int, columns: int = 2048) -> FileTensor:
-    """A matrix of zeros in a file that takes no room on the disk."""
+    """A matrix of zeros in a sparse file."""
     format = find_format(kind)
     assert format is not None
     with path.open("wb") as file:
@@ -183,7 +183,7 @@ def hollow(path: Path, kind: str, rows: int, columns: int = 2048) -> FileTensor:
 
 
 def scaled(path: Path, rows: int, columns: int = 2048) -> Any:
-    """The same of fp8 with scales of blocks."""
+    """The same for fp8 with scales of blocks."""
     weight = hollow(path, "F8_E4M3", rows, columns)
     scale = FileTensor(
         "w.weight_scale_inv", "F32", (rows // 128, columns // 128), np.zeros(rows * columns // 4096, np.uint8)
@@ -205,8 +205,8 @@ MATRICES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", MATRICES)
-def test_what_packing_holds_does_not_grow_with_the_matrix(tmp_path: Path, kind: str) -> None:
-    """The packed matrix itself has pages of its own, which are not counted here."""
+def test_memory_of_packing_does_not_grow_with_the_matrix(tmp_path: Path, kind: str) -> None:
+    """The packed matrix has its own pages, which are not counted here."""
     peaks = []
     for rows in (2048, 8192):
         tensor = MATRICES[kind](tmp_path / f"{rows}", rows)
@@ -220,7 +220,7 @@ def test_what_packing_holds_does_not_grow_with_the_matrix(tmp_path: Path, kind: 
 
 
 @pytest.mark.usefixtures("dry")
-def test_memory_goes_back_when_loading_is_stopped_and_when_the_chat_closes(tmp_path: Path) -> None:
+def test_memory_is_released_when_loading_is_stopped_and_when_the_chat_closes(tmp_path: Path) -> None:
     path = write_large_gguf(tmp_path / "large.gguf", LARGE, "q8_0")
     # all imports
     finished(open_chat(write_gguf(tmp_path / "tiny.gguf"), cache=CacheSettings(memory=1))).close()
@@ -245,7 +245,7 @@ def test_memory_goes_back_when_loading_is_stopped_and_when_the_chat_closes(tmp_p
 
 
 @pytest.mark.usefixtures("dry")
-def test_the_old_model_is_gone_before_the_new_one_comes(tmp_path: Path) -> None:
+def test_the_old_model_is_closed_before_the_new_one_loads(tmp_path: Path) -> None:
     path = write_large_gguf(tmp_path / "large.gguf", LARGE, "q8_0")
     before = resident()
     chat = finished(open_chat(path, cache=CacheSettings(memory=1)))
@@ -263,7 +263,7 @@ def test_the_old_model_is_gone_before_the_new_one_comes(tmp_path: Path) -> None:
 
 
 class Present:
-    """A chat that runs, as the window hands it over."""
+    """A running chat, as the window passes it on."""
 
     def __init__(self, chat: LocalChat, resident_bytes: int = 0) -> None:
         self.chat, self.closed = chat, False
@@ -275,7 +275,7 @@ class Present:
         self.closed = True
 
     def reply(self) -> str:
-        """It still answers."""
+        """Check that it still replies."""
         request = ChatRequest(
             (Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3)
         )
@@ -329,9 +329,7 @@ BAD: dict[str, tuple[Any, type[EngineError]]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_model_that_headers_refuse_leaves_the_running_chat(
-    tmp_path: Path, present: Present, what: str
-) -> None:
+def test_bad_headers_leave_the_running_chat(tmp_path: Path, present: Present, what: str) -> None:
     make, error = BAD[what]
     with pytest.raises(error):
         finished(open_chat(make(tmp_path), REFERENCE, CacheSettings(), replaces=present))
@@ -360,10 +358,10 @@ def test_too_little_memory_leaves_the_running_chat(
     assert info.resident_bytes > 1000
 
 
-def test_the_present_models_memory_counts_as_free(
+def test_the_memory_of_the_running_model_counts_as_free(
     tmp_path: Path, present: Present, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes right before the first weight is read, not sooner."""
+    """It is closed right before the first weight is read, not earlier."""
     path = write_gguf(tmp_path / "m.gguf")
     leaving = Present(present.chat, 64 * MIB)
     free = 1000
@@ -403,7 +401,7 @@ def test_a_hundred_shards(tmp_path: Path) -> None:
 
 
 def test_eighteen_thousand_tensors() -> None:
-    """A mixture of 128 experts in 47 layers, each expert's matrices tensors of their own."""
+    """A mixture of 128 experts in 47 layers, each matrix of an expert a tensor of its own."""
     width, inner, layers, count, used = 64, 32, 47, 128, 8
     config = {
         "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": width, "intermediate_size": 96,
@@ -464,7 +462,7 @@ def test_eighteen_thousand_tensors() -> None:
 
 
 def test_a_tensor_beyond_four_gigabytes(tmp_path: Path) -> None:
-    """5 GB that are mostly a hole: only the part that is asked for is read."""
+    """A sparse file of 5 GB: only the requested part is read."""
     import gguf
 
     path, rows = tmp_path / "m.gguf", 300_000

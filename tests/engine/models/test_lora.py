@@ -1,6 +1,4 @@
-"""LoRA adapters: as if their products had been added to the matrices, on folders and GGUF files, without
-loading the model again.
-"""
+"""LoRA adapters on folders and GGUF files equal merged weights, without loading the model again."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def matrices(seed: int, rank: int = 4) -> dict[str, tuple[Floats, Floats]]:
 
 
 def write_adapter(folder: Path, seed: int = 5, *, prefix: str = "base_model.model.", **config: Any) -> Path:
-    """An adapter as PEFT saves it, of rank 4 and alpha 8 (a scale of 2)."""
+    """Write an adapter as PEFT does, of rank 4 and alpha 8 (scale 2)."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, (down, up) in matrices(seed).items():
@@ -59,7 +57,7 @@ def write_adapter(folder: Path, seed: int = 5, *, prefix: str = "base_model.mode
 
 
 def changed(*changes: tuple[int, float]) -> dict[str, Floats]:
-    """The tiny model's weights with the products of these (seed, scale) added: the oracle."""
+    """The oracle: the tiny model's weights with the products of these (seed, scale) added."""
     weights = dict(tiny_weights(TINY))
     for seed, scale in changes:
         for name, (down, up) in matrices(seed).items():
@@ -68,7 +66,7 @@ def changed(*changes: tuple[int, float]) -> dict[str, Floats]:
 
 
 def expected(tmp_path: Path, *changes: tuple[int, float]) -> Floats:
-    """Logits of a model into which the adapters were merged."""
+    """Logits of a model with the adapters merged."""
     folder = write_folder(tmp_path / "merged", TINY)
     save_file(changed(*changes), folder / "model.safetensors")
     return logits(load(folder), IDS[:20])
@@ -76,9 +74,7 @@ def expected(tmp_path: Path, *changes: tuple[int, float]) -> Floats:
 
 @pytest.mark.parametrize("form", ["folder", "gguf"])
 def test_as_if_merged(tmp_path: Path, form: str) -> None:
-    """Two at once with strengths of their own; in a GGUF file queries and keys have their rows in another
-    order.
-    """
+    """Two adapters of different strengths; GGUF files have rows of queries and keys in another order."""
     path = (
         write_folder(tmp_path / "m", TINY)
         if form == "folder"
@@ -99,9 +95,7 @@ def test_as_if_merged(tmp_path: Path, form: str) -> None:
 
 
 def test_patterns_and_names(tmp_path: Path) -> None:
-    """alpha_pattern has the last word; names with an adapter's own name inside, and without PEFT's prefix,
-    are understood.
-    """
+    """alpha_pattern overrides; names with the adapter's name, or without PEFT's prefix, are accepted."""
     folder = write_adapter(tmp_path / "a", alpha_pattern={"self_attn.q_proj": 4, "lm_head": 0})
     modules = open_adapter(folder).modules
     scales = {name: change.scale for name, change in modules.items()}
@@ -125,14 +119,14 @@ BAD: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_adapters(tmp_path: Path, name: str) -> None:
-    """Each is refused in one sentence."""
+    """Each is refused with one sentence."""
     config, error, words = BAD[name]
     with pytest.raises(error, match=words):
         open_adapter(write_adapter(tmp_path / "a", **config))
 
 
 def test_missing_files_and_tensors(tmp_path: Path) -> None:
-    """No configuration, no weights, half a pair, another shape, a foreign tensor."""
+    """No configuration, no weights, half a pair, another shape, an unknown tensor."""
     with pytest.raises(ModelNotFound, match=r"adapter_config\.json"):
         open_adapter(tmp_path)
     folder = write_adapter(tmp_path / "a")
@@ -155,7 +149,7 @@ def test_missing_files_and_tensors(tmp_path: Path) -> None:
 
 
 def test_an_adapter_of_another_model(tmp_path: Path) -> None:
-    """The model stays as it was."""
+    """The model stays unchanged."""
     model = load(write_folder(tmp_path / "m", TINY.but(layers=1)))
     before = logits(model, IDS[:8])
     with pytest.raises(BadSetting, match=r"changes model\.layers\.1\."):
@@ -167,7 +161,7 @@ def test_an_adapter_of_another_model(tmp_path: Path) -> None:
 
 
 def test_lines(tmp_path: Path) -> None:
-    """ "folder = strength"; 0 is none; a folder whose name has an equals sign is found."""
+    """ "folder = strength"; 0 means none; the name of a folder may contain an equals sign."""
     odd = tmp_path / "a=b"
     odd.mkdir()
     assert parse_adapters([" /x ", "", "/y = 0.5", "/z=0", str(odd), f"{odd} = 2"]) == (
@@ -180,7 +174,7 @@ def test_lines(tmp_path: Path) -> None:
 
 
 def test_in_a_chat(tmp_path: Path) -> None:
-    """Adapters come and go between replies; what is cached under one set of them is not taken for another."""
+    """Adapters change between replies; what is cached for one set is not used for another."""
     path = write_gguf(tmp_path / "m.gguf", TINY, "F16")
     adapter = write_adapter(tmp_path / "a")
     chat = finished(open_chat(path, LoadSettings(threads=1), CacheSettings(context_length=512)))

@@ -1,5 +1,5 @@
-"""LoRA on every architecture: an adapter for each of its linear modules gives what the merged matrices
-give, folder and GGUF file.
+"""LoRA on every architecture: an adapter of each linear module equals merged matrices, in folders and GGUF
+files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RANK = 3
 
 
 def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """An adapter of all modules that a model has slots for, and the folder with its products added."""
+    """An adapter of all modules that a model has slots for, and the folder with its products merged."""
     rng = np.random.default_rng(3)
     tensors = load_file(folder / "model.safetensors")
     changes = {}
@@ -66,7 +66,7 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_if_merged(name: str, tmp_path: Path) -> None:
-    """Also where the GGUF file has rows in another order."""
+    """GGUF files may have the rows in another order."""
     case = BY_NAME[name]
     folder = write_checkpoint(case, tmp_path / "model")
     adapter, merged = adapter_and_merged(case, folder, tmp_path)

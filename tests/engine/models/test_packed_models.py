@@ -1,5 +1,5 @@
-"""Whole tiny models with packed weights, and plain ones quantised while they load: the logits of the
-numbers they stand for.
+"""Tiny models with packed weights, and plain ones quantised while loading, against the logits of the decoded
+weights.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def plain_folder(folder: Path, weights: dict[str, Floats], tiny: Tiny) -> Path:
     ],
 )
 def test_packed_models(tmp_path: Path, packing: tuple[Packer, dict[str, Any]], tiny: Tiny) -> None:
-    """On both backends; memory is foretold to the byte."""
+    """On both backends; the memory estimate is exact."""
     file = "output.safetensors" if packing[1]["quant_method"] == "exl2" else "model.safetensors"
     meant = write_packed(tmp_path / "packed", packing, tiny, head=True, file=file)
     expected = logits(load(plain_folder(tmp_path / "plain", meant, tiny)), IDS)
@@ -78,7 +78,7 @@ def quantised(folder: Path, settings: LoadSettings, backend: Any) -> Model:
     ],
 )
 def test_quantised_while_loading(tmp_path: Path, body: str, head: str, tied: bool) -> None:
-    """The logits are those of a model with the quantised numbers, and the memory is what was foretold."""
+    """The logits are those of the quantised weights, and the memory estimate is exact."""
     tiny = TINY.but(tied=tied)
     folder = write_folder(tmp_path / "m", tiny)
     numbers = {}

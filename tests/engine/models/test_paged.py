@@ -1,5 +1,5 @@
-"""The cache as the generator uses it: its size, its limits, rewinds, several sequences; always as if each
-had run alone.
+"""The cache as the generator uses it: size, limits, rewinds, several sequences; always as if each had run
+alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def new_cache(
 
 
 def read(cache: PagedCache, lease: Lease, ids: Sequence[int]) -> int:
-    """Run what a lease lacks of `ids`, check the logits, and return how many tokens that were."""
+    """Run the ids that a lease lacks, check the logits, and return how many there were."""
     missing = len(ids) - lease.length
     while lease.length < len(ids):
         logits = cache.run(lease, ids[lease.length : lease.length + cache.rows])
@@ -57,7 +57,7 @@ def read(cache: PagedCache, lease: Lease, ids: Sequence[int]) -> int:
 
 
 def turn(cache: PagedCache, ids: Sequence[int]) -> int:
-    """As `read`, with a lease of its own."""
+    """The same with a new lease."""
     with cache.open(ids) as lease:
         return read(cache, lease, ids)
 
@@ -123,7 +123,7 @@ def test_one_sequence_ends_at_the_context_however_many_pages_there_are():
 
 
 def test_positions_end_at_the_context_too(tmp_path):
-    """The table of rotations is as long as one sequence can get, not as all pages together."""
+    """The rotary table is as long as one sequence can get, not as all pages together."""
     model = load(write_folder(tmp_path / "m", TINY.but(context_length=6000)))
     cache = PagedCache(model, CacheSettings(context_length=5000, memory=32))
     assert cache.store.page_count > 60
@@ -132,7 +132,7 @@ def test_positions_end_at_the_context_too(tmp_path):
     model.close()
 
 
-def test_room_for_several_sequences():
+def test_memory_for_several_sequences():
     cache = new_cache(context=1024)  # six pages
     assert [cache.growth(*[0] * count) for count in (1, 2, 3, 6, 7)] == [1024, 768, 512, 256, 0]
     leases = [cache.open([1]) for _ in range(2)]
@@ -144,8 +144,8 @@ def test_room_for_several_sequences():
     read(cache, leases[0], [1] * 1024)
 
 
-def test_taking_rejected_drafts_back_moves_nothing(monkeypatch):
-    """Checks of eight rows, of which some stay: the pages stay the same, and nothing is ever copied."""
+def test_rejected_drafts_copy_nothing(monkeypatch):
+    """Checks of eight rows, of which some are accepted: the pages stay the same, and nothing is copied."""
     cache, ids = new_cache(), list(range(1, 400))
     monkeypatch.setattr(cache.store, "copy_page", lambda *_: pytest.fail("a page was copied"))
     with cache.open(ids) as lease:
@@ -167,8 +167,8 @@ def test_taking_rejected_drafts_back_moves_nothing(monkeypatch):
     assert turn(cache, [*ids, 5]) == 1
 
 
-def test_drafts_beside_another_turn_of_the_same_text():
-    """The page is somebody else's too: going back within it copies it, and the other one never notices."""
+def test_drafts_beside_another_sequence_of_the_same_text():
+    """Going back within a shared page copies it; the other sequence is unaffected."""
     cache, ids = new_cache(), [*range(1, 2 * P + 1)]
     turn(cache, ids)
     with cache.open([*ids, 9]) as one, cache.open([*ids, 9]) as two:
@@ -181,7 +181,7 @@ def test_drafts_beside_another_turn_of_the_same_text():
 
 
 def test_both_rows_of_guidance_stay_cached_over_turns():
-    """The negative row is another sequence of the same model: its keys and values are those of its ids."""
+    """The negative row is another sequence of the same model."""
     cache = new_cache(context=1024, memory=40, page=MIB)
     rows, token = [[1, 2, *range(100, 130)], [1, 3, *range(200, 290)]], 0
     for round_ in range(6):
@@ -226,8 +226,8 @@ visit = st.tuples(
     rows=st.sampled_from([64, 256, 500]),
 )
 def test_any_order_of_conversations_equals_each_alone(visits, memory, rows):
-    """`read` compares the logits with those of the bare text each time, whatever was cached, cut, copied
-    or reclaimed before.
+    """`read` compares the logits with those of the text alone, whatever was cached, cut, copied or reclaimed
+    before.
     """
     cache = new_cache(context=1536, memory=memory, page=MIB if memory else 1 << 62, rows=rows)
     texts: list[list[int]] = [[number + 1] for number in range(4)]

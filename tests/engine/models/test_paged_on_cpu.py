@@ -1,7 +1,8 @@
-"""The CPU's cache over conversations, rewinds and a restart: logits are bit for bit those of each text alone.
+"""The CPU's cache over conversations, rewinds and a restart: logits equal those of each text alone, bit for
+bit.
 
-Steps have at most eight rows, as checks of drafts have: up to there a row's logits do not depend on the rows
-beside it.
+Steps have at most eight rows, as checks of drafts do; up to there the logits of a row do not depend on the
+other rows.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ def new_cache(model: Model, dtype: str, values: str) -> PagedCache:
 
 
 def read(cache: PagedCache, lease: Lease, ids: list[int], rows: int = ROWS) -> Floats:
-    """The logits after `ids`, of which only what the lease lacks is run."""
+    """The logits after `ids`; only what the lease lacks is run."""
     while lease.length < len(ids):
         logits = cache.run(lease, ids[lease.length : lease.length + rows])
     return logits[-1].copy()
 
 
 class Alone:
-    """Logits of texts that were each run by themselves, one token after the other."""
+    """Logits of texts that each ran alone, token by token."""
 
     def __init__(self, cache: PagedCache) -> None:
         self.cache = cache
@@ -106,7 +107,7 @@ def test_everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: s
     fresh.close()
 
 
-def test_another_type_finds_nothing_of_it(model: Model, tmp_path: Path) -> None:
+def test_another_cache_type_finds_nothing(model: Model, tmp_path: Path) -> None:
     cache = new_cache(model, "q8", "same")
     with cache.open([5, 6, 7]) as lease:
         read(cache, lease, [5, 6, 7])

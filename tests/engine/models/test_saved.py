@@ -1,4 +1,4 @@
-"""Caches that outlive the program: what comes back, what does not, and that closing never fails."""
+"""Saved caches: what is restored, what is not, and that saving never fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def new_cache(context: int = 1024) -> PagedCache:
 
 
 def run(cache: PagedCache, ids: Sequence[int]) -> int:
-    """Run what is not cached of `ids`, check the logits, and return how many were cached."""
+    """Run the ids that are not cached, check the logits, and return how many were cached."""
     with cache.open(ids) as lease:
         cached = lease.length
         while lease.length < len(ids):
@@ -43,7 +43,7 @@ def run(cache: PagedCache, ids: Sequence[int]) -> int:
 
 
 def saved_cache(folder: Path, *texts: Sequence[int]) -> Path:
-    """The file that a cache with these texts leaves."""
+    """The file that a cache with these texts saves."""
     cache = new_cache()
     for ids in texts:
         run(cache, ids)
@@ -72,7 +72,7 @@ def test_nothing_was_saved(tmp_path: Path) -> None:
 
 
 def test_from_run_to_run(tmp_path: Path) -> None:
-    """What one run did not touch goes on from file to file without being in memory."""
+    """Content that a run does not use passes from file to file without being read into memory."""
     file = saved_cache(tmp_path, A)
     cache = new_cache()
     restore_cache(cache, "me", tmp_path)
@@ -100,7 +100,7 @@ def test_an_untouched_file_is_not_written_again(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_page_is_read_once(tmp_path: Path) -> None:
-    """What was written behind the saved text since is not overwritten by a second reading."""
+    """What was added since is not overwritten by a second read."""
     saved_cache(tmp_path, A)
     cache = new_cache()
     restore_cache(cache, "me", tmp_path)
@@ -213,7 +213,7 @@ def test_a_damaged_page_is_not_saved_again(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_content_is_taken_up_by_a_new_cache_only(tmp_path: Path) -> None:
+def test_only_an_empty_cache_is_restored(tmp_path: Path) -> None:
     saved_cache(tmp_path, A)
     cache = new_cache()
     run(cache, B)
@@ -260,7 +260,7 @@ def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "cannot be read (" in restore_cache(new_cache(), "me", tmp_path)
 
 
-def test_the_file_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_stays_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved, "FOLDER_BYTES", 4 * FakeStore.page_bytes)
     saved_cache(tmp_path, A, B)
     monkeypatch.undo()
@@ -270,7 +270,7 @@ def test_the_file_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     cache.close()
 
 
-def test_the_folder_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_stays_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others = []
     for number in range(4):
         others.append(tmp_path / f"{number}{SUFFIX}")
@@ -292,7 +292,7 @@ def test_the_folder_keeps_to_the_bound(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "of somebody else").exists()
 
 
-def test_taking_up_counts_as_use(tmp_path: Path) -> None:
+def test_restoring_counts_as_use(tmp_path: Path) -> None:
     file = saved_cache(tmp_path, A)
     os.utime(file, (NOW, NOW))
     cache = new_cache()

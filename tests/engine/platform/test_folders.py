@@ -1,5 +1,5 @@
-"""Compiled code is loaded only from where nobody else can have put it: owners and rights are asked all the
-way up.
+"""Compiled code is loaded only from folders that no other user can change: owners and permissions of all
+parents count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and rights ar
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache in a home, and no other place to fall back to."""
+    """A cache in a home folder, without an alternative."""
     cache = tmp_path / "home" / ".cache" / "inglenook"
     monkeypatch.setenv("INGLENOOK_CACHE", str(cache))
     nowhere = tmp_path / "no folder"
@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def owned_by_another(monkeypatch: pytest.MonkeyPatch, foreign: Path, uid: int = 54321) -> None:
-    """Let a path belong to somebody else."""
+    """Make a path belong to another user."""
     real = os.stat_result
 
     def seen(found: os.stat_result) -> os.stat_result:
@@ -79,7 +79,7 @@ def test_a_folder_above_that_others_can_write_to_is_not_trusted(home: Path, leve
 
 
 @pytest.mark.parametrize("which", ["kernels-1", ""])
-def test_what_lay_in_a_folder_that_others_could_write_to_is_removed(home: Path, which: str) -> None:
+def test_content_that_others_could_have_written_is_removed(home: Path, which: str) -> None:
     found = code_folder("kernels-1")
     assert found is not None
     (found / "code.nbc").write_text("from somebody")
@@ -90,9 +90,7 @@ def test_what_lay_in_a_folder_that_others_could_write_to_is_removed(home: Path, 
 
 
 @pytest.mark.parametrize("which", ["kernels-1", "", "..", "../.."])
-def test_a_folder_of_somebody_else_is_not_trusted(
-    home: Path, monkeypatch: pytest.MonkeyPatch, which: str
-) -> None:
+def test_a_foreign_folder_is_not_trusted(home: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     assert code_folder("kernels-1") is not None
     with monkeypatch.context() as patch:  # not for pytest's own looks at files
         owned_by_another(patch, Path(os.path.normpath(home / which)))
@@ -100,7 +98,7 @@ def test_a_folder_of_somebody_else_is_not_trusted(
     assert found is None
 
 
-def test_links_are_followed_with_open_eyes(home: Path, tmp_path: Path) -> None:
+def test_links_are_followed_and_checked(home: Path, tmp_path: Path) -> None:
     real, shared = tmp_path / "real", tmp_path / "shared"
     private_folder(real / "inglenook")
     private_folder(home.parent)
@@ -121,8 +119,8 @@ def test_links_are_followed_with_open_eyes(home: Path, tmp_path: Path) -> None:
     assert code_folder("kernels-1") is None
 
 
-def test_a_group_with_nobody_else_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Many systems give each user a group of their own, and folders that it may write to."""
+def test_a_private_group_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Many systems give each user a private group and let it write."""
     tmp_path.chmod(0o770)
     monkeypatch.setattr(folders, "_has_no_others", lambda group: True)
     assert is_trusted(tmp_path)
@@ -144,8 +142,8 @@ def test_a_sampler_is_not_loaded_from_an_open_folder(home: Path, monkeypatch: py
     assert kept == [False]
 
 
-def test_where_users_have_no_numbers_rights_say_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows, where every folder seems to be open to everybody: what is kept there stays."""
+def test_permissions_do_not_count_without_user_ids(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where all folders seem to be writable by everybody."""
     found = code_folder("kernels-1")
     assert found is not None
     (found / "code.nbc").write_text("kept")

@@ -1,4 +1,4 @@
-"""A file is written whole, or the one before stays."""
+"""A file is written completely, or the old one stays."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from engine.platform.whole_file import write_whole
 
 
 @pytest.mark.parametrize(("content", "written"), [("a\nä", "a\nä".encode()), (b"\x00\r\n", b"\x00\r\n")])
-def test_text_and_bytes_take_the_place_of_what_a_link_leads_to(
+def test_text_and_bytes_replace_the_target_of_a_link(
     tmp_path: Path, content: str | bytes, written: bytes
 ) -> None:
     (tmp_path / "file").write_bytes(b"before")
@@ -21,7 +21,7 @@ def test_text_and_bytes_take_the_place_of_what_a_link_leads_to(
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_only_what_cannot_be_made_again_waits_for_the_disk(
+def test_only_synced_files_wait_for_the_disk(
     tmp_path: Path, synced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
@@ -30,7 +30,7 @@ def test_only_what_cannot_be_made_again_waits_for_the_disk(
     assert len(calls) == synced
 
 
-def test_what_fails_leaves_the_file_before_and_nothing_else(
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_bytes(b"before")

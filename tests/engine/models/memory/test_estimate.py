@@ -1,4 +1,4 @@
-"""What the window says a cache will take is what loading then takes."""
+"""Loading takes the memory that the estimate of the cache says."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"head_dim {shape.head_dim}")
-def test_every_type_takes_what_was_said(
+def test_estimates_of_every_type_are_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Tiny, backend: str
 ) -> None:
     path = write_folder(tmp_path / "m", shape)
@@ -108,7 +108,7 @@ def test_too_much_memory_for_conversations_is_refused(
 def test_pages_cost_nothing_before_they_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    """A gigabyte is promised; what the process has in memory grows by a few megabytes."""
+    """A gigabyte is reserved, but the process grows by a few megabytes only."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
     model = load(
         write_gguf(tmp_path / "m.gguf"), CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend()

@@ -1,4 +1,4 @@
-"""The verdict on a model's memory, and that the speed follows from the bytes that are read."""
+"""The verdict on a model's memory, and the speed by the bytes that are read."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_verdicts() -> None:
     assert "but 3 GB of memory are free" in fit(INFO, CacheSettings(), 3 * GB).sentence
 
 
-def test_what_loading_takes_counts_more_than_the_file() -> None:
+def test_memory_after_loading_counts_rather_than_the_file_size() -> None:
     assert fit(dataclasses.replace(INFO, resident_bytes=9 * GB), CacheSettings(), 16 * GB).weights == 9 * GB
 
 
-def test_a_longer_context_than_the_model_sees() -> None:
+def test_a_context_beyond_the_models_own() -> None:
     short = dataclasses.replace(INFO, context_length=2048)
     assert fit(short, CacheSettings(context_length=4096), 16 * GB).context_length == 2048
 
@@ -65,7 +65,7 @@ def test_speed() -> None:
 
 
 def test_quantising_while_loading_counts(tmp_path: Path) -> None:
-    """What is forecast is what loading then takes, the head apart; what is quantised already stays."""
+    """The estimate equals what loading takes, the head separately; quantised matrices stay unchanged."""
     folder = write_folder(tmp_path / "m", WIDE.but(tied=False), dtype="BF16")
     info, plain = describe(folder), 0
     for kind, head in (("none", "same"), ("q8", "same"), ("q6", "none"), ("q4", "q8")):
