@@ -1,6 +1,4 @@
-"""The program `inglenook`: reads the arguments, looks whether a window is possible, and starts the
-desktop.
-"""
+"""The command `inglenook`: reads the arguments, checks that a window can open, and starts the desktop."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ __all__ = ["main"]
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Determines the version only when asked for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"inglenook {version()}")
@@ -62,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the desktop until its window is closed; the exit code is 1 when no window can be opened."""
+    """Run the desktop until its window is closed; returns 1 if no window can be opened."""
     options = parser().parse_args(arguments)
     if options.install_desktop_entry or options.uninstall_desktop_entry:
         return _menu_entry(options.install_desktop_entry, options.data)
@@ -70,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
-    # a start only makes objects; `desktop.services.system.garbage_collection` looks for garbage from then on
+    # a start only creates objects; `desktop.services.system.garbage_collection` takes over afterwards
     gc.disable()
     from desktop.app import run
 
@@ -84,10 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _menu_entry(install: bool, data: Path | None) -> int:
-    """Put the program into the system's menu, or take it out; the exit code is 1 when that failed.
-
-    Needs no display.
-    """
+    """Add or remove the entry in the applications menu; returns 1 on failure. Needs no display."""
     from desktop import menu_entry
 
     try:

@@ -1,8 +1,7 @@
-"""What is written down when something goes wrong: a rotating log, a crash file, and one sentence for the
-user.
+"""What is recorded when something goes wrong: a rotating log, a crash file, and one sentence for the user.
 
-While the program runs there is a mark beside the log, which a good end removes. One that the next start
-finds, or a crash file with something in it, tells that the last run ended unexpectedly.
+While the program runs there is a marker file beside the log, which a clean exit removes. If the next start
+finds it, or a non-empty crash file, the last run ended unexpectedly.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["CRASH_FILE", "Diagnostics"]
 CRASH_FILE = "crash.log"
 _OLD_CRASH = "crash-before.log"
 _CRASH_BYTES = 32_000
-"""So much of a crash file's end is read: the stacks of some hundred threads."""
+"""Bytes read from the end of a crash file: the stacks of about a hundred threads."""
 
 _LOG_BYTES, _OLD_LOGS = 1_000_000, 3
 _LEVELS = {
@@ -41,7 +40,7 @@ _LEVELS = {
 
 
 class _Printable(logging.Formatter):
-    """A log is read in a window and in terminals, and quotes names of files."""
+    """Makes messages printable: the log is shown in a window and in terminals, and contains file names."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -50,10 +49,9 @@ class _Printable(logging.Formatter):
 class Diagnostics(QObject):
     """Takes over the program's last-resort hooks until `close()`.
 
-    `trouble(sentence, traceback)` is emitted, in whatever thread it happened, for an error that nothing
-    handled; connect it to a slot of a QObject of the GUI thread. `last_run` tells what the run before left:
-    None when that ended well, else the trace of its crash, which is empty when there is none because it was
-    ended from outside.
+    `trouble(sentence, traceback)` is emitted for an unhandled error, in the thread where it happened; connect
+    it to a slot of a QObject on the GUI thread. `last_run` describes how the previous run ended: None if it
+    ended cleanly, else the trace of its crash, which is empty if it was killed.
     """
 
     trouble = Signal(str, str)
@@ -94,7 +92,7 @@ class Diagnostics(QObject):
         qInstallMessageHandler(self._on_qt_message)
 
     def close(self) -> None:
-        """Give the hooks back and close the files."""
+        """Restore the hooks and close the files."""
         qInstallMessageHandler(None)
         sys.excepthook, threading.excepthook, sys.unraisablehook = self._hooks_before
         faulthandler.disable()
@@ -108,7 +106,7 @@ class Diagnostics(QObject):
         self._root.setLevel(self._level_before)
 
     def ends_well(self) -> None:
-        """The program ends because it was asked to: the next start has nothing to tell."""
+        """The program is exiting as requested: the next start has nothing to report."""
         self._mark.unlink(missing_ok=True)
 
     def _sentence(self, kind: type[BaseException]) -> str:
@@ -140,7 +138,7 @@ class Diagnostics(QObject):
 
 
 class _PrivateLog(RotatingFileHandler):
-    """A log, with its older parts, that only this user can read."""
+    """A log that, with its rotated files, only this user can read."""
 
     def _open(self) -> TextIOWrapper:
         private_file(Path(self.baseFilename))
@@ -148,8 +146,8 @@ class _PrivateLog(RotatingFileHandler):
 
 
 def _last_run(mark: Path, crash_file: Path) -> str | None:
-    """What the last run left; None when it ended well, or was ended without a trace by the computer's own
-    end.
+    """The trace of a last run that crashed, or "" if it was killed; None if it ended cleanly or the computer
+    did.
     """
     try:
         with crash_file.open("rb") as file:
@@ -166,14 +164,14 @@ def _last_run(mark: Path, crash_file: Path) -> str | None:
 
 
 def _begin_crash_file(path: Path) -> IO[str]:
-    """An empty crash file for this run; the last one that had something in it is kept beside it."""
+    """An empty crash file for this run; the last non-empty one is kept beside it."""
     if path.exists() and path.stat().st_size:
         path.replace(path.with_name(_OLD_CRASH))
     return private_file(path).open("w", encoding="utf-8")
 
 
 def _boot() -> str:
-    """Names the time since the computer was started; empty where the system does not tell."""
+    """Identifies the current boot of the computer; empty if the system does not provide that."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

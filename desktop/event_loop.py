@@ -1,4 +1,4 @@
-"""The asyncio loop that Qt's events run in; imported after the first paint, which needs no asyncio."""
+"""The asyncio loop in which Qt's events run until the window is closed; imported after the first paint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def close_loop() -> None:
 
 
 def live(app: QGuiApplication, ended: Callable[[], bool]) -> None:
-    """Run until the last window is closed or the session manager ends the program; not if it has `ended`."""
+    """Run until the last window is closed or the session manager ends the program; not if `ended()`."""
     try:
         _the_loop().run_until_complete(_until_closed(app, ended))
     finally:

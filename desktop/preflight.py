@@ -1,6 +1,6 @@
-"""Can a window be opened here?
+"""Whether a window can be opened here.
 
-Asked before Qt is, because Qt ends the whole process when its platform plug-in fails.
+Checked before Qt is used, because Qt ends the whole process if its platform plug-in fails.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ DEBIAN_PACKAGES = (
     "libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0 libxcb-randr0 libxcb-xkb1 "
     "libwayland-cursor0 libwayland-egl1 libgssapi-krb5-2"
 )
-"""What a bare Debian or Ubuntu lacks for Qt's windows on X11 and Wayland and for QtNetwork; their
-dependencies bring the rest.
+"""What a minimal Debian or Ubuntu lacks for Qt's windows on X11 and Wayland and for QtNetwork, without
+dependencies.
 """
 
 _NEED_NO_DISPLAY = ("offscreen", "minimal", "vnc", "eglfs", "linuxfb", "minimalegl", "vkkhrdisplay")
@@ -36,9 +36,10 @@ def _install(what: str) -> str:
 
 
 def import_trouble() -> str:
-    """Import Qt's widgets; one sentence when a system library or PySide6 itself is missing, else "".
+    """Import Qt's widgets; returns a sentence if a system library or PySide6 itself is missing, else "".
 
-    Done before anything else of the desktop is imported: qasync would hide the reason behind one of its own.
+    Called before anything else of the desktop is imported, because qasync would replace the reason by one of
+    its own.
     """
     try:
         importlib.import_module("PySide6.QtWidgets")
@@ -55,7 +56,7 @@ def import_trouble() -> str:
 
 
 def trouble(environment: Mapping[str, str] = os.environ) -> str:
-    """Why no window can be opened on this Linux, as one sentence; "" when it can, or on another system."""
+    """Why no window can be opened on this Linux system, as a sentence; "" if it can, or on other systems."""
     if not sys.platform.startswith("linux"):
         return ""
     wanted = environment.get("QT_QPA_PLATFORM", "").partition(":")[0].partition(";")[0]
@@ -72,7 +73,7 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
         reachable = wayland or _x_answers(environment["DISPLAY"])
     except OSError as error:
         if environment.get("DISPLAY") and wayland:
-            return trouble({**environment, "WAYLAND_DISPLAY": ""})  # Qt falls back to X11, too
+            return trouble({**environment, "WAYLAND_DISPLAY": ""})  # Qt falls back to X11 as well
         library = str(error).partition(":")[0]
         return _install(f"the system library {library} is missing")
     if reachable:
@@ -84,17 +85,19 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _load_plugin(name: str) -> None:
-    """Load Qt's platform plug-in with all its libraries. Raises OSError that names the first missing one."""
+    """Load Qt's platform plug-in with all its libraries. Raises OSError with the name of the first missing
+    one.
+    """
     spec = importlib.util.find_spec("PySide6")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         plugin = Path(folder) / "Qt" / "plugins" / "platforms" / name
-        # PySide6 built by a Linux distribution keeps it elsewhere, with its dependencies installed
+        # a distribution's PySide6 has it elsewhere, with its dependencies installed
         if plugin.is_file():
             ctypes.CDLL(str(plugin))
 
 
 def _x_answers(display: str) -> bool:
-    """Whether the X server `display` accepts a connection. Raises OSError when libxcb is missing."""
+    """Whether the X server `display` accepts a connection. Raises OSError if libxcb is missing."""
     xcb = ctypes.CDLL("libxcb.so.1")
     xcb.xcb_connect.restype = ctypes.c_void_p
     xcb.xcb_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]

@@ -1,6 +1,4 @@
-"""The text of a report on an error or a crash: what a maintainer needs, and nothing of what was written in
-a chat.
-"""
+"""The text of a report on an error or a crash: what a maintainer needs, and nothing from any chat."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ _PACKAGES = ("PySide6-Essentials", "torch", "numba", "numpy", "tokenizers", "qas
 _LOG_LINES = 60
 _LOG_BYTES = 64_000
 _LONGEST_LINE = 400
-"""An exception's own words can hold anything, a whole prompt too: no line of a report is longer."""
+"""Longest line of a report: an exception's message can contain anything, even a whole prompt."""
 
 
 def facts(window: str = "") -> dict[str, str]:
-    """Versions and system by name; `window` is Qt's way to the screen."""
+    """Versions and system by name; `window` is Qt's platform plug-in."""
     found = {"Inglenook": version(), "Python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -37,7 +35,7 @@ def facts(window: str = "") -> dict[str, str]:
 
 
 def shortened(text: str) -> str:
-    """The text with "~" for the home folder, without the user's name in other paths, and without very long
+    """The text with "~" for the home folder, without the user's name in other paths and without very long
     lines.
     """
     home, name = str(Path.home()), _user()
@@ -53,12 +51,12 @@ def shortened(text: str) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a user without a name
+    except (OSError, KeyError, ImportError):  # the user has no name
         return ""
 
 
 def last_lines(path: Path, count: int = _LOG_LINES) -> list[str]:
-    """The last lines of a file, few of them read; none where there is no file."""
+    """The last lines of a file, of which only the end is read; empty if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -69,9 +67,7 @@ def last_lines(path: Path, count: int = _LOG_LINES) -> list[str]:
 
 
 def build_report(what: str, trace: str, log: Sequence[str], known: Mapping[str, str], model: str = "") -> str:
-    """The report, ready to be sent: `what` happened in a sentence, versions, the model, the trace and the
-    last log lines.
-    """
+    """The report: `what` happened in a sentence, versions, the model, the trace and the last log lines."""
     head = [
         *(f"{name}: {value}" for name, value in known.items()),
         *([f"Model: {model}"] if model else ["Model: none loaded"]),

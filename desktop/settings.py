@@ -1,4 +1,4 @@
-"""The window's own settings, and the table of panes: every title with the dataclass that its form is built
+"""The window's own settings, and the table of panes: each title with the dataclass that its form is built
 from.
 """
 
@@ -59,7 +59,7 @@ class Appearance(Settings):
 
 @dataclass(frozen=True)
 class Behaviour(Settings):
-    """How the window reacts."""
+    """How the window behaves."""
 
     send_with: str = setting(
         "enter",
@@ -69,7 +69,7 @@ class Behaviour(Settings):
     )
     makers_advice: bool = setting(
         True,
-        "Sample as the makers advise",  # short: the label of a box to tick is not wrapped
+        "Sample as the makers advise",  # short, because the label of a check box does not wrap
         "Use the sampling that a model's makers advise, where it comes with the model, instead of your "
         "saved defaults; what is kept for the model and what you set in a chat come first.",
     )
@@ -127,10 +127,10 @@ CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
     SamplerSettings, SpeculationSettings, StopSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
     AdapterSettings,
 )  # fmt: skip
-"""Kept per conversation, over the saved defaults; all others hold for the whole program."""
+"""Stored per conversation, over the saved defaults; all others apply to the whole program."""
 
 MODEL_SETTINGS: tuple[type[Settings], ...] = (CacheSettings, LoadSettings)
 """Take effect when a model is loaded."""
 
 KEPT_FOR_MODELS: tuple[type[Settings], ...] = (SamplerSettings, CacheSettings, LoadSettings)
-"""Can be kept for a single model, between the saved defaults and the conversation's own."""
+"""Can be saved for a single model, between the defaults and the conversation's own settings."""

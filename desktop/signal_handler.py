@@ -1,8 +1,7 @@
-"""Ends the program well when the system asks it to (SIGTERM and SIGHUP: a session that is closed, a service
-that is stopped).
+"""Ends the program cleanly on SIGTERM and SIGHUP: the session is closed, or a service is stopped.
 
 Python's own handlers run only between two steps of Python code on the main thread, which Qt's event loop may
-not reach for a long time. So the number of the signal is written into a pipe, and a thread waits there.
+not reach for a long time. Therefore the number of the signal is written to a pipe, on which a thread waits.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from types import FrameType
 __all__ = ["SignalHandler"]
 
 LAST_S = 25.0
-"""A program that has not ended after so many seconds is ended: longer than its threads are waited for."""
+"""A program that has not ended after this many seconds is killed: longer than its threads are waited for."""
 
 
 class SignalHandler:
-    """Calls `end()` on a thread of its own at the first SIGTERM or SIGHUP; `interrupted()` before Ctrl+C ends
-    the program at once.
+    """Calls `end()` on a thread of its own at the first SIGTERM or SIGHUP; `interrupted()` before Ctrl+C
+    exits.
 
-    Made on the main thread; does nothing on Windows, whose sessions end through their windows.
+    Created on the main thread; does nothing on Windows, where sessions end through windows.
     """
 
     def __init__(self, end: Callable[[], None], interrupted: Callable[[], None]) -> None:
@@ -40,12 +39,12 @@ class SignalHandler:
         os.set_blocking(self._write, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            self._before[number] = signal.signal(number, _heard)
+            self._before[number] = signal.signal(number, _ignored)
         self._thread = threading.Thread(target=self._wait, name="signals", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Give the signals back and end the thread."""
+        """Restore the signal handlers and end the thread."""
         if not self._before:
             return
         for number, handler in self._before.items():
@@ -63,16 +62,16 @@ class SignalHandler:
     def _wait(self) -> None:
         while number := os.read(self._read, 1)[0]:
             if number == signal.SIGINT:
-                self._interrupted()  # what is written down needs nothing else
+                self._interrupted()  # nothing else needs to be saved
                 os._exit(128 + number)
             elif number in (signal.SIGTERM, signal.SIGHUP) and not self._asked:
                 self._asked = True
                 self._last = threading.Timer(LAST_S, os._exit, (128 + number,))
                 self._last.daemon = True
                 self._last.start()
-                with contextlib.suppress(RuntimeError):  # Qt has gone already
+                with contextlib.suppress(RuntimeError):  # Qt is already gone
                     self._end()
 
 
-def _heard(number: int, frame: FrameType | None) -> None:
-    """The pipe was written already."""
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """Does nothing: the number has already been written to the pipe."""

@@ -1,4 +1,4 @@
-"""The program's version, read when first asked for."""
+"""The program's version, determined on first use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 __all__ = ["version"]
 
 
-@cache  # each reply's record asks, and reading it takes milliseconds
+@cache  # the provenance of each reply needs it, and reading it takes milliseconds
 def version() -> str:
     """The version of the installed distribution, or of pyproject.toml when run from a clone."""
-    import importlib.metadata  # with what it imports, 20 ms of a start that need not know
+    import importlib.metadata  # takes 20 ms, which the start can do without
     import tomllib
 
     try:

@@ -1,10 +1,10 @@
-"""The program's place in the system's menu of applications, and among the programs that open a file by a
-double click.
+"""The program's entry in the applications menu, and its registration as a program that opens files.
 
-    install(data), uninstall(): put it there, take it out; each returns a sentence on what was done. Doing it
-    again is harmless. installed(): whether it is there.
+    install(data), uninstall(): add or remove it; each returns a sentence about the result and may be
+    repeated.
+    installed(): whether it is there.
 
-Only the user's own part of the system is touched, and `uninstall` removes just what `install` puts there.
+Only the user's own part of the system is changed, and `uninstall` removes exactly what `install` adds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ __all__ = ["EntryError", "install", "installed", "uninstall"]
 
 
 def install(data: Path | None = None) -> str:
-    """Put the program there, to be started with the data folder `data` where one is given.
-
-    Raises `EntryError`.
-    """
+    """Add the entry, which starts the program with the data folder `data` if given. Raises `EntryError`."""
     start = starting(data)
     try:
         if sys.platform == "win32":
@@ -38,14 +35,14 @@ def install(data: Path | None = None) -> str:
         return xdg.install(start)
     except OSError as error:
         raise EntryError(_sentence("put into", error)) from error
-    except ImportError as error:  # the pictures are drawn by Qt
+    except ImportError as error:  # Qt draws the icons
         raise EntryError(
             f"Inglenook cannot be put into the applications menu, because Qt cannot be used here ({error})."
         ) from error
 
 
 def uninstall() -> str:
-    """Take the program out. Raises `EntryError`."""
+    """Remove the entry. Raises `EntryError`."""
     try:
         if sys.platform == "win32":
             from desktop.menu_entry import windows
@@ -63,7 +60,7 @@ def uninstall() -> str:
 
 
 def installed() -> bool:
-    """Whether the program is there."""
+    """Whether the entry exists."""
     if sys.platform == "win32":
         from desktop.menu_entry import windows
 

@@ -1,4 +1,4 @@
-"""The kinds of files that the program opens, and its pictures, as every system wants them."""
+"""The file types that the program opens, and its icon as each system needs it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
 
 
 class EntryError(Exception):
-    """The entry could not be made or removed; the text is one sentence for people."""
+    """The entry could not be added or removed; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file: its name for people, its MIME type, its ending, and for Windows a word of its own."""
+    """A file type: its name for the user, MIME type and extension, and its ProgID on Windows."""
 
     label: str
     mime: str
     suffix: str
-    word: str
+    prog_id: str
 
 
 KINDS = (
@@ -38,7 +38,7 @@ KINDS = (
 
 
 def write_picture(path: Path, size: int = 256) -> None:
-    """Write the program's icon of `size` by `size` pixels, as the path's ending says: .png, .ico or .icns.
+    """Write the program's icon, `size` by `size` pixels, in the format of the extension: .png, .ico or .icns.
 
     Raises OSError.
     """

@@ -18,7 +18,7 @@ IDENTIFIER = "org.inglenook.start"
 
 
 def bundle() -> Path:
-    """Where the application lies."""
+    """The path of the application."""
     return Path.home() / "Applications" / "Inglenook.app"
 
 
@@ -38,7 +38,7 @@ def information() -> dict[str, Any]:
 
 
 def script(start: Starting) -> str:
-    """The program in the application."""
+    """The executable of the application."""
     folder = f"cd {shlex.quote(start.folder)} || exit 1\n" if start.folder else ""
     return f'#!/bin/sh\n{folder}exec {shlex.join(start.command)} "$@"\n'
 
@@ -52,9 +52,9 @@ def _is_own(place: Path) -> bool:
 
 
 def install(start: Starting) -> str:
-    """Make the application, in place of an older one.
+    """Create the application, replacing an older one.
 
-    Raises OSError, and `EntryError` where something else has its name.
+    Raises OSError, and `EntryError` if something else has its name.
     """
     place = bundle()
     if place.exists():
@@ -71,7 +71,7 @@ def install(start: Starting) -> str:
 
 
 def uninstall() -> str:
-    """Remove the application. Raises OSError, and `EntryError` where something else has its name."""
+    """Remove the application. Raises OSError, and `EntryError` if something else has its name."""
     place = bundle()
     if not place.exists():
         return "Inglenook was not among the applications."

@@ -1,6 +1,4 @@
-"""How the system starts this program: the command of its environment, or Python with its module from a
-clone.
-"""
+"""The command that starts this program: its environment's script, or Python with its module in a clone."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ __all__ = ["Starting", "starting"]
 
 @dataclass(frozen=True)
 class Starting:
-    """The command by absolute paths, and the folder to start it in; empty where any will do."""
+    """The command with absolute paths, and the folder to start it in; empty if any will do."""
 
     command: tuple[str, ...]
     folder: str = ""
 
 
 def starting(data: Path | None = None) -> Starting:
-    """How this very program is started again, with its data in `data` where that is given."""
+    """How to start this installation again, with its data in `data` if given."""
     extra = ("--data", str(data.expanduser().resolve())) if data is not None else ()
     beside = Path(sys.executable).parent  # not resolved: a virtual environment's python is a link
     script = beside / ("inglenook.exe" if sys.platform == "win32" else "inglenook")

@@ -1,4 +1,4 @@
-"""The entry on Windows: a shortcut in the user's Start menu, and the file types in the user's part of the
+"""The entry on Windows: a shortcut in the user's Start menu, and file types in the user's part of the
 registry.
 """
 
@@ -16,11 +16,11 @@ from desktop.menu_entry.starting import Starting
 __all__ = ["install", "registry", "shortcut", "shortcut_script", "uninstall"]
 
 _CLASSES = r"Software\Classes"
-_LAST_ENDINGS = {kind.word: "." + kind.suffix.rpartition(".")[2] for kind in KINDS}
+_LAST_ENDINGS = {kind.prog_id: "." + kind.suffix.rpartition(".")[2] for kind in KINDS}
 
 
 def shortcut() -> Path:
-    """Where the shortcut lies."""
+    """The path of the shortcut."""
     return (
         Path(os.environ.get("APPDATA", Path.home() / "AppData" / "Roaming"))
         / "Microsoft/Windows/Start Menu/Programs/Inglenook.lnk"
@@ -36,24 +36,24 @@ def _icon() -> Path:
 
 
 def registry(start: Starting, icon: Path) -> list[tuple[str, str, str]]:
-    """What is written under HKEY_CURRENT_USER: key, name of the value, text.
+    """What is written under HKEY_CURRENT_USER: (key, name of the value, text).
 
-    The ending ".json" is only offered, never taken.
+    The extension ".json" is only offered, never taken over.
     """
     command = subprocess.list2cmdline(start.command) + ' "%1"'
     found = []
     for kind in KINDS:
         found += [
-            (rf"{_CLASSES}\{kind.word}", "", kind.label),
-            (rf"{_CLASSES}\{kind.word}\DefaultIcon", "", str(icon)),
-            (rf"{_CLASSES}\{kind.word}\shell\open\command", "", command),
-            (rf"{_CLASSES}\{_LAST_ENDINGS[kind.word]}\OpenWithProgids", kind.word, ""),
+            (rf"{_CLASSES}\{kind.prog_id}", "", kind.label),
+            (rf"{_CLASSES}\{kind.prog_id}\DefaultIcon", "", str(icon)),
+            (rf"{_CLASSES}\{kind.prog_id}\shell\open\command", "", command),
+            (rf"{_CLASSES}\{_LAST_ENDINGS[kind.prog_id]}\OpenWithProgids", kind.prog_id, ""),
         ]
     return found
 
 
 def shortcut_script(start: Starting, icon: Path, place: Path) -> str:
-    """The PowerShell that makes the shortcut."""
+    """The PowerShell script that creates the shortcut."""
 
     def text(value: str) -> str:
         return "'" + value.replace("'", "''") + "'"
@@ -70,7 +70,7 @@ def shortcut_script(start: Starting, icon: Path, place: Path) -> str:
 
 
 def install(start: Starting) -> str:
-    """Make the shortcut and write the registry. Raises OSError and `EntryError`."""
+    """Create the shortcut and write the registry. Raises OSError and `EntryError`."""
     icon, place = _icon(), shortcut()
     icon.parent.mkdir(parents=True, exist_ok=True)
     write_picture(icon)
@@ -90,7 +90,7 @@ def install(start: Starting) -> str:
 
 
 def uninstall() -> str:
-    """Remove the shortcut and the registry's keys. Raises OSError."""
+    """Remove the shortcut and the registry keys. Raises OSError."""
     present = shortcut().exists()
     for path in (shortcut(), _icon()):
         path.unlink(missing_ok=True)
@@ -100,9 +100,9 @@ def uninstall() -> str:
         for kind in KINDS:
             for below in (r"\shell\open\command", r"\shell\open", r"\shell", r"\DefaultIcon", ""):
                 with contextlib.suppress(FileNotFoundError):
-                    winreg.DeleteKey(winreg.HKEY_CURRENT_USER, rf"{_CLASSES}\{kind.word}{below}")
+                    winreg.DeleteKey(winreg.HKEY_CURRENT_USER, rf"{_CLASSES}\{kind.prog_id}{below}")
             with contextlib.suppress(FileNotFoundError):
-                ending = rf"{_CLASSES}\{_LAST_ENDINGS[kind.word]}\OpenWithProgids"
+                ending = rf"{_CLASSES}\{_LAST_ENDINGS[kind.prog_id]}\OpenWithProgids"
                 with winreg.OpenKey(winreg.HKEY_CURRENT_USER, ending, access=winreg.KEY_SET_VALUE) as handle:
-                    winreg.DeleteValue(handle, kind.word)
+                    winreg.DeleteValue(handle, kind.prog_id)
     return "Inglenook is no longer in the Start menu." if present else "Inglenook was not in the Start menu."

@@ -1,5 +1,4 @@
-"""The entry on Linux: a desktop file, icons, and the MIME types of its files, as freedesktop.org's
-specifications say.
+"""The entry on Linux: a desktop file, icons and MIME types, according to freedesktop.org's specifications.
 
 https://specifications.freedesktop.org/desktop-entry-spec/latest/, .../icon-theme-spec/latest/,
 .../shared-mime-info-spec/latest/
@@ -35,15 +34,13 @@ _MAGIC = {
 
 
 def data_home() -> Path:
-    """The user's own folder of such files."""
+    """The user's data folder."""
     given = os.environ.get("XDG_DATA_HOME", "")
     return Path(given) if os.path.isabs(given) else Path.home() / ".local" / "share"
 
 
 def quoted(argument: str) -> str:
-    """An argument of an Exec line: in quotes where it needs them, "%" doubled, then escaped as every text
-    of the file.
-    """
+    """An argument of an Exec line: quoted if necessary, "%" doubled, then escaped like any string value."""
     text = argument.replace("%", "%%")
     if not text or any(letter in " \t\n\"'\\><~|&;$*?#()`" for letter in text):
         inner = "".join(f"\\{letter}" if letter in '"`$\\' else letter for letter in text)
@@ -52,12 +49,12 @@ def quoted(argument: str) -> str:
 
 
 def _value(text: str) -> str:
-    """A text as a value of the file."""
+    """A string as a value of the desktop file."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
 
 
 def desktop_file(start: Starting) -> str:
-    """The text of the entry."""
+    """The text of the desktop file."""
     lines = [
         "[Desktop Entry]",
         "Type=Application",
@@ -80,7 +77,7 @@ def desktop_file(start: Starting) -> str:
 
 
 def mime_file() -> str:
-    """The description of the files' types for the shared MIME database."""
+    """The description of the file types for the shared MIME database."""
     parts = []
     for kind in KINDS:
         magic = f'<magic priority="60">{_MAGIC[kind.mime]}</magic>'
@@ -99,7 +96,7 @@ def mime_file() -> str:
 
 
 def _places(home: Path) -> list[Path]:
-    """Every file that belongs to the program."""
+    """Every file that belongs to the entry."""
     icons = [home / f"icons/hicolor/{size}x{size}/apps/inglenook.png" for size in ICON_SIZES]
     return [home / ENTRY, home / _MIME, home / _SCALABLE, *icons]
 
@@ -119,7 +116,7 @@ def install(start: Starting) -> str:
 
 
 def uninstall() -> str:
-    """Remove all files, and the folders that are empty then. Raises OSError."""
+    """Remove all files, and the folders that become empty. Raises OSError."""
     home = data_home()
     present = [path for path in _places(home) if path.exists() or path.is_symlink()]
     for path in present:
@@ -129,15 +126,13 @@ def uninstall() -> str:
     _update(home)
     for path in present:
         for folder in list(path.relative_to(home).parents)[:-1]:
-            with contextlib.suppress(OSError):  # something else is in it
+            with contextlib.suppress(OSError):  # not empty
                 (home / folder).rmdir()
     return "Inglenook is no longer in the applications menu."
 
 
 def _update(home: Path) -> None:
-    """Let the desktop know at once, where its programs for that are; without them it finds out by itself
-    later.
-    """
+    """Tell the desktop about the change, if its tools are installed; otherwise it will notice later."""
     os.utime(home / "icons" / "hicolor") if (home / "icons" / "hicolor").is_dir() else None
     for program, folder in (
         ("update-desktop-database", home / "applications"),

@@ -1,1 +1,1 @@
-"""What happens behind the views, with QtCore only: the session, threads, downloads, the search for models."""
+"""What happens behind the views: services without widgets, on QtCore and, for images and PDF, QtGui."""

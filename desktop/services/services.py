@@ -1,4 +1,4 @@
-"""All services of one window, made together and ended together."""
+"""All services of one window, created together and closed together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Services:
-    """What the views talk to. `folder` holds the program's data, `models` the models that are fetched."""
+    """What the views use. `folder` contains the program's data, `models` the downloaded models."""
 
     folder: Path
     models: Path
@@ -50,12 +50,12 @@ class Services:
     data_folder: DataFolder
 
     def close(self) -> None:
-        """End their threads, the session last: what the others still tell it is saved with it."""
+        """End their threads, the session last: it saves what the others still report."""
         helpers = (
             self.context_meter, self.transfer, self.backups, self.chat_list, self.validation, self.devices,
             self.download, self.hub, self.library, self.composer, self.local_models, self.provenance.hashes,
             self.memory_forecast, self.data_folder, self.session,
         )  # fmt: skip
-        ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
+        ended = [helper.close() for helper in helpers]  # close all of them, even if one fails
         if not all(ended):
             log.error("a thread did not end in time")

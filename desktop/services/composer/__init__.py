@@ -1,1 +1,1 @@
-"""What helps to write a message: files, the queue, saved prompts."""
+"""Writing a message: attached files, the queue, saved prompts, saving of notebooks."""

@@ -1,6 +1,4 @@
-"""AttachmentService: the files that are to go with the next message of each chat, read and counted off the
-GUI thread.
-"""
+"""The files for the next message of each chat, read and counted off the GUI thread."""
 
 from __future__ import annotations
 
@@ -22,14 +20,12 @@ __all__ = ["AttachmentService", "Held", "estimated"]
 
 _CHARACTERS_PER_TOKEN = 3.8
 _MOST_COUNTED = 400_000
-"""Characters; a longer file is more than most contexts hold, and counting it would keep the model busy for
-seconds.
-"""
+"""Characters. A longer file exceeds most contexts, and counting it would keep the model busy for seconds."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A file that waits to be sent; `tokens` is an estimate unless `exact`."""
+    """A file to be sent; `tokens` is an estimate unless `exact`."""
 
     key: int
     attachment: Attachment
@@ -38,19 +34,19 @@ class Held:
 
 
 def estimated(text: str) -> int:
-    """About how many tokens a text has, for no tokenizer in particular."""
+    """Approximate number of tokens in a text, for any tokenizer."""
     return max(1, round(len(text) / _CHARACTERS_PER_TOKEN))
 
 
 class AttachmentService(QObject):
-    """Files wait for each chat on its own, and only while the program runs.
+    """Holds files for each chat separately, while the program runs.
 
     Signals:
-        changed(int conversation): its files, or their counts.
-        reading(int files): how many are being read; 0 when none is.
+        changed(int conversation): its files or their counts changed.
+        reading(int files): the number of files being read.
         refused(str sentence): a file cannot be attached.
-        sized(object size): the `PromptSize` that `check` asked for; None when it is not known.
-        fitted(int conversation): its files were cut so that they fit.
+        sized(object size): the `PromptSize` for `check`; None if it is not known.
+        fitted(int conversation): its files were shortened to fit.
         shortened(int conversation, str text): the beginning of a message that fits.
     """
 
@@ -82,11 +78,11 @@ class AttachmentService(QObject):
         return self._worker is None or self._worker.close()
 
     def held(self, conversation: int) -> Sequence[Held]:
-        """The files that go with the next message there."""
+        """The files for the next message there."""
         return self._held.get(conversation, [])
 
     def read(self, paths: Sequence[Path], conversation: int) -> None:
-        """Read files and hold them for a chat; each that cannot be read is told with `refused`."""
+        """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
         if self._worker is None:
             self._worker = StreamThread("attachments", self)
             self._worker.yielded.connect(self._on_read)
@@ -97,12 +93,12 @@ class AttachmentService(QObject):
         self.reading.emit(len(self._jobs))
 
     def stop_reading(self) -> None:
-        """Read no further; what was read already stays."""
+        """Stop reading; what was already read stays."""
         for job in self._reads.values():
             job.stop()
 
     def hold(self, attachment: Attachment, conversation: int) -> None:
-        """Put a text beside the next message of a chat."""
+        """Add a text to the next message of a chat."""
         self._last += 1
         held = Held(self._last, attachment, estimated(attachment.text))
         self._held.setdefault(conversation, []).append(held)
@@ -110,21 +106,18 @@ class AttachmentService(QObject):
         self.changed.emit(conversation)
 
     def remove(self, key: int, conversation: int) -> None:
-        """Take a file away."""
         self._held[conversation] = [held for held in self.held(conversation) if held.key != key]
         self.changed.emit(conversation)
 
     def put(self, attachments: Sequence[Attachment], conversation: int) -> None:
-        """Hold these and no others."""
+        """Replace the files of a chat."""
         self._held[conversation] = []
         for attachment in attachments:
             self.hold(attachment, conversation)
         self.changed.emit(conversation)
 
     def move(self, before: int, now: int) -> None:
-        """Those of one chat go with the next message of another one, those that are still being read as
-        well.
-        """
+        """Move the files of one chat, even those still being read, to the next message of another."""
         self._jobs = {
             job: now if conversation == before else conversation for job, conversation in self._jobs.items()
         }
@@ -133,10 +126,7 @@ class AttachmentService(QObject):
             self.put([*(each.attachment for each in (*self.held(now), *held))], now)
 
     def check(self, message: str, opening: str) -> bool:
-        """Find out how long the prompt with `message` would be; `sized` tells.
-
-        False when that cannot be asked.
-        """
+        """Measure the prompt with `message`; emits `sized`. False if that is not possible."""
         try:
             request = self._session.preview_request(message, opening)
         except StoreError:
@@ -145,8 +135,8 @@ class AttachmentService(QObject):
         return True
 
     def fit(self, message: str, own: str, opening: str) -> None:
-        """Cut the files of the open chat so that `message`, made of them and the user's `own` words, fits;
-        `fitted` tells.
+        """Shorten the open chat's files so that `message`, made of them and the user's `own` words, fits;
+        emits `fitted`.
         """
         conversation = self._session.conversation
         held = tuple(self.held(conversation))
@@ -159,7 +149,7 @@ class AttachmentService(QObject):
         self._fits[number] = (conversation, tuple(each.key for each in held))
 
     def shorten(self, message: str, opening: str) -> None:
-        """Find how much of a message without files fits; `shortened` tells."""
+        """Find how much of a message without files fits; emits `shortened`."""
         try:
             request = self._session.preview_request(message, opening)
         except StoreError as error:
@@ -167,16 +157,13 @@ class AttachmentService(QObject):
             return
         self._shortens[self._session.ask(shortened(request))] = self._session.conversation
 
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
-
     def _count(self, conversation: int, held: Held) -> None:
         text = message_text(held.attachment)
         if self._session.model is not None and len(text) <= _MOST_COUNTED:
             self._counts[self._session.ask(lambda source: source.count(text))] = (conversation, held.key)
 
     def _count_again(self) -> None:
-        """Another model counts otherwise."""
+        """Another model counts differently."""
         for conversation, all_held in self._held.items():
             self._held[conversation] = [
                 replace(held, tokens=estimated(held.attachment.text), exact=False) for held in all_held

@@ -1,6 +1,4 @@
-"""What helps to write to the model, made together: files for the next message, messages that wait, saved
-prompts.
-"""
+"""The services of the composer: files for the next message, queued messages, saved prompts."""
 
 from __future__ import annotations
 
@@ -20,8 +18,6 @@ __all__ = ["ComposerServices", "make_composer_services"]
 
 @dataclass(frozen=True)
 class ComposerServices:
-    """The services of the composer."""
-
     attachments: AttachmentService
     queue: MessageQueue
     prompts: SavedPromptService
@@ -29,7 +25,7 @@ class ComposerServices:
     draft_files: DraftAttachments
 
     def move(self, before: int, now: int) -> None:
-        """What waits for one chat waits for another one from now on: its files and its messages."""
+        """Move the files and queued messages of one chat to another."""
         self.attachments.move(before, now)
         self.queue.move(before, now)
 
@@ -39,7 +35,7 @@ class ComposerServices:
 
 
 def make_composer_services(session: ChatSession, parent: QObject) -> ComposerServices:
-    """All of them over one session."""
+    """Create all of them for one session."""
     attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
     prompts, turns = (
         SavedPromptService(session.stores.database, parent),

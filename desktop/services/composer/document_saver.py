@@ -1,6 +1,4 @@
-"""DocumentSaver: what is typed into a notebook, on its way to the disk; what cannot be saved waits, and is
-tried again by the clock.
-"""
+"""Saves what is typed into a notebook; what cannot be saved waits and is retried."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ from desktop.store.database.database import StoreError
 __all__ = ["SAVE_MS", "DocumentSaver"]
 
 SAVE_MS = CHECKPOINT_MS
-"""A typed text is handed to `save` this long after its first key at most, whatever is typed on: no crash
-takes more than 0.5 s of it.
+"""Typed text is passed to `save` at most this long after its first keystroke: a crash loses at most 0.5 s of
+it.
 """
 RETRY_MS = 3000
 
 
 class DocumentSaver(QObject):
-    """Trouble is told once, until all is saved.
+    """Saves documents; a failure is reported once, until everything is saved.
 
     Signals:
         trouble(str): something typed cannot be saved now.
@@ -35,44 +33,44 @@ class DocumentSaver(QObject):
         super().__init__(parent)
         self._session = session
         self._waiting: dict[int, tuple[str, bool]] = {}
-        self._told = False
+        self._reported = False
         self._timer = QTimer(self)
         self._timer.setInterval(RETRY_MS)
         self._timer.timeout.connect(self.retry)
 
     def waiting(self, message_id: int) -> str | None:
-        """The text of a document that is not saved yet."""
+        """The text of a document that is not saved yet, or None."""
         found = self._waiting.get(message_id)
         return found[0] if found is not None else None
 
     def save(self, message_id: int, text: str, settled: bool) -> bool:
-        """Save the text of a document, or keep it until that is possible."""
+        """Save the text of a document, or keep it until that is possible; returns whether it is saved."""
         self._waiting[message_id] = (text, settled)
         self.retry()
         return message_id not in self._waiting
 
     @Slot()
     def retry(self) -> None:
-        """Write what waits."""
+        """Write everything that waits."""
         for message_id, (text, settled) in tuple(self._waiting.items()):
             if self._session.save_document(message_id, text, settled) or self._is_gone(message_id):
                 del self._waiting[message_id]
         if self._waiting:
             self._timer.start()
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 self.trouble.emit(
                     "What you are writing cannot be saved now. It stays here, and is saved as soon as "
                     "there is room."
                 )
             return
         self._timer.stop()
-        if self._told:
-            self._told = False
+        if self._reported:
+            self._reported = False
             self.saved_again.emit()
 
     def _is_gone(self, message_id: int) -> bool:
-        """Whether it was in a temporary notebook, which is forgotten when it is left."""
+        """Whether it was in a temporary notebook, which is discarded when it is left."""
         if not is_temporary(message_id):
             return False
         try:

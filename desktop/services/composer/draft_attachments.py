@@ -1,4 +1,4 @@
-"""Files that are attached and not sent yet, kept for the next start as the draft's text is."""
+"""Attached files that are not sent yet, kept for the next start like the text of the draft."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ SAVE_MS = 300
 
 
 class DraftAttachments(QObject):
-    """Writes what `attachments` holds for each chat, and gives it back when the chat is opened for the first
-    time. Those of temporary chats are never written.
+    """Saves what `attachments` holds for each chat, and restores it when the chat is first opened.
 
-    `changed()`: the chats that have some (`holding`).
+    Files of temporary chats are never written. `changed()`: other chats have files (`holding`).
     """
 
     changed = Signal()
@@ -40,15 +39,15 @@ class DraftAttachments(QObject):
         self._timer.setInterval(SAVE_MS)
         self._timer.timeout.connect(self.save)
         attachments.changed.connect(self._on_changed)
-        session.conversation_changed.connect(self._recall)
+        session.conversation_changed.connect(self._restore)
 
     def begin(self) -> None:
-        """Find out which chats have some. Raises `StoreError`."""
+        """Read which chats have files. Raises `StoreError`."""
         self.holding = self._store.conversations_with_files()
 
     @Slot()
     def save(self) -> None:
-        """Write what changed since the last time; trouble is told once, and the next change tries again."""
+        """Write what has changed. A failure is reported once, and the next change tries again."""
         self._timer.stop()
         for conversation in tuple(self._dirty):
             now = self._now(conversation)
@@ -68,18 +67,18 @@ class DraftAttachments(QObject):
                     f"Too long to be kept for the next start, attached only until Inglenook ends: {names}.",
                     "info",
                 )
-            self._tell(self.holding | {conversation} if now else self.holding - {conversation})
+            self._set_holding(self.holding | {conversation} if now else self.holding - {conversation})
 
     def _now(self, conversation: int) -> tuple[Attachment, ...]:
         return tuple(held.attachment for held in self._attachments.held(conversation))
 
-    def _tell(self, holding: frozenset[int]) -> None:
+    def _set_holding(self, holding: frozenset[int]) -> None:
         if holding != self.holding:
             self.holding = holding
             self.changed.emit()
 
     @Slot(int)
-    def _recall(self, conversation: int) -> None:
+    def _restore(self, conversation: int) -> None:
         if conversation not in self.holding or conversation in self._saved:
             return
         try:
@@ -94,12 +93,12 @@ class DraftAttachments(QObject):
     def _on_changed(self, conversation: int) -> None:
         if not conversation or is_temporary(conversation):
             return
-        self._recall(conversation)
+        self._restore(conversation)
         now = self._now(conversation)
         if now == self._saved.get(conversation, ()) and conversation not in self._dirty:
             return
         self._dirty.add(conversation)
         if not now:
-            self.save()  # they were sent or taken away: they are not to come back
+            self.save()  # sent or removed: they must not come back
         elif not self._timer.isActive():
             self._timer.start()

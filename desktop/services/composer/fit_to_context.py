@@ -1,5 +1,6 @@
-"""Whether a message with its files fits into the context, and how much of the files does: asked on the
-engine's thread.
+"""Whether a message with its files fits into the context, and how much of the files does.
+
+These functions return questions for `ChatSession.ask`, which run on the engine's thread.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ from engine.core import ChatRequest, ChatSource, Message, PromptSize
 __all__ = ["fitted", "over_text", "shortened", "size_of"]
 
 _CHARACTERS = 8
-"""More characters than a token of most texts has: what is longer than that cannot fit and need not be
-counted.
-"""
+"""More characters than tokens have in most texts: a longer text cannot fit and need not be counted."""
 
 
 def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
-    """A question for `ChatSession.ask`.
-
-    A message many times longer than the context is counted in part, and the rest reckoned from it.
+    """The size of the prompt. A message many times longer than the context is counted in part and
+    extrapolated.
     """
     place = max(number for number, message in enumerate(request.messages) if message.role == "user")
     text = request.messages[place].content
@@ -51,15 +49,14 @@ def over_text(size: PromptSize) -> str:
 def fitted(
     request: ChatRequest, files: tuple[Attachment, ...], text: str
 ) -> Callable[[ChatSource], tuple[Attachment, ...]]:
-    """A question whose answer are the files cut so that `request`, whose last user message they are in, fits;
-    the longest is cut first.
+    """The files, shortened so that `request`, whose last user message contains them, fits; longest first.
 
-    They are cut between lines; a file of one long line, inside it. When even their beginnings are too long,
-    those come back.
+    Files are cut between lines, or inside a single long line. If even their beginnings are too long, those
+    are returned.
     """
 
     def over(source: ChatSource, found: list[Attachment]) -> int:
-        """Tokens too many with these files."""
+        """The number of tokens by which the request exceeds the context with these files."""
         place = max(number for number, message in enumerate(request.messages) if message.role == "user")
         new = Message("user", join(found, text))
         messages = (*request.messages[:place], new, *request.messages[place + 1 :])
@@ -85,9 +82,7 @@ def fitted(
 
 
 def shortened(request: ChatRequest) -> Callable[[ChatSource], str]:
-    """A question whose answer is how much of the beginning of `request`'s last user message fits, cut
-    behind a word.
-    """
+    """The beginning of the last user message of `request` that fits, cut after a word."""
     place = max(number for number, message in enumerate(request.messages) if message.role == "user")
     text = request.messages[place].content
 
@@ -100,7 +95,7 @@ def shortened(request: ChatRequest) -> Callable[[ChatSource], str]:
             fits = source.size(dataclasses.replace(request, messages=messages)).over <= 0
             low, high = (middle, high) if fits else (low, middle - 1)
         found = text[:low]
-        behind = max(found.rfind(" "), found.rfind("\n"))
-        return found if low == len(text) or behind < low // 2 else found[:behind].rstrip()
+        space = max(found.rfind(" "), found.rfind("\n"))
+        return found if low == len(text) or space < low // 2 else found[:space].rstrip()
 
     return answer

@@ -1,4 +1,4 @@
-"""PromptService: the saved prompts, and the way back from what was deleted; trouble becomes a sentence."""
+"""Saved prompts for the views: reading, saving, deleting; errors become notices."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["SavedPromptService"]
 
 
 class SavedPromptService(QObject):
-    """Saved prompts of one library; they are read when first asked for.
+    """The saved prompts of one database, read on first use.
 
     Signals:
         changed(): the list of prompts.
-        told(str sentence, str level): what was done, or why not.
+        notice(str sentence, str level): what was done, or why it failed.
     """
 
     changed = Signal()
-    told = Signal(str, str)
+    notice = Signal(str, str)
 
     def __init__(self, database: Database, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -30,20 +30,20 @@ class SavedPromptService(QObject):
         self._prompts: tuple[Prompt, ...] | None = None
 
     def prompts(self) -> tuple[Prompt, ...]:
-        """All by name."""
+        """All prompts, sorted by name."""
         if self._prompts is None:
             self._tried(self._read)
         return self._prompts or ()
 
     def put(self, prompt: Prompt) -> int:
-        """Keep a prompt; returns its number, 0 when that failed."""
+        """Save a prompt; returns its id, or 0 after an error."""
         found: list[int] = []
         self._tried(lambda: found.append(self._store.put(prompt)))
         self._renew()
         return found[0] if found else 0
 
     def remove(self, number: int) -> Prompt | None:
-        """Delete one; `put` with what is returned brings it back."""
+        """Delete one; passing the result to `put` restores it."""
         found = next((prompt for prompt in self.prompts() if prompt.id == number), None)
         if found is None or not self._tried(lambda: self._store.remove(number)):
             return None
@@ -54,10 +54,10 @@ class SavedPromptService(QObject):
         """Write all prompts to a file."""
         if self._tried(lambda: write_prompts(path, self.prompts())):
             what = "The prompt was" if len(self.prompts()) == 1 else f"{len(self.prompts())} prompts were"
-            self.told.emit(f"{what} written to {path.name}.", "info")
+            self.notice.emit(f"{what} written to {path.name}.", "info")
 
     def read(self, path: Path) -> None:
-        """Add the prompts of a file; those that are there already, name and text, are not added again."""
+        """Add the prompts in a file, except those that exist already with the same name and text."""
         found: list[Prompt] = []
         if not self._tried(lambda: found.extend(read_prompts(path))):
             return
@@ -65,7 +65,7 @@ class SavedPromptService(QObject):
         new = [prompt for prompt in found if (prompt.name, prompt.text) not in known]
         if self._tried(lambda: self._put_all(new)):
             self._renew()
-            self.told.emit(
+            self.notice.emit(
                 f"{len(new)} of {len(found)} prompts in {path.name} were new and are added.", "info"
             )
 
@@ -84,6 +84,6 @@ class SavedPromptService(QObject):
         try:
             act()
         except StoreError as error:
-            self.told.emit(str(error), "error")
+            self.notice.emit(str(error), "error")
             return False
         return True

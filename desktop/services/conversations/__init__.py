@@ -1,1 +1,1 @@
-"""The list of chats, search and personas."""
+"""The chat list, its search, and personas."""

@@ -1,6 +1,4 @@
-"""What is done to conversations in the sidebar: pins, folders and the trash, over the session and its
-store.
-"""
+"""What the sidebar does with conversations (pins, folders, trash), on top of the session and its store."""
 
 from __future__ import annotations
 
@@ -27,16 +25,18 @@ __all__ = ["ChatList"]
 
 CLOCK_MS = 60_000
 INDEX_CHARACTERS = (2_000, 20_000, 40_000)
-"""Text indexed in one step: at least, at first and at most; after each step as much as takes `INDEX_S`
-here.
+"""Characters indexed in one step: least, first and most. After each step, as many as take `INDEX_S` on this
+machine.
 """
 INDEX_S = 0.003
 REST_MS = 16
 P = ParamSpec("P")
 
 
-def _told(method: Callable[Concatenate[ChatList, P], bool]) -> Callable[Concatenate[ChatList, P], bool]:
-    """Trouble of the store becomes a notice of the session, and the method returns False."""
+def _reports_errors(
+    method: Callable[Concatenate[ChatList, P], bool],
+) -> Callable[Concatenate[ChatList, P], bool]:
+    """Report a `StoreError` as a notice of the session; the method then returns False."""
 
     @functools.wraps(method)
     def wrapper(self: ChatList, /, *args: P.args, **kwargs: P.kwargs) -> bool:
@@ -50,13 +50,13 @@ def _told(method: Callable[Concatenate[ChatList, P], bool]) -> Callable[Concaten
 
 
 class ChatList(QObject):
-    """`rows` is the model of the sidebar, `finder` its search.
+    """`rows` is the item model of the sidebar, `finder` its search.
 
-    Changes of folders can be taken back with the session's undo.
+    The session's undo reverts changes of folders.
 
     Signals:
-        folders_changed(): a folder came, went, moved or has another name; also for who inherits settings from
-        them. trash_changed(int): so many conversations are in the trash.
+        folders_changed(): folders were added, removed, moved, renamed, or have other settings.
+        trash_changed(int): the number of conversations in the trash.
     """
 
     folders_changed = Signal()
@@ -71,7 +71,7 @@ class ChatList(QObject):
         self.finder = Finder(session, self)
         self._sweeping = Steps(self)
         self._sweeping.ended.connect(self._count_trash)
-        # an old library can wait, a reply cannot
+        # indexing old messages can wait, a reply cannot
         self._upkeep = Steps(self, REST_MS, busy=lambda: bool(session.replying_in))
         for steps in (self._sweeping, self._upkeep):
             steps.failed.connect(lambda sentence: session.notice.emit(sentence, "error"))
@@ -88,19 +88,19 @@ class ChatList(QObject):
             signal.connect(self._show_running)
         self._trashed = -1
 
-    @_told
+    @_reports_errors
     def load(self) -> bool:
-        """Read the folders: before the conversations are shown for the first time."""
+        """Read the folders, before the conversations are shown for the first time."""
         self.rows.set_folders(self._folders.all())
         return True
 
     def begin_upkeep(self) -> None:
-        """Once the window is there: throw old trash away and index what is not indexed, in short steps."""
+        """Once the window is open: empty old trash and index old messages, in short steps."""
         self._clock.start()
         self._upkeep.run(self._keep_up())
 
     def close(self) -> bool:
-        """Leave the rest of what runs for the next time."""
+        """Stop; the remaining work is done next time."""
         for steps in (self._sweeping, self._upkeep):
             steps.stop()
         self._clock.stop()
@@ -108,20 +108,19 @@ class ChatList(QObject):
         return True
 
     # -- chats
-    # --------------------------------------------------------------------------------------------------------
-
-    @_told
+    @_reports_errors
     def pin(self, ids: Collection[int], pinned: bool) -> bool:
-        """Keep chats at the top of the list, or no more."""
         with self._database.transaction():
             for number in ids:
                 self.session.stores.of(number).pin(number, pinned)
         self._renew(ids)
         return True
 
-    @_told
+    @_reports_errors
     def move(self, ids: Collection[int], folder_id: int | None, unpin: bool = False) -> bool:
-        """Put chats into a folder, or (None) into none. Temporary ones stay where they are and it is said."""
+        """Move chats into a folder, or out of all folders (None). Temporary ones stay where they are, with a
+        notice.
+        """
         kept = [number for number in ids if number < FIRST_TEMPORARY]
         if len(kept) < len(ids):
             self.session.notice.emit("A temporary chat cannot be in a folder: keep it first.", "warning")
@@ -132,10 +131,10 @@ class ChatList(QObject):
         return True
 
     # -- folders
-    # ------------------------------------------------------------------------------------------------------
-
     def new_folder(self, parent_id: int | None = None) -> int:
-        """An empty folder, last in `parent_id`; its id, or 0 when the store refused, which is told."""
+        """Create an empty folder, last in `parent_id`; returns its id, or 0 after an error, which is
+        reported.
+        """
         try:
             made = self._folders.create("New folder", parent_id).id
         except StoreError as error:
@@ -144,19 +143,17 @@ class ChatList(QObject):
         self._show_folders()
         return made
 
-    @_told
+    @_reports_errors
     def rename_folder(self, folder_id: int, name: str) -> bool:
-        """Give a folder another name; an empty one is none."""
+        """Rename a folder; an empty name is ignored."""
         if name.strip():
             self._folders.rename(folder_id, name)
             self._show_folders()
         return True
 
-    @_told
+    @_reports_errors
     def move_folder(self, folder_id: int, parent_id: int | None, position: int | None = None) -> bool:
-        """Put a folder into another one (None: the top), before the sibling at `position` of the others,
-        or last.
-        """
+        """Move a folder into another (None: the top), before the sibling at `position` or last."""
         before = self._folders.get(folder_id)
         self._folders.move(folder_id, parent_id, position)
         self._show_folders()
@@ -165,10 +162,10 @@ class ChatList(QObject):
         )
         return True
 
-    @_told
+    @_reports_errors
     def remove_folder(self, folder_id: int, throw_away: bool = False) -> bool:
-        """Remove a folder; its chats go to the folder around it or, with `throw_away`, to the trash
-        (undoable).
+        """Remove a folder; its chats move to the parent folder or, with `throw_away`, to the trash. Can be
+        undone.
         """
         removal = self._folders.remove(folder_id, throw_away)
 
@@ -182,7 +179,7 @@ class ChatList(QObject):
         return self.session.reload_conversations()
 
     def chats_in(self, folder_id: int) -> int:
-        """How many chats are in a folder and the folders in it, pinned ones too."""
+        """The number of chats in a folder and its subfolders, pinned ones included."""
         inside = {folder_id}
         for folder in self.rows.folders():  # parents come first
             if folder.parent_id in inside:
@@ -190,10 +187,8 @@ class ChatList(QObject):
         return sum(1 for chat in self.session.conversations.summaries() if chat.folder_id in inside)
 
     # -- the trash
-    # ----------------------------------------------------------------------------------------------------
-
     def trash(self) -> tuple[ConversationSummary, ...]:
-        """What is in the trash, thrown away last first."""
+        """What is in the trash, most recently deleted first."""
         try:
             found = self.session.stores.kept.list(deleted=True)
         except StoreError as error:
@@ -201,9 +196,9 @@ class ChatList(QObject):
             return ()
         return tuple(sorted(found, key=lambda row: row.deleted_at or row.updated_at, reverse=True))
 
-    @_told
+    @_reports_errors
     def restore(self, ids: Collection[int]) -> bool:
-        """Bring chats back; those that are being deleted for good stay, which is told."""
+        """Restore chats from the trash; those already being deleted permanently stay, with a notice."""
         store = self.session.stores.kept
         with self._database.transaction():
             for number in ids:
@@ -213,22 +208,17 @@ class ChatList(QObject):
         return True
 
     def delete_for_good(self, ids: Collection[int]) -> None:
-        """Delete chats of the trash with all their messages, in steps; `trash_changed` tells how far it
-        is.
-        """
+        """Permanently delete chats from the trash in steps; `trash_changed` reports the progress."""
         self._sweep(
             step for number in tuple(ids) for step in self._counted(delete_for_good(self._database, number))
         )
 
     def empty_trash(self) -> None:
-        """Delete everything in the trash for good, in steps."""
+        """Permanently delete everything in the trash, in steps."""
         self._sweep(self._counted(empty_trash(self._database)))
 
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
-
     def _sweep(self, job: Iterator[object]) -> None:
-        """After what is being swept already."""
+        """Run `job` after the deletions that are already under way."""
         before = self._sweeping.take()
 
         def both() -> Iterator[object]:
@@ -272,7 +262,7 @@ class ChatList(QObject):
             found = int(
                 self._database.execute("SELECT count(*) FROM conversations WHERE deleted = 1").fetchone()[0]
             )
-        except StoreError:  # whoever reads the list next is told
+        except StoreError:  # the next read of the list reports it
             return
         if found != self._trashed:
             self._trashed = found

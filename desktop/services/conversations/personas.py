@@ -1,4 +1,4 @@
-"""The user's personas: list, save, copy, delete with a way back, and choose one for the open conversation."""
+"""The user's personas: list, save, duplicate, delete (with undo), and choose for the open conversation."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 class PersonaService(QObject):
-    """Personas over one session. `push_undo(what, undo)` keeps a way back from deleting.
+    """Personas of one session. `push_undo(what, undo)` makes a deletion undoable.
 
-    Methods that can fail return None or False then, and said why in `told`.
+    Methods that fail return None or False and emit `notice`.
 
     Signals:
-        changed(): personas came, went or are other ones.
-        told(str sentence, str level, bool undoable)
+        changed(): a persona was added, removed or changed.
+        notice(str sentence, str level, bool undoable)
     """
 
     changed = Signal()
-    told = Signal(str, str, bool)
+    notice = Signal(str, str, bool)
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class PersonaService(QObject):
         self._store = PersonaStore(session.stores.database)
 
     def personas(self) -> tuple[Persona, ...]:
-        """All of them, by name."""
+        """All personas, by name."""
         return self._tried(self._store.list) or ()
 
     def image(self, persona_id: int) -> bytes:
-        """The picture as a file's bytes; empty for none."""
+        """The picture as the bytes of its file; empty for none."""
         return self._tried(lambda: self._store.image(persona_id)) or b"" if persona_id else b""
 
     def preset_names(self) -> tuple[str, ...]:
@@ -54,11 +54,11 @@ class PersonaService(QObject):
         return tuple(preset.name for preset in all_presets(self._session.preferences))
 
     def free_name(self, name: str) -> str:
-        """`name`, with a number behind it when there is a persona of that name."""
+        """`name`, with a number if another persona has it."""
         return free_name(name, frozenset(persona.name for persona in self.personas()))
 
     def save(self, persona: Persona, image: bytes | None = None) -> Persona | None:
-        """Write a persona (the id 0 makes a new one), and its picture unless that is None (as it was)."""
+        """Save a persona (the id 0 creates one) and its picture, unless that is None (unchanged)."""
 
         def write() -> Persona:
             with self._session.stores.database.transaction():
@@ -69,15 +69,15 @@ class PersonaService(QObject):
 
         saved = self._tried(write)
         if saved is not None:
-            self._tell()
+            self._announce()
         return saved
 
     def duplicate(self, persona: Persona) -> Persona | None:
-        """A copy under a free name."""
+        """Save a copy under a free name."""
         return self.save(replace(persona, id=0, name=self.free_name(persona.name)), self.image(persona.id))
 
     def delete(self, persona: Persona) -> bool:
-        """Take it away, with a way back; its conversations go on without it."""
+        """Delete it, with undo; its conversations continue without it."""
 
         def erase() -> bool:
             self._store.delete(persona.id)
@@ -85,20 +85,22 @@ class PersonaService(QObject):
 
         if not self._tried(erase):
             return False
-        self._push_undo("delete persona", lambda: self._bring_back(persona.id))
-        self._tell()
-        self.told.emit(f"The persona “{persona.name}” was deleted; its chats go on without it.", "info", True)
+        self._push_undo("delete persona", lambda: self._undelete(persona.id))
+        self._announce()
+        self.notice.emit(
+            f"The persona “{persona.name}” was deleted; its chats go on without it.", "info", True
+        )
         return True
 
     def choose(self, persona_id: int | None) -> bool:
-        """Let it answer in the open conversation; None is nobody in particular."""
+        """Let it answer in the open conversation; None for no persona."""
         return self._session.choose_persona(persona_id)
 
-    def _bring_back(self, persona_id: int) -> None:
+    def _undelete(self, persona_id: int) -> None:
         self._store.restore(persona_id)
-        self._tell()
+        self._announce()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self._session.follow_place()
         self.changed.emit()
 
@@ -106,5 +108,5 @@ class PersonaService(QObject):
         try:
             return act()
         except StoreError as error:
-            self.told.emit(str(error), "error", False)
+            self.notice.emit(str(error), "error", False)
             return None

@@ -1,4 +1,4 @@
-"""A search over titles and all messages: what is quick at once, the rest in short steps, a page at a time."""
+"""A search of titles and all messages: quick results at once, the rest in short steps, one page at a time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from desktop.store.search.folding import fold, places, query_words
 __all__ = ["Finder", "TitleHit"]
 
 PAGE = 100
-"""Hits that are looked for before the user is asked whether to go on."""
+"""Hits to find before the user is asked whether to continue."""
 TITLES = 50
 FIRST = 50
 LONGEST = 400
-"""Characters of a message that are looked through for what stands at a place."""
+"""Characters of a message to search for the words at a place."""
 
 TitleHit = tuple[ConversationSummary, tuple[tuple[int, int], ...]]
-"""A conversation whose title has all the words, and where they stand in it."""
+"""A conversation whose title contains all words, and where they are in it."""
 
 
 class Finder(QObject):
     """Signals:
-    titles_found(object): a tuple of `TitleHit`, for a new search, whose hits follow.
+    titles_found(object): a tuple of `TitleHit` for a new search, before its hits.
     found(object): more `SearchHit`s, at least one.
-    ended(bool): nothing runs any more; True when there may be more, for `more`.
+    ended(bool): the search stopped; True if there may be more hits (`more`).
     """
 
     titles_found = Signal(object)
@@ -40,7 +40,7 @@ class Finder(QObject):
         self._session = session
         self._query = ""
         self._rest: Iterator[tuple[SearchHit, ...]] = iter(())
-        self._spare: list[SearchHit] = []  # found with the last page, for the next one
+        self._spare: list[SearchHit] = []  # found with the last page, but for the next one
         self._room = 0
         self._steps = Steps(self)
         self._steps.ended.connect(self._finish)
@@ -48,11 +48,10 @@ class Finder(QObject):
 
     @property
     def running(self) -> bool:
-        """Whether it is still looking."""
         return self._steps.running
 
     def find(self, query: str) -> None:
-        """Begin another search: titles and the first hits are told before this returns, the others later."""
+        """Start a new search: emits titles and the first hits before it returns, the others later."""
         self._steps.stop()
         self._query = query
         self.titles_found.emit(self._titles(query))
@@ -61,22 +60,19 @@ class Finder(QObject):
             self.found.emit(hits)
         self._rest = self._session.stores.kept.search_rest(query, [hit.message_id for hit in hits])
         self._spare, self._room = [], PAGE - len(hits)
-        self._steps.run(self._look())
+        self._steps.run(self._search())
 
     def more(self) -> None:
-        """Look for another page of hits."""
+        """Search for another page of hits."""
         self._room = PAGE
-        self._steps.run(self._look())
+        self._steps.run(self._search())
 
     def stop(self) -> None:
-        """Look no further."""
         self._steps.stop()
         self._rest = iter(())
 
     def words_at(self, text: str, place: int) -> str:
-        """What was looked for as it is written at a place of a message: all the words, where they follow
-        each other there.
-        """
+        """The search words as written at a place of a message: all of them if they are adjacent there."""
         words = query_words(self._query)
         whole = places(text, (" ".join(words),), place, place + LONGEST)
         found = whole if whole and whole[0][0] == place else places(text, words, place, place + LONGEST)
@@ -93,7 +89,7 @@ class Finder(QObject):
                     break
         return tuple(found)
 
-    def _look(self) -> Iterator[None]:
+    def _search(self) -> Iterator[None]:
         while True:
             if not self._spare:
                 hits = next(self._rest, None)

@@ -1,1 +1,1 @@
-"""Models on this computer and on the hub, devices, and the memory that they take."""
+"""Models on this computer and on the hub, devices, and the memory that models need."""

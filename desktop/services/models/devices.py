@@ -1,4 +1,4 @@
-"""Which GPUs there are, found out on a thread of its own: a driver may take seconds to start."""
+"""Finds the GPUs on a thread of its own, because a driver may take seconds to start."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["DeviceService", "FindDevices", "find_devices"]
 
 FindDevices = Callable[[], "Usable"]
-"""The GPUs that models can run on, with what is free on them now, or why there are none."""
+"""Finds the GPUs that models can run on, with their free memory, or the reason why there are none."""
 
 
 def find_devices() -> Usable:
-    """`engine.backends.choice.usable_gpus`, imported when first needed."""
+    """`engine.backends.choice.usable_gpus`, imported on first use."""
     from engine.backends.choice import usable_gpus
 
     return usable_gpus()
 
 
 class DeviceService(QObject):
-    """Looks for GPUs when asked to; `usable` is None before the first answer.
+    """Looks for GPUs on request; `usable` is None before the first result.
 
     Signals:
-        found(object): the `engine.backends.choice.Usable` of a new look.
+        found(object): the new `engine.backends.choice.Usable`.
     """
 
     found = Signal(object)
@@ -38,13 +38,13 @@ class DeviceService(QObject):
     def __init__(self, find: FindDevices = find_devices, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._find = find
-        self._worker: StreamThread | None = None  # made at the first look
+        self._worker: StreamThread | None = None  # created on first use
         self._job: Job | None = None
         self._again = self._closed = False
         self.usable: Usable | None = None
 
     def look(self) -> None:
-        """Look again; a look that runs is followed by one more, for something may have changed meanwhile."""
+        """Look again. During a search, another one follows it: something may have changed meanwhile."""
         if self._closed:
             return
         if self._job is not None:
@@ -57,12 +57,12 @@ class DeviceService(QObject):
         self._job = self._worker.start(self._run)
 
     def close(self) -> bool:
-        """End the thread; False when it did not end in time."""
+        """End the thread; False if it did not end in time."""
         self._closed = True
         return self._worker is None or self._worker.close()
 
     def _run(self, stop: threading.Event) -> Generator[None, None, Usable]:
-        yield from ()  # a generator, as the thread runs them
+        yield from ()  # a generator, because the thread runs generators
         return self._find()
 
     @Slot(int, object)

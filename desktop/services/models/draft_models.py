@@ -1,4 +1,4 @@
-"""Which of the known models can draft for the loaded one, and why the others cannot: asked off the GUI
+"""Which of the known models can draft for the loaded one, and why the others cannot; checked off the GUI
 thread.
 """
 
@@ -17,16 +17,16 @@ from desktop.services.engine.stream_thread import Job, StreamThread
 __all__ = ["DraftCandidate", "DraftModelService", "DraftProblem", "draft_problem"]
 
 DraftProblem = Callable[[Path, Path], str]
-"""Why the second model cannot draft for the first, in one sentence; "" when it can.
+"""Why the second model cannot draft for the first, as a sentence; "" if it can.
 
-As `engine.speculation.compatible`.
+Like `engine.speculation.compatible`.
 """
 
 ITSELF = "This is the loaded model itself: a draft model has to be a smaller one."
 
 
 def draft_problem(target: Path, draft: Path) -> str:
-    """`engine.speculation.compatible.draft_problem_between`, imported when first needed."""
+    """`engine.speculation.compatible.draft_problem_between`, imported on first use."""
     from engine.speculation.compatible import draft_problem_between
 
     return draft_problem_between(target, draft)
@@ -34,8 +34,8 @@ def draft_problem(target: Path, draft: Path) -> str:
 
 @dataclass(frozen=True)
 class DraftCandidate:
-    """A model that could draft: `problem` says why it cannot, "" that it can, None that it is still being
-    looked at.
+    """A possible draft model: `problem` says why it cannot draft; "" if it can, None while that is being
+    checked.
     """
 
     entry: ModelEntry
@@ -45,11 +45,11 @@ class DraftCandidate:
 class DraftModelService(QObject):
     """Keeps the candidates for one target up to date.
 
-    The question itself remembers its answers as long as the files stay the same.
+    The check caches its answers as long as the files stay the same.
 
     Signals:
-        changed(object candidates): a tuple of `DraftCandidate`; emitted as answers come.
-        answered(str target, str draft, str problem): one answer, also when it is the same as before.
+        changed(object candidates): a tuple of `DraftCandidate`, emitted as answers arrive.
+        answered(str target, str draft, str problem): one answer, even if it is the same as before.
     """
 
     changed = Signal(object)
@@ -70,12 +70,12 @@ class DraftModelService(QObject):
 
     @property
     def target(self) -> str:
-        """The path of the model to draft for; empty when none is loaded."""
+        """The path of the model to draft for; empty if none is loaded."""
         return self._target
 
     @property
     def candidates(self) -> tuple[DraftCandidate, ...]:
-        """All known models, then those asked about besides, with what is known about them; none without a
+        """All known models and those checked explicitly, with what is known about them; empty without a
         target.
         """
         known = {entry.path: entry for entry in self._entries}
@@ -83,15 +83,15 @@ class DraftModelService(QObject):
         return tuple(DraftCandidate(entry, self.problem(entry)) for entry in entries) if self._target else ()
 
     def problem(self, entry: ModelEntry) -> str | None:
-        """Why this model cannot draft for the target; "" when it can, None while that is not known."""
+        """Why this model cannot draft for the target; "" if it can, None while that is not known."""
         return entry.trouble or self.answer(entry.path)
 
     def answer(self, draft: str) -> str | None:
-        """The latest answer about the model at this path; None while there is none."""
+        """The latest answer about the model at this path; None if there is none."""
         return self._answers.get((self._target, draft))
 
     def set_target(self, path: str) -> None:
-        """Another model is loaded, or with "" none."""
+        """Another model was loaded, or (with "") the model was unloaded."""
         if path != self._target:
             for _, _, job in self._asked.values():
                 job.stop()
@@ -99,7 +99,7 @@ class DraftModelService(QObject):
             self.refresh()
 
     def set_entries(self, entries: Iterable[ModelEntry]) -> None:
-        """The known models are these; those that are new are asked about."""
+        """Replace the known models; new ones are checked."""
         entries = tuple(entries)
         if entries != self._entries:
             self._entries = entries
@@ -109,24 +109,24 @@ class DraftModelService(QObject):
             self.changed.emit(self.candidates)
 
     def refresh(self) -> None:
-        """Ask about all of them again, because files may have changed."""
+        """Check all of them again, because files may have changed."""
         for candidate in self.candidates:
             if not candidate.entry.trouble:
                 self._start(candidate.entry.path)
         self.changed.emit(self.candidates)
 
     def check(self, draft: str) -> None:
-        """Ask about one model, whether it is among the known ones or not; `answered` tells."""
+        """Check one model, known or not; emits `answered`."""
         if draft not in self._others:
             self._others[draft] = ModelEntry(draft, model_name(draft))
         self._start(draft)
 
     def close(self) -> bool:
-        """End the search and its thread."""
+        """End the thread."""
         return self._worker.close()
 
     def _start(self, draft: str) -> None:
-        """Ask, unless there is nothing to draft for or the answer is under way."""
+        """Check a model, unless there is no target or the check is under way."""
         target = self._target
         waiting = any(
             asked[:2] == (target, draft) and not asked[2].stopping for asked in self._asked.values()
@@ -143,7 +143,7 @@ class DraftModelService(QObject):
 
     @Slot(int, object)
     def _on_yielded(self, job: int, problem: str) -> None:
-        # its end may come later: whoever asks meanwhile is answered again
+        # removed before the job ends, so that a request in between starts a new check
         target, draft, _ = self._asked.pop(job)
         self._answers[target, draft] = problem
         self.answered.emit(target, draft, problem)

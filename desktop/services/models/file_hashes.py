@@ -1,4 +1,4 @@
-"""Computes the SHA-256 of model files in the background, while no reply is written."""
+"""Computes the SHA-256 of model files in the background, while no reply is being generated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PAUSE_S = 0.2
 
 
 class HashService(QObject):
-    """Knows the hash of each model that was used; the loaded one's is computed some seconds after it came,
-    others when asked for.
+    """Knows the hash of each model that was used: the loaded one's is computed soon after loading, others on
+    request.
 
     Signals:
         progress(str path, int done, int total): bytes.
-        found(str path, str hash): "" when the files could not be read.
+        found(str path, str hash): "" if the files could not be read.
     """
 
     progress = Signal(str, object, object)
@@ -47,11 +47,11 @@ class HashService(QObject):
         session.state_changed.connect(self._on_state)
 
     def hash_of(self, path: str, key: str = "") -> str:
-        """The hash of a model's files, of those that `key` told apart then; "" while it is not known."""
+        """The hash of a model's files, or of those with the identity `key`; "" while it is not known."""
         return self._hashes.get(key or identity(Path(path)))
 
     def compute(self, path: str) -> None:
-        """Have it found out, unless it is known already."""
+        """Compute it, unless it is known or being computed."""
         key = identity(Path(path))
         if not key or self._hashes.get(key) or key in [each for _, each in self._jobs.values()]:
             return
@@ -82,9 +82,9 @@ class HashService(QObject):
         self._free.set() if state in ("idle", "no_model") else self._free.clear()
 
     @Slot(int, object)
-    def _on_yielded(self, job: int, told: tuple[int, int, str]) -> None:
+    def _on_yielded(self, job: int, progress: tuple[int, int, str]) -> None:
         path, key = self._jobs[job]
-        done, total, found = told
+        done, total, found = progress
         if found:
             self._hashes.put(key, found)
             self.found.emit(path, found)

@@ -1,6 +1,4 @@
-"""What the library knows of each model beyond its headers: whether it fits now, and how fast it will
-write.
-"""
+"""What the model library shows beyond headers: whether each model fits now, and how fast it will generate."""
 
 from __future__ import annotations
 
@@ -30,13 +28,11 @@ __all__ = ["LibraryService", "Measure", "measure_bandwidth"]
 log = logging.getLogger(__name__)
 
 Measure = Callable[[int], float]
-"""Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it
-cannot be told.
+"""The read bandwidth of the memory in bytes/s with this many threads (0: the engine's default); 0.0 if
+unknown.
 """
-JUDGE_MS, SEARCHING_MS = 60, 400
-"""Changes are gathered for so long before all models are judged again; longer while more are still being
-found.
-"""
+COLLECT_MS, SEARCHING_MS = 60, 400
+"""Changes are collected for this long before all models are estimated again; longer while a search runs."""
 _BATCH = 100
 _MEASURED_MB, _MEASURE_S = 256, 60
 _MEASURE = """
@@ -52,17 +48,17 @@ print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if enough els
 
 
 def measure_bandwidth(threads: int) -> float:
-    """`engine.backends.cpu.runtime.bandwidth.read_bandwidth` in a process of its own: importing Numba
+    """`engine.backends.cpu.runtime.bandwidth.read_bandwidth` in another process, because importing Numba here
     would cost the window frames.
     """
-    import subprocess  # not for the window's start
+    import subprocess  # not needed to start the window
 
     if not sys.executable or getattr(sys, "frozen", False):
         return 0.0
     command = [sys.executable, "-I", "-c", _MEASURE, str(threads), str(_MEASURED_MB)]
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             command,
             input=json.dumps(sys.path),
             capture_output=True,
@@ -71,23 +67,23 @@ def measure_bandwidth(threads: int) -> float:
             timeout=_MEASURE_S,
             creationflags=flags,
         )
-        return max(0.0, float(told.stdout))
+        return max(0.0, float(done.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        log.warning("the memory's speed could not be measured: %s", error)
+        log.warning("could not measure the memory bandwidth: %s", error)
         return 0.0
 
 
 class LibraryService(QObject):
-    """Judges the models of a catalogue while `active`, again whenever models, settings or the loaded model
+    """Estimates the fit of local models while `active`, again whenever models, settings or the loaded model
     change.
 
-    The memory's speed is measured once, on the engine's thread when nothing runs there, and kept.
+    The memory bandwidth is measured once, on the engine's thread while it is idle, and kept.
 
     Signals:
-        judged(object): a dict of path -> `engine.models.memory.fit.Fit`, a part of the models at a time.
+        estimated(object): a dict of path -> `engine.models.memory.fit.Fit`, for some of the models at a time.
     """
 
-    judged = Signal(object)
+    estimated = Signal(object)
 
     def __init__(
         self,
@@ -107,7 +103,7 @@ class LibraryService(QObject):
         self._measuring = False
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
-        self._soon.timeout.connect(self._judge)
+        self._soon.timeout.connect(self._estimate)
         catalogue.changed.connect(self._later)
         session.model_changed.connect(self._later)
         session.settings_changed.connect(self._on_settings)
@@ -116,11 +112,11 @@ class LibraryService(QObject):
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second; 0 before it is measured."""
+        """Bytes/s; 0 before it is measured."""
         return self._bandwidth or 0.0
 
     def set_active(self, active: bool) -> None:
-        """Whether somebody looks at the library."""
+        """Whether the library is visible."""
         self._active = active
         if active:
             self._later()
@@ -135,7 +131,7 @@ class LibraryService(QObject):
     @Slot()
     def _later(self) -> None:
         if self._active and not self._soon.isActive():
-            self._soon.start(SEARCHING_MS if self._catalogue.searching else JUDGE_MS)
+            self._soon.start(SEARCHING_MS if self._catalogue.searching else COLLECT_MS)
 
     @Slot(object)
     def _on_settings(self, cls: type[Settings]) -> None:
@@ -162,11 +158,11 @@ class LibraryService(QObject):
             self._later()
 
     def _settings_of(self, path: str) -> tuple[CacheSettings, LoadSettings]:
-        """How a model with settings of its own would be loaded."""
+        """The settings with which a model with settings of its own would be loaded."""
         return self._session.settings_for(path, CacheSettings), self._session.settings_for(path, LoadSettings)
 
     @Slot()
-    def _judge(self) -> None:
+    def _estimate(self) -> None:
         preferences = self._session.preferences
         usual, kept = (
             (preferences.settings(CacheSettings), preferences.settings(LoadSettings)),
@@ -184,13 +180,13 @@ class LibraryService(QObject):
             self._job.stop()
         loaded, bandwidth = self._session.model, self.bandwidth
         self._job = self._worker.start(
-            lambda stop: _judgements(models, loaded, bandwidth, self._find_devices, stop)
+            lambda stop: _estimates(models, loaded, bandwidth, self._find_devices, stop)
         )
 
     @Slot(int, object)
     def _on_yielded(self, job: int, fits: dict[str, Fit]) -> None:
         if self._job is not None and job == self._job.id:
-            self.judged.emit(fits)
+            self.estimated.emit(fits)
 
 
 def _measured(measure: Measure, threads: int) -> Generator[None, None, float]:
@@ -198,25 +194,25 @@ def _measured(measure: Measure, threads: int) -> Generator[None, None, float]:
     return measure(threads)
 
 
-def _judgements(
+def _estimates(
     models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings, LoadSettings]],
     loaded: ModelInfo | None,
     bandwidth: float,
     find_devices: FindDevices,
     stop: threading.Event,
 ) -> Generator[dict[str, Fit], None, None]:
-    """Batches of path -> `Fit`. The loaded model's place counts as free: another one would take it."""
+    """Batches of path -> `Fit`. The loaded model's memory counts as free: another one would replace it."""
     usable = find_devices()
     for start in range(0, len(models), _BATCH):
         if stop.is_set():
             return
         yield {
-            entry.path: _judged(info, cache, load, usable, loaded, bandwidth)
+            entry.path: _fit_of(info, cache, load, usable, loaded, bandwidth)
             for entry, info, cache, load in models[start : start + _BATCH]
         }
 
 
-def _judged(
+def _fit_of(
     info: ModelInfo,
     cache: CacheSettings,
     load: LoadSettings,
@@ -224,11 +220,11 @@ def _judged(
     loaded: ModelInfo | None,
     bandwidth: float,
 ) -> Fit:
-    """How a model fits on the device that it would go to, in the place of the `loaded` one."""
+    """How a model fits on the device that it would use, in place of the `loaded` one."""
     from engine.models.memory.fit import fit, freed_bytes, likely_target
 
     target = likely_target(info, cache, load, usable, loaded)
     free = target.free + freed_bytes(loaded, target.where)
-    # The measured bandwidth is that of the machine's own memory.
+    # The bandwidth was measured for the machine's own memory.
     speed = bandwidth if not target.where else 0.0
     return fit(info, cache, free, speed, load, backend=target.backend, where=target.where)

@@ -1,6 +1,6 @@
-"""Headers of models for the catalogue: from the cache of what was read before, else read by another process.
+"""Reads the headers of local models: from the cache, or in another process.
 
-The window's process neither imports Numba for this, nor shares its interpreter lock with the parsing.
+That way the window's process neither imports Numba nor shares its interpreter lock with the parser.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class HeaderReader:
-    """Reads headers as `describe` does; `stamped` keeps what it read.
+    """Reads headers like `describe`; `stamped` caches the results.
 
-    Used by one thread; `end` may be called by any.
-
-    Where no other process can be started, `describe` reads them in this one.
+    Used by one thread, except that any thread may call `end`. If no process can be started, `describe` runs
+    in this one.
     """
 
     def __init__(self, store: HeaderStore | None = None, describe: Describe = describe) -> None:
@@ -44,7 +43,7 @@ class HeaderReader:
         return known
 
     def __call__(self, path: Path) -> ModelInfo:
-        """The facts of the model at `path`, read now. Raises `EngineError`."""
+        """Read the facts of the model at `path` now. Raises `EngineError`."""
         from engine.hub.local.header_process import info_from_json
 
         try:
@@ -55,7 +54,7 @@ class HeaderReader:
                 raise BadCheckpoint(str(answer["trouble"]))
             return info_from_json(answer["info"])
         except (HelperEnded, ValueError, TypeError, KeyError) as error:
-            log.warning("the process that reads headers ended at %s: %s", path, error)
+            log.warning("the process that reads headers failed at %s: %s", path, error)
             self._helper.stop()
             sentence = (
                 f"{path.name} cannot be read: reading its headers ended the process that did; get the file "
@@ -64,17 +63,17 @@ class HeaderReader:
             raise BadCheckpoint(sentence) from error
 
     def rest(self) -> None:
-        """Nothing more is to be read for now."""
+        """Free the resources until the next call."""
         self._helper.stop()
         if self._store is not None:
             self._store.close()
 
     def end(self) -> None:
-        """End at once, also while a file is being read; nothing is read any more."""
+        """Stop permanently, even while a file is being read."""
         self._helper.close()
 
 
 def _version() -> str:
-    """The times and sizes of the engine's own files: another version of it may read something else."""
+    """The times and sizes of the engine's own files: another version may read something else."""
     stamps = [path.stat() for path in Path(engine.__file__).parent.rglob("*.py")]
     return f"{max(stamp.st_mtime_ns for stamp in stamps)} {sum(stamp.st_size for stamp in stamps)}"

@@ -1,6 +1,4 @@
-"""The hub as the GUI thread sees it: searches and choices on one thread, downloads one after another on a
-second one.
-"""
+"""The model hub for the GUI thread: searches and choices on one thread, downloads one by one on another."""
 
 from __future__ import annotations
 
@@ -25,13 +23,11 @@ __all__ = ["HUB", "Fetching", "HubApi", "HubService"]
 
 
 class HubApi:
-    """`engine.hub`, imported when first needed; tests put a fake of the same methods in its place.
-
-    All of them may block.
+    """`engine.hub`, imported on first use; tests replace it by a fake. All methods but `set_offline` may
+    block.
     """
 
     def search(self, query: str, stop: threading.Event) -> list[HubModel]:
-        """See `engine.hub.search_models`."""
         from engine.hub import search_models
 
         return search_models(query, stop=stop)
@@ -39,7 +35,6 @@ class HubApi:
     def choices(
         self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event
     ) -> list[HubChoice]:
-        """See `engine.hub.model_choices`."""
         from engine.hub import model_choices
 
         return model_choices(model_id, target_folder=folder, load=load, stop=stop)
@@ -47,50 +42,45 @@ class HubApi:
     def download(
         self, choice: HubChoice, folder: Path, stop: threading.Event
     ) -> Iterator[Downloading | Downloaded]:
-        """See `engine.hub.download_model`."""
         from engine.hub import download_model
 
         return download_model(choice, folder, stop=stop)
 
     def discard(self, choice: HubChoice, folder: Path) -> None:
-        """See `engine.hub.discard_download`."""
         from engine.hub import discard_download
 
         discard_download(choice, folder)
 
     def unfinished(self, folder: Path) -> list[UnfinishedDownload]:
-        """See `engine.hub.unfinished_downloads`."""
         from engine.hub import unfinished_downloads
 
         return unfinished_downloads(folder)
 
     def set_token(self, token: str) -> str:
-        """See `engine.hub.set_hub_token`."""
         from engine.hub import set_hub_token
 
         return set_hub_token(token)
 
     def token_source(self) -> str:
-        """See `engine.hub.token_source`."""
         from engine.hub import token_source
 
         return token_source()
 
     def set_offline(self, on: bool) -> None:
-        """See `engine.hub.set_offline`; does not block."""
         from engine.hub import set_offline
 
         set_offline(on)
 
 
 HUB = HubApi()
-"""The hub itself."""
+"""The real hub."""
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total`
-    bytes; `sentence` for people.
+    """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total` bytes.
+
+    `sentence` is shown to the user.
     """
 
     choice: HubChoice
@@ -102,22 +92,22 @@ class Fetching:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from others."""
+        """Identifies the download."""
         return self.choice.model_id, self.choice.title
 
 
 class HubService(QObject):
-    """Searches the hub and downloads into `folder`. Nothing happens before something is asked for.
+    """Searches the hub and downloads into `folder`. Nothing happens until it is asked for.
 
     Signals:
         found(str query, object models): a list of `HubModel`.
         chosen(str model_id, object choices): a list of `HubChoice`.
-        trouble(str what, str sentence): "search", "choices", "token" or "discard" went wrong.
-        busy_changed(bool): a question to the hub runs.
+        trouble(str what, str sentence): "search", "choices", "token" or "discard" failed.
+        busy_changed(bool): whether a request to the hub is running.
         downloads_changed(object): a tuple of `Fetching`.
-        finished(str path): a model is there.
-        token_told(str source, str sentence): where the token is kept ("" for none), and what went wrong with
-        keeping it.
+        finished(str path): a model was downloaded.
+        token_changed(str source, str sentence): where the token is stored ("" for nowhere), and why storing
+        it failed.
     """
 
     found = Signal(str, object)
@@ -126,7 +116,7 @@ class HubService(QObject):
     busy_changed = Signal(bool)
     downloads_changed = Signal(object)
     finished = Signal(str)
-    token_told = Signal(str, str)
+    token_changed = Signal(str, str)
 
     def __init__(
         self, preferences: Preferences, folder: Path, api: HubApi, parent: QObject | None = None
@@ -146,39 +136,39 @@ class HubService(QObject):
 
     @property
     def offline(self) -> bool:
-        """Whether the user wants no connection to the hub."""
+        """Whether the user allows no connection to the hub."""
         return self._preferences.offline
 
     def set_offline(self, on: bool) -> None:
-        """Turn the switch; a download that runs ends within a moment and keeps what came."""
+        """Switch; a running download ends soon and keeps what it has."""
         self._preferences.set_offline(on)
         self._offline = on
         self._apply_offline()
 
     def _apply_offline(self) -> None:
-        """Tell the engine how the switch stands now, from any thread: a question put before it was turned
-        must not turn it back.
+        """Pass the current state of the switch to the engine, from any thread: an older request must not
+        revert it.
         """
         with self._switching:
             self._api.set_offline(self._offline)
 
     def begin(self) -> None:
-        """Tell what there is already: unfinished downloads and where the token is kept."""
+        """Report the present state: unfinished downloads and where the token is stored."""
         folder = self._folder
         self._ask("unfinished", "", lambda stop: self._api.unfinished(folder))
         self._ask("token", "", lambda stop: (self._api.token_source(), ""))
 
     def search(self, query: str) -> None:
-        """Look for models; a question that runs is ended."""
+        """Search for models; replaces a running request."""
         self._replace("search", query, lambda stop: self._api.search(query, stop))
 
     def ask_choices(self, model_id: str) -> None:
-        """Ask what can be taken of a model; a question that runs is ended."""
+        """Ask what can be downloaded of a model; replaces a running request."""
         folder, load = self._folder, self._preferences.settings(LoadSettings)
         self._replace("choices", model_id, lambda stop: self._api.choices(model_id, folder, load, stop))
 
     def set_token(self, token: str) -> None:
-        """Keep a token, or with "" forget it."""
+        """Store a token, or delete it (with "")."""
 
         def keep(stop: threading.Event) -> tuple[str, str]:
             sentence = self._api.set_token(token)
@@ -219,12 +209,12 @@ class HubService(QObject):
         elif what == "choices":
             self.chosen.emit(about, result)
         elif what == "token":
-            self.token_told.emit(*result)
+            self.token_changed.emit(*result)
         elif what == "unfinished":
             for each in result:
                 fetching = Fetching(each.choice, "paused", each.done, each.choice.bytes)
                 self._downloads.setdefault(fetching.key, fetching)
-            self._tell()
+            self._announce()
 
     @Slot(int, str, str)
     def _on_refusal(self, job: int, sentence: str, details: str) -> None:
@@ -235,7 +225,7 @@ class HubService(QObject):
             self.trouble.emit(what, sentence)
 
     def _ended(self, job: int) -> bool:
-        """Whether this was the latest question; then no one waits any more."""
+        """Whether this was the latest request; then nothing is running any more."""
         if self._question is None or self._question.id != job:
             return False
         self._question = None
@@ -246,7 +236,7 @@ class HubService(QObject):
 
     @property
     def downloads(self) -> tuple[Fetching, ...]:
-        """All downloads of this session, and unfinished ones of earlier ones."""
+        """All downloads of this session, and unfinished ones of earlier sessions."""
         return tuple(self._downloads.values())
 
     @property
@@ -255,7 +245,7 @@ class HubService(QObject):
         return bool(self._jobs)
 
     def download(self, choice: HubChoice) -> None:
-        """Fetch, or go on fetching; it waits while another one runs."""
+        """Start or resume a download; it waits while another one runs."""
         key = (choice.model_id, choice.title)
         if any(key == other for other, _ in self._jobs.values()):
             return
@@ -277,16 +267,16 @@ class HubService(QObject):
 
         job = self._fetcher.start(run)
         self._jobs[job.id] = (key, job)
-        self._tell()
+        self._announce()
 
     def pause(self, key: tuple[str, str]) -> None:
-        """End it soon; `download` goes on from there."""
+        """Stop it soon; `download` resumes it."""
         for other, job in self._jobs.values():
             if other == key:
                 job.stop()
 
     def discard(self, key: tuple[str, str]) -> None:
-        """Cancel: end it, and remove what came of it."""
+        """Cancel it and delete the partial download."""
         self._discarded.add(key)
         if any(other == key for other, _ in self._jobs.values()):
             self.pause(key)
@@ -294,15 +284,15 @@ class HubService(QObject):
             self._remove(key)
 
     def forget(self, key: tuple[str, str]) -> None:
-        """Take a finished download off the list; the model stays."""
+        """Remove a finished download from the list; the model stays."""
         if self._downloads.get(key) is not None and self._downloads[key].state == "finished":
             del self._downloads[key]
-            self._tell()
+            self._announce()
 
     def close(self) -> bool:
-        """Pause all and end both threads."""
+        """Pause all downloads and end both threads."""
         workers = [worker for worker in (self._asker, self._fetcher) if worker is not None]
-        ended = [worker.close() for worker in workers]  # all of them, also when the first one hangs
+        ended = [worker.close() for worker in workers]  # all of them, even if the first one hangs
         return all(ended)
 
     def _remove(self, key: tuple[str, str]) -> None:
@@ -311,7 +301,7 @@ class HubService(QObject):
         if fetching is not None:
             choice, folder = fetching.choice, self._folder
             self._ask("discard", "", lambda stop: self._api.discard(choice, folder))
-        self._tell()
+        self._announce()
 
     @Slot(int, object)
     def _on_progress(self, job: int, event: Downloading | Downloaded) -> None:
@@ -350,7 +340,7 @@ class HubService(QObject):
 
     def _change(self, key: tuple[str, str], **what: Any) -> None:
         self._downloads[key] = dataclasses.replace(self._downloads[key], **what)
-        self._tell()
+        self._announce()
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self.downloads_changed.emit(self.downloads)

@@ -1,6 +1,4 @@
-"""Finds the models on this computer off the GUI thread: recent ones, the user's folders, and those of
-other programs.
-"""
+"""Finds models on this computer off the GUI thread: recent ones, the user's folders, other programs'."""
 
 from __future__ import annotations
 
@@ -25,19 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["FindModels", "LocalModelsService", "find_models"]
 
 FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[FoundModel]"]
-"""Finds models in (source, folder) pairs and wherever else it knows of; as `find_models`."""
-TELL_MS, TELL_MANY_MS, MANY = 40, 160, 100
-"""What was found is told at most so often, and less often from `MANY` on: a thousand models are not a
-thousand changes of a list.
+"""Finds models in (source, folder) pairs and in the folders of other programs, like `find_models`."""
+UPDATE_MS, UPDATE_MANY_MS, MANY = 40, 160, 100
+"""At most one update in this time, and fewer from `MANY` models on: a thousand models are not a thousand
+updates of a list.
 """
 _MOST_FILES = 2000
 _ENGINE = describe
-"""The engine's own reading of headers, which is left to another process."""
+"""The engine's own reader of headers, which runs in another process."""
 
 
 def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
-    """`engine.hub.local.scan.find_models` in these folders and those of other programs, imported when
-    first needed.
+    """`engine.hub.local.scan.find_models` in these folders and those of other programs, imported on first
+    use.
     """
     from engine.hub.local import scan as hub
 
@@ -46,11 +44,11 @@ def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> It
 
 
 class LocalModelsService(QObject):
-    """Looks for models when asked. What was read once is kept until the file changes.
+    """Looks for models on request. What was read once is kept until the file changes.
 
     Signals:
-        changed(object entries): a tuple of `ModelEntry`, recent ones first; emitted as they are found, and at
-        the end. finished(): the search is over.
+        changed(object entries): a tuple of `ModelEntry`, recent ones first, as they are found and at the end.
+        finished(): the search is over.
     """
 
     changed = Signal(object)
@@ -69,14 +67,14 @@ class LocalModelsService(QObject):
         self._job: Job | None = None
         self._entries: dict[str, ModelEntry] = {}
         self._before: dict[str, ModelEntry] = {}
-        self._known: dict[tuple[object, ...], ModelEntry] = {}  # touched by the worker's thread only
-        self._tell = QTimer(self)
-        self._tell.setSingleShot(True)
-        self._tell.timeout.connect(self._on_time)
+        self._known: dict[tuple[object, ...], ModelEntry] = {}  # used by the worker thread only
+        self._update_timer = QTimer(self)
+        self._update_timer.setSingleShot(True)
+        self._update_timer.timeout.connect(self._on_time)
 
     @property
     def entries(self) -> tuple[ModelEntry, ...]:
-        """What was found so far; while a search runs, also what the one before had found."""
+        """What was found so far; during a search, also what the previous one had found."""
         return tuple(
             {
                 **self._entries,
@@ -86,11 +84,10 @@ class LocalModelsService(QObject):
 
     @property
     def searching(self) -> bool:
-        """Whether a search runs."""
         return self._job is not None
 
     def refresh(self, recent: Sequence[str], folders: Sequence[tuple[str, str]]) -> None:
-        """Look again, in (source, folder) pairs and other programs' folders; a search that runs is ended."""
+        """Search again, in (source, folder) pairs and other programs' folders; replaces a running search."""
         if self._job is not None:
             self._job.stop()
         self._before = {found.path: found for found in self.entries}
@@ -100,7 +97,7 @@ class LocalModelsService(QObject):
 
     def close(self) -> bool:
         """End the search and its thread."""
-        self._tell.stop()
+        self._update_timer.stop()
         if self._job is not None:
             self._job.stop()
         if self._headers is not None:
@@ -130,7 +127,7 @@ class LocalModelsService(QObject):
             if stop.is_set():
                 return
             before = seen.get(os.path.realpath(model.path))
-            if before is not None:  # a recent one, of which it is now known whose it is
+            if before is not None:  # a recent one, whose source is now known
                 yield dataclasses.replace(before, name=model.title, source=model.source)
             elif model.trouble:
                 yield ModelEntry(str(model.path), model.title, trouble=model.trouble, source=model.source)
@@ -156,8 +153,8 @@ class LocalModelsService(QObject):
     def _on_yielded(self, job: int, found: ModelEntry) -> None:
         if self._job is not None and job == self._job.id:
             self._entries[found.path] = found
-            if not self._tell.isActive():
-                self._tell.start(TELL_MS if len(self._entries) < MANY else TELL_MANY_MS)
+            if not self._update_timer.isActive():
+                self._update_timer.start(UPDATE_MS if len(self._entries) < MANY else UPDATE_MANY_MS)
 
     @Slot()
     def _on_time(self) -> None:
@@ -168,7 +165,7 @@ class LocalModelsService(QObject):
         if self._job is not None and job == self._job.id:
             self._job = None
             self._before = {}
-            self._tell.stop()
+            self._update_timer.stop()
             self.changed.emit(self.entries)
             self.finished.emit()
 
@@ -184,7 +181,7 @@ def _title(path: Path) -> str:
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """What changes when a model does: time and size of the file, or of the files in the folder.
+    """What changes when a model changes: time and size of the file, or of the files in the folder.
 
     Raises OSError.
     """

@@ -1,6 +1,4 @@
-"""Where the memory goes that the loaded model takes, or would take when it is loaded again with other
-settings: RAM and each GPU.
-"""
+"""The memory that the loaded model uses, or would use with other settings: RAM and each GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "MemoryForecast", "Place", "forecast"]
 
 PARTS = ("Other programs", "Weights", "Cache", "Draft model", "Work space")
-"""The parts of a bar in order; what is left is free."""
+"""The parts of a bar in order; the rest is free."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,14 @@ class Place:
 
     @property
     def free(self) -> int:
-        """Bytes left; below 0 it does not fit."""
+        """Bytes left; negative if it does not fit."""
         return self.total - sum(self.parts)
 
 
 def forecast(
     info: ModelInfo, draft: ModelInfo | None, cache: CacheSettings, load: LoadSettings, usable: Usable | None
 ) -> tuple[Place, ...]:
-    """The memories that the loaded model `info` would be in with these settings, the machine's own last."""
+    """The memories in which the loaded model `info` would be with these settings, RAM last."""
     from engine.backends.choice import Usable
     from engine.backends.main_memory import free_memory, total_memory
     from engine.models.memory.fit import fit, freed_bytes, likely_target
@@ -80,7 +78,7 @@ def forecast(
 
 
 def _gpu_places(target: Target, known: Usable, own: list[int], info: ModelInfo) -> list[Place]:
-    """One for each GPU of the target; layers are shared out evenly."""
+    """One for each GPU of the target; layers are distributed evenly."""
     from engine.models.memory.fit import freed_bytes
 
     gpus = [gpu for gpu in known.gpus if gpu.index in target.gpus]
@@ -95,7 +93,7 @@ def _gpu_places(target: Target, known: Usable, own: list[int], info: ModelInfo) 
 
 
 class MemoryForecast(QObject):
-    """What `forecast` asks for, kept up to date; a draft model's headers are read on a thread.
+    """Keeps the inputs of `forecast` up to date; the headers of a draft model are read on a thread.
 
     Signals:
         changed(): ask again.
@@ -116,12 +114,12 @@ class MemoryForecast(QObject):
         devices.found.connect(self.changed)
 
     def preview(self, settings: Settings) -> None:
-        """Settings that are being chosen and not in force yet; until their class changes."""
+        """Settings that are being chosen but not applied yet; valid until their class changes."""
         self._preview[type(settings)] = settings
         self.changed.emit()
 
     def places(self) -> tuple[Place, ...]:
-        """The memories; none while no model is loaded."""
+        """The memories; empty while no model is loaded."""
         session = self._session
         if session.model is None:
             return ()

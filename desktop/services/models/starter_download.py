@@ -1,4 +1,4 @@
-"""The download of the starter model as the GUI thread sees it."""
+"""The download of the starter model, for the GUI thread."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from engine.core import Downloaded, Downloading
 __all__ = ["DownloadService", "Fetch"]
 
 Fetch = Callable[[Path, threading.Event], Iterator[Downloading | Downloaded]]
-"""Fetches into a folder and yields progress; the last event is `Downloaded`.
-
-As `engine.hub.fetch_starter`.
+"""Downloads into a folder and yields progress; the last event is `Downloaded`. Like
+`engine.hub.fetch_starter`.
 """
 
 
 def fetch_starter(folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
-    """`engine.hub.fetch_starter`, imported when first needed."""
+    """`engine.hub.fetch_starter`, imported on first use."""
     from engine.hub import fetch_starter as fetch
 
     return fetch(folder, stop)
 
 
 class DownloadService(QObject):
-    """One download at a time into `folder`, on a thread of its own (made by the first start).
+    """One download at a time into `folder`, on a thread of its own (created on first use).
 
     Signals:
         progress(str stage, object done, object total): bytes (Python ints: a C++ int ends at 2 GiB); total 0
-        is unknown. finished(str path): the finished, checked file.
+        is unknown.
+        finished(str path): the finished, verified file.
         failed(str sentence, str details)
-        cancelled(): it was stopped by `cancel`; the next start goes on from there.
+        cancelled(): stopped by `cancel`; the next start resumes it.
         running_changed(bool)
     """
 
@@ -54,11 +54,10 @@ class DownloadService(QObject):
 
     @property
     def running(self) -> bool:
-        """Whether a download runs."""
         return self._job is not None
 
     def start(self) -> None:
-        """Begin, or go on with what was there; nothing happens while one runs."""
+        """Start or resume, unless a download runs."""
         if self._job is not None:
             return
         if self._worker is None:
@@ -71,7 +70,7 @@ class DownloadService(QObject):
         self.running_changed.emit(True)
 
     def cancel(self) -> None:
-        """End it soon; what came is kept for the next start."""
+        """Stop soon; what was downloaded is kept for the next start."""
         if self._job is not None:
             self._job.stop()
 

@@ -1,1 +1,1 @@
-"""What a reply was made from, and the same reply made again."""
+"""What a reply was made from, as text, and the same reply generated again."""

@@ -1,4 +1,4 @@
-"""What replies were made from: noted as each begins, told to whoever asks, and made again token by token."""
+"""What replies were made from: recorded when they begin, and available for display and replay."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ FACTS = (
     "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters",
     "weights_bytes", "context_length", "backend", "where", "threads", "size",
 )  # fmt: skip
-"""What is kept of the model's `ModelInfo`."""
+"""Fields of the model's `ModelInfo` that are recorded."""
 _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
 
 
 @dataclass(frozen=True)
 class ReplyProvenance:
-    """A reply with what it was made from; `provenance` is None where that was not kept.
+    """A reply with what it was made from; `provenance` is None if that was not recorded.
 
     `hash` is "" while it is not known.
     """
@@ -50,40 +50,40 @@ class ReplyProvenance:
 
     @property
     def path(self) -> str:
-        """The model's file or folder."""
+        """The file or folder of the model."""
         return str(self.model.get("path", ""))
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """The facts of the model."""
+        """The recorded facts about the model."""
         found = self.provenance.facts.get("model", {}) if self.provenance is not None else {}
         return found if isinstance(found, dict) else {}
 
     @property
     def expected(self) -> tuple[int, ...]:
-        """The token ids that were written after the prompt."""
+        """The ids of the tokens generated after the prompt."""
         trace, first = self.trace, self.known
         if trace is None or self.provenance is None or not self.provenance.facts.get("plain"):
             return tuple(trace.ids[first:]) if trace is not None else ()
         stretch, last = self.message.stats.get(STRETCH), first + int(self.message.stats.get(WRITTEN, 0))
         if not first < last <= len(trace) or stretch != [trace.starts[first], trace.end(last - 1)]:
-            return ()  # the document was changed before the stretch or in it
+            return ()  # the document was edited before or within the stretch
         return tuple(trace.ids[first:last])
 
     @property
     def known(self) -> int:
-        """How many tokens of the trace were there before it was written."""
+        """The number of tokens in the trace that existed before the reply began."""
         return int(self.provenance.facts.get("known", 0)) if self.provenance is not None else 0
 
     def settings(self, cls: type[Settings]) -> dict[str, Any]:
-        """The values that were in force."""
+        """The values of a settings class that were used."""
         kept = self.provenance.facts.get("settings", {}) if self.provenance is not None else {}
         found = kept.get(cls.__name__, {}) if isinstance(kept, dict) else {}
         return dict(found) if isinstance(found, dict) else {}
 
 
 class ProvenanceService(QObject):
-    """Notes the provenance of every reply of `session` when it begins; what the store cannot take stays in
+    """Records the provenance of every reply of `session` when it begins; if the store fails, it stays in
     memory.
     """
 
@@ -99,7 +99,7 @@ class ProvenanceService(QObject):
         session.replies.ended.connect(self._on_ended)
 
     def of(self, message_id: int) -> ReplyProvenance:
-        """All that is known of a reply. Raises `StoreError`."""
+        """Everything known about a reply. Raises `StoreError`."""
         stores = self._session.stores
         provenance = self._unsaved.get(message_id) or stores.provenance(message_id).load(message_id)
         found = ReplyProvenance(
@@ -112,19 +112,19 @@ class ProvenanceService(QObject):
         )
 
     def identity_of_loaded(self) -> str:
-        """What tells the loaded model's files from others; "" for none."""
+        """The identity of the loaded model's files; "" if none is loaded."""
         return next(iter(self._identities.values()), "")
 
-    def compute_hash(self, told: ReplyProvenance) -> bool:
-        """Have the hash found out; False when the files of then are not there any more."""
-        same = bool(told.path) and identity(Path(told.path)) == told.model.get("identity")
+    def compute_hash(self, reply: ReplyProvenance) -> bool:
+        """Compute the hash of the model's files; False if they have changed or are gone."""
+        same = bool(reply.path) and identity(Path(reply.path)) == reply.model.get("identity")
         if same:
-            self.hashes.compute(told.path)
+            self.hashes.compute(reply.path)
         return same
 
     @Slot(object)
     def _on_model(self, model: ModelInfo | None) -> None:
-        """The files as they were loaded; what comes into their place later is another model."""
+        """Remember the files as they were loaded: if they are replaced later, that is another model."""
         self._identities = {model.path: identity(Path(model.path))} if model is not None else {}
 
     @Slot(int, object, int)
@@ -163,6 +163,6 @@ class ProvenanceService(QObject):
         try:
             self._session.stores.provenance(message_id).save(message_id, self._unsaved[message_id])
         except StoreError as error:
-            log.warning("what reply %d was made from could not be saved yet: %s", message_id, error)
+            log.warning("could not save the provenance of reply %d yet: %s", message_id, error)
             return
         del self._unsaved[message_id]

@@ -1,4 +1,4 @@
-"""The origin of a reply in words and rows, and as JSON."""
+"""The provenance of a reply as rows of text, and as JSON."""
 
 from __future__ import annotations
 

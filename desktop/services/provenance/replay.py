@@ -1,5 +1,5 @@
-"""A reply made again from its exact prompt with the same settings and seed, outside every chat, and
-compared token by token.
+"""Generates a reply again from its exact prompt, settings and seed, outside every chat, and compares the
+tokens.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _CUT = ("cancelled", "time_limit")
 
 @dataclass(frozen=True)
 class Compared:
-    """What a replay came to: `same` tokens are identical; at the first difference, `there` was written and
-    `here` is now ("" at an end).
+    """The result of a replay: the first `same` tokens are identical.
+
+    At the first difference `there` is what the reply has and `here` what the replay wrote ("" at an end).
     """
 
     same: int
@@ -50,12 +51,12 @@ class Compared:
 
     @property
     def identical(self) -> bool:
-        """Whether every token is the same, and none is missing or too many."""
+        """Whether all tokens are the same, with none missing or extra."""
         return self.same == self.total and not self.here
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The result as a sentence for the user."""
         if self.identical:
             return f"Identical, {_tokens(self.total)}."
         place = (
@@ -69,46 +70,43 @@ class Compared:
 
 
 class Replay(QObject):
-    """One replay, on the engine's thread. Sending a message, or `stop`, ends it.
+    """One replay on the engine's thread. Sending a message ends it, and so does `stop`.
 
     Signals:
         progress(str words, int done, int total)
-        ended(object compared, str sentence): a `Compared`, or None with what went wrong; with an empty
-        sentence it was stopped.
+        ended(object compared, str sentence): a `Compared`, or None with the error; an empty sentence if it
+        was stopped.
     """
 
     progress = Signal(str, int, int)
     ended = Signal(object, str)
 
-    def __init__(self, session: ChatSession, told: ReplyProvenance, parent: QObject | None = None) -> None:
+    def __init__(self, session: ChatSession, reply: ReplyProvenance, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._told = told
-        expected = told.expected
-        request = replay_request(told)
-        trace = told.trace
+        expected = reply.expected
+        request = replay_request(reply)
+        trace = reply.trace
         pieces = (
-            tuple(trace.token(index).text for index in range(told.known, told.known + len(expected)))
+            tuple(trace.token(index).text for index in range(reply.known, reply.known + len(expected)))
             if trace is not None
             else ()
         )
         self._job: Job | None = session.replies.engine.ask(
             lambda source, stop: _replayed(source, request, expected, pieces, stop),
-            self._on_told,
+            self._on_progress,
             self._on_ended,
         )
         session.replies.begun.connect(self.stop)
 
     @property
     def running(self) -> bool:
-        """Whether it goes on."""
         return self._job is not None
 
     def stop(self) -> None:
-        """End it soon."""
         if self._job is not None:
             self._job.stop()
 
-    def _on_told(self, event: Any) -> None:
+    def _on_progress(self, event: Any) -> None:
         self.progress.emit(*event)
 
     def _on_ended(self, compared: Compared | None, sentence: str) -> None:
@@ -116,42 +114,44 @@ class Replay(QObject):
         self.ended.emit(compared, sentence)
 
 
-def replay_request(told: ReplyProvenance) -> ChatRequest:
-    """The request that asks for the reply again: its own prompt and settings, the seed that was drawn, cut
-    where it was cut.
-    """
-    assert told.provenance is not None
-    stats, reason, length = stats_of(told.message.stats), told.message.stats.get("reason"), len(told.expected)
-    sampler = SamplerSettings.from_json(told.settings(SamplerSettings))
-    stops = StopSettings.from_json(told.settings(StopSettings))
-    if reason in _CUT or "error" in told.message.stats:  # a clock or a hand ended it
+def replay_request(reply: ReplyProvenance) -> ChatRequest:
+    """The request for the same reply: its prompt, settings and drawn seed, ending where it was cut off."""
+    assert reply.provenance is not None
+    stats, reason, length = (
+        stats_of(reply.message.stats),
+        reply.message.stats.get("reason"),
+        len(reply.expected),
+    )
+    sampler = SamplerSettings.from_json(reply.settings(SamplerSettings))
+    stops = StopSettings.from_json(reply.settings(StopSettings))
+    if reason in _CUT or "error" in reply.message.stats:  # ended by a time limit or by the user
         stops = dataclasses.replace(stops, max_tokens=length, time_limit=0.0)
     return ChatRequest(
         (),
         sampler=dataclasses.replace(sampler, seed=stats.seed) if stats is not None else sampler,
         stops=stops,
-        speculation=SpeculationSettings.from_json(told.settings(SpeculationSettings)),
-        constraint=ConstraintSettings.from_json(told.settings(ConstraintSettings)),
-        guidance=GuidanceSettings.from_json(told.settings(GuidanceSettings)),
+        speculation=SpeculationSettings.from_json(reply.settings(SpeculationSettings)),
+        constraint=ConstraintSettings.from_json(reply.settings(ConstraintSettings)),
+        guidance=GuidanceSettings.from_json(reply.settings(GuidanceSettings)),
         output=dataclasses.replace(
-            OutputSettings.from_json(told.settings(OutputSettings)), alternatives=0, stream_interval=1
+            OutputSettings.from_json(reply.settings(OutputSettings)), alternatives=0, stream_interval=1
         ),
-        adapters=AdapterSettings.from_json(told.settings(AdapterSettings)),
-        plain=bool(told.provenance.facts.get("plain", False)),
-        replayed=told.provenance.prompt,
+        adapters=AdapterSettings.from_json(reply.settings(AdapterSettings)),
+        plain=bool(reply.provenance.facts.get("plain", False)),
+        replayed=reply.provenance.prompt,
     )
 
 
-def why_not(told: ReplyProvenance, model: ModelInfo | None, state: str) -> str:
-    """Why the reply cannot be replayed now; "" when it can."""
-    if told.message.state == "running":
+def why_not(reply: ReplyProvenance, model: ModelInfo | None, state: str) -> str:
+    """Why the reply cannot be replayed now; "" if it can."""
+    if reply.message.state == "running":
         return "This reply is still being written."
-    if told.provenance is None or told.provenance.prompt is None or stats_of(told.message.stats) is None:
+    if reply.provenance is None or reply.provenance.prompt is None or stats_of(reply.message.stats) is None:
         return "What this reply was made from was not kept, so it cannot be made again."
-    if not told.expected or -1 in told.expected:
+    if not reply.expected or -1 in reply.expected:
         return "The tokens of this reply are not known, so there is nothing to compare with."
     try:
-        replay_request(told)
+        replay_request(reply)
     except (BadSetting, TypeError) as error:
         return f"A setting of this reply is not understood any more: {error}"
     if model is None:
@@ -160,14 +160,12 @@ def why_not(told: ReplyProvenance, model: ModelInfo | None, state: str) -> str:
 
 
 def doubts(
-    told: ReplyProvenance, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str
+    reply: ReplyProvenance, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str
 ) -> list[str]:
-    """What is not as it was, so that a replay may differ; sentences for people, none when nothing speaks
-    against it.
-    """
-    if told.provenance is None or model is None:
+    """Reasons why a replay may differ, as sentences for the user."""
+    if reply.provenance is None or model is None:
         return []
-    was, found = told.model, list[str]()
+    was, found = reply.model, list[str]()
     if was.get("identity") != identity:
         found.append(
             f"The loaded model is {model.name}, whose files are others than those of "
@@ -181,26 +179,26 @@ def doubts(
     if was.get("threads") != model.threads and not model.where:
         found.append(f"It was computed by {was.get('threads')} threads; now there are {model.threads}.")
     for cls, now in zip((LoadSettings, CacheSettings), loaded, strict=True):
-        then, present = told.settings(cls), now.to_json()
+        then, present = reply.settings(cls), now.to_json()
         names = [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]
         if names:
             found.append(
                 "The model was loaded with another "
                 f"{' and another '.join(_MATTERING[cls][name] for name in names)}."
             )
-    if told.provenance.facts.get("engine") != version():
+    if reply.provenance.facts.get("engine") != version():
         found.append(
-            f"It was written by version {told.provenance.facts.get('engine') or 'unknown'}; "
+            f"It was written by version {reply.provenance.facts.get('engine') or 'unknown'}; "
             f"this is {version()}."
         )
-    if told.provenance.prompt is not None and not told.provenance.prompt.exact:
+    if reply.provenance.prompt is not None and not reply.provenance.prompt.exact:
         found.append(
             "A part of its prompt was in the cache since an earlier session, and how that was read is not "
             "known."
         )
-    sampler = told.settings(SamplerSettings)
+    sampler = reply.settings(SamplerSettings)
     if (
-        told.settings(SpeculationSettings).get("method") == "model"
+        reply.settings(SpeculationSettings).get("method") == "model"
         and sampler.get("seed") is None
         and sampler.get("temperature", 0) > 0
     ):
@@ -236,7 +234,7 @@ def _replayed(
     pieces: Sequence[str],
     stop: threading.Event,
 ) -> Generator[tuple[str, int, int], None, Compared | None]:
-    """Progress, then what came of it; None when it was stopped. Ends at the first difference."""
+    """Yields progress and returns the result; None if it was stopped. Ends at the first difference."""
     events = source.stream(request, stop)
     same = 0
     with closing(events) if isinstance(events, Generator) else _Nothing():

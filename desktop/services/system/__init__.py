@@ -1,1 +1,4 @@
-"""Backups, notifications, memory and processes: what the system and the program owe each other."""
+"""Backups, notifications, memory, helper processes: the program and the system it runs on.
+
+README.md in this folder tells how the engine stays fast beside the window.
+"""

@@ -1,6 +1,4 @@
-"""Copies of the conversations made by the clock, the check of the file itself, and the way back: all off
-the GUI thread.
-"""
+"""Backups on a schedule, integrity checks of the file, and restoring a copy: all off the GUI thread."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ from desktop.store.database.database import StoreError, check_file
 __all__ = ["BackupRow", "BackupService"]
 
 FIRST_MS = 60_000
-"""After the start: by then the window, and mostly a model, are there."""
+"""Delay after the start: by then the window is up and usually a model is loaded."""
 EVERY_MS = 600_000
 DAY_S = 86_400.0
 
 
 class BackupRow(NamedTuple):
-    """A copy and how many conversations it holds; -1 where it cannot be read."""
+    """A copy and the number of conversations in it; -1 if it cannot be read."""
 
     backup: Backup
     chats: int
@@ -43,7 +41,7 @@ class BackupRow(NamedTuple):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a job came to: `kind` is "made", "list" or "ready"."""
+    """The result of a job: `kind` is "made", "list", "ready" or "checked"."""
 
     kind: str
     value: Any = None
@@ -51,15 +49,14 @@ class _Answer:
 
 
 class BackupService(QObject):
-    """Makes a copy when one is due and the user wants copies; looks for damage in a large file that was not
-    checked for a day.
+    """Makes a copy when one is due and enabled; otherwise checks a file that has not been checked for a day.
 
     Signals:
-        made(object): the `Backup` that was made now; None when `make_now` found that it is not possible.
+        made(object): the `Backup` just made; None if `make_now` failed.
         listed(object): a tuple of `BackupRow`, latest first.
-        trouble(str): a sentence about a copy that could not be made, or about damage that was found.
-        restored(str): another copy is in place and shown; the name that the file of before has now.
-        refused(str): why a copy was not put in place; everything is as it was.
+        trouble(str): a sentence about a copy that failed, or about damage.
+        restored(str): another copy is now in use; the new name of the previous file.
+        refused(str): why a copy was not restored; nothing has changed.
     """
 
     made = Signal(object)
@@ -73,7 +70,7 @@ class BackupService(QObject):
         self._session = session
         self.copies = Backups(session.stores.database.path)
         self._worker: StreamThread | None = None
-        self._told = ""
+        self._reported = ""
         self._part: Path | None = None
         self._closed = False
         self._timer = QTimer(self)
@@ -81,35 +78,25 @@ class BackupService(QObject):
         self._timer.timeout.connect(self._on_time)
         self._timer.start()
 
-    @property
-    def restoring(self) -> bool:
-        """Whether a copy waits for its place, until nothing is written any more."""
-        return self._part is not None
-
     def make_now(self) -> None:
-        """Make a copy, whether one is due or not."""
+        """Make a copy whether one is due or not."""
         self._start(_making(self.copies, forced=True))
 
     def look(self) -> None:
-        """Have the copies listed."""
+        """List the copies; emits `listed`."""
         self._start(_listing(self.copies))
 
     def restore(self, backup: Path) -> None:
-        """Put this copy in the place of the conversations: it is prepared in the background, a reply that
-        runs is stopped.
-        """
+        """Restore this copy. It is prepared in the background, then a running reply is stopped."""
         self._start(_preparing(backup, self.copies.path))
 
     def close(self) -> bool:
-        """Stop the clock and what runs; False when the thread did not end in time."""
+        """Stop the timer and what runs; False if the thread did not end in time."""
         self._closed = True
         self._timer.stop()
         if self._part is not None:
             forget_restore(self._part)
         return self._worker is None or self._worker.close()
-
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
 
     def _start(self, run: Any) -> Job | None:
         if self._closed:
@@ -142,8 +129,8 @@ class BackupService(QObject):
         elif answer.kind == "list":
             self.listed.emit(answer.value)
         else:
-            if answer.trouble and answer.trouble != self._told:
-                self._told = answer.trouble  # the same trouble once a session
+            if answer.trouble and answer.trouble != self._reported:
+                self._reported = answer.trouble  # report the same problem only once
                 self.trouble.emit(answer.trouble)
             if answer.kind == "made":
                 self.made.emit(answer.value)
@@ -154,7 +141,7 @@ class BackupService(QObject):
 
     @Slot()
     def _put_in_place(self) -> None:
-        """Once no reply runs: close the file, take the copy, open it, show it."""
+        """As soon as no reply runs: close the file, put the copy in place, reopen it and show it."""
         if self._part is None or self._closed:
             return
         if self._session.replying_in:
@@ -162,11 +149,12 @@ class BackupService(QObject):
             return
         part, self._part = self._part, None
         database = self._session.stores.database
-        aside: Path | None = None
+
+        moved: Path | None = None
         trouble = ""
         database.close()
         try:
-            aside = put_in_place(part, database.path)
+            moved = put_in_place(part, database.path)
         except StoreError as error:
             trouble = str(error)
         try:
@@ -177,7 +165,7 @@ class BackupService(QObject):
         if trouble:
             self.refused.emit(trouble)
         else:
-            self.restored.emit(aside.name if aside is not None else "")
+            self.restored.emit(moved.name if moved is not None else "")
 
 
 def _making(copies: Backups, forced: bool) -> Any:
@@ -202,7 +190,7 @@ def _checking(copies: Backups) -> Any:
 
 
 def _check(copies: Backups, stop: threading.Event) -> _Answer:
-    """Look for damage, unless a copy of the last day, which is checked, has done so."""
+    """Check for damage, unless a copy from the last day exists, which was checked when it was made."""
     now = time.time()
     latest = copies.latest(now)
     try:

@@ -1,6 +1,4 @@
-"""DataPlace: notices that the file with the conversations is no longer where it was, and saves all of it
-somewhere else.
-"""
+"""Notices when the file with the conversations disappears, and saves everything in another place."""
 
 from __future__ import annotations
 
@@ -25,17 +23,16 @@ LOOK_MS = 1000
 
 
 class DataFolder(QObject):
-    """Looks once a second, beside every write, which is refused while the file is gone. Systems keep a file
-    that is open until it is closed, also one that was removed: all of it can still be written to another
-    place.
+    """Checks once a second, besides the check at every write, which fails while the file is gone.
 
-    `gone` is whether the file is away; `given_up` that the user wants nothing saved any more; `opened_in` the
-    folder at the start, where the next start looks, too.
+    A file that is open exists until it is closed, even if it was deleted, so everything can still be written
+    elsewhere. `gone` is whether the file is missing; `given_up`, that the user does not want anything saved;
+    `opened_in`, the folder at the start, where the next start will look.
 
     Signals:
-        lost(str sentence): the file is not in its place any more.
+        lost(str sentence): the file is no longer in its place.
         back(): it is there again.
-        moved(object folder): all was saved in this folder, and is kept there from now on.
+        moved(object folder): everything was saved in this folder, which is used from now on.
     """
 
     lost = Signal(str)
@@ -59,28 +56,27 @@ class DataFolder(QObject):
 
     @property
     def is_free(self) -> bool:
-        """Whether no other file is where it was."""
+        """Whether no other file has taken its place."""
         return not self._database.path.exists()
 
     @Slot()
     def look(self) -> None:
-        """Find out whether the file is in its place, and tell when that has changed."""
+        """Check whether the file is in its place; emits a signal if that has changed."""
         gone = not self._database.in_place
         if gone == self.gone:
             return
         self.gone = gone
         if gone:
-            log.error("%s is gone", self._database.path)
+            log.error("%s has disappeared", self._database.path)
             self.lost.emit(str(Gone(self._database.path)))
         else:
             self._session.save_replies()
             self.back.emit()
 
     def save_in(self, folder: Path) -> str:
-        """Save everything in `folder` and go on there; returns "", or why that is not possible.
+        """Save everything in `folder` and continue there; returns "", or why that failed.
 
-        Where the file cannot be read any more, as from a disk that was pulled out, what is on the screen is
-        saved.
+        If the file can no longer be read, as on a disk that was unplugged, what is on the screen is saved.
         """
         path = folder / FILE_NAME
         try:
@@ -101,22 +97,20 @@ class DataFolder(QObject):
         try:
             self._session.preferences.save()
         except StoreError as error:
-            log.error("the preferences are not saved in %s: %s", folder, error)
+            log.error("cannot save the preferences in %s: %s", folder, error)
         self._session.save_replies()
         self.gone = self.given_up = False
         self.moved.emit(folder)
         return ""
 
     def rescue(self) -> None:
-        """The program ends without having asked: put everything back where it was, if nothing else is
-        there.
-        """
+        """The program ends without asking: save everything where it was, unless another file is there."""
         self.look()
         if self.gone and not self.given_up and self.is_free and (sentence := self.save_in(self.folder)):
-            log.error("the conversations are not saved: %s", sentence)
+            log.error("cannot save the conversations: %s", sentence)
 
     def close(self) -> bool:
-        """Look no more."""
+        """Stop checking."""
         self._timer.stop()
         return True
 
@@ -128,7 +122,7 @@ class DataFolder(QObject):
         return False
 
     def _save_shown(self, path: Path) -> None:
-        """Write the open chat as it is on the screen, and replies of others that were not saved."""
+        """Write the open chat as shown, and replies of other chats that were not saved."""
         items, waiting = self._session.messages.items(), self._session.replies.unsaved.waiting
         fresh = Database(path)
         with contextlib.closing(fresh):

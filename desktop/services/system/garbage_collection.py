@@ -1,8 +1,8 @@
-"""Searches for cyclic garbage on the GUI thread only, in pauses: Python's own search runs on whatever thread
-makes an object.
+"""Runs Python's cyclic garbage collector on the GUI thread only, in pauses.
 
-There it would delete Qt's objects away from their thread, which ends in a crash, and a whole search (tens of
-milliseconds with a model loaded) would fall into the middle of a frame.
+Python's own collection runs on whichever thread allocates. There it could delete Qt objects off their thread,
+which crashes, and a full collection (tens of milliseconds with a model loaded) would fall into the middle of
+a frame.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ __all__ = ["GarbageCollector"]
 
 INTERVAL_MS = 250
 TRIM_S = 20.0
-_PATIENCE = 20
-"""How many times longer than usual a whole search may wait for a pause."""
+_MAX_DELAY = 20
+"""How many times longer than usual a full collection may wait for a pause."""
 _MOST_YOUNG = 200_000
-"""So many young objects are searched even while the user acts: a few dozen megabytes."""
+"""With more young objects than this (a few dozen MB), collect even while the user is active."""
 
 
 class GarbageCollector(QObject):
-    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits; while
-    `acting()`, which is when the user scrolls or types, every search does: of the youngest objects, too, it
-    takes a third of a frame.
+    """Replaces Python's automatic collection until `close`.
+
+    A full collection waits while `busy()`. While `acting()`, that is, while the user scrolls or types, every
+    collection waits: even the youngest generation takes a third of a frame.
     """
 
     def __init__(
@@ -47,24 +48,24 @@ class GarbageCollector(QObject):
 
     @Slot()
     def look(self) -> None:
-        """Search the youngest objects when there are many, older ones after so many searches of younger ones;
-        as Python does.
+        """Collect the youngest generation when it is large, and older ones after a number of younger ones,
+        like Python.
 
-        In a pause older ones are searched sooner, so that it need not be done while a reply runs: after a
-        start there are many. And once in `TRIM_S` free memory goes back to the system.
+        In a pause older generations are collected sooner, so that it need not happen during a reply: after
+        the start there are many objects. Every `TRIM_S` free memory is returned to the system.
         """
-        self._give_back()
+        self._trim_memory()
         young, middle, old = gc.get_count()
         first, second, third = gc.get_threshold()
         if not first or young <= first or (young < _MOST_YOUNG and self._acting()):
             return
         busy = self._busy()
-        if old > third and (not busy or old > third * _PATIENCE):
+        if old > third and (not busy or old > third * _MAX_DELAY):
             gc.collect(2)
         else:
             gc.collect(1 if middle > second or (middle and not busy) else 0)
 
-    def _give_back(self) -> None:
+    def _trim_memory(self) -> None:
         if time.monotonic() - self._trimmed < TRIM_S or self._busy() or self._acting():
             return
         if self._trim is None:
@@ -73,7 +74,7 @@ class GarbageCollector(QObject):
         self._trimmed = time.monotonic()
 
     def close(self) -> None:
-        """Let Python search by itself again, if it did."""
+        """Restore Python's automatic collection if it was on."""
         self._timer.stop()
         if self._was_enabled:
             gc.enable()

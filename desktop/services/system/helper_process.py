@@ -1,6 +1,4 @@
-"""Another Python process for work that would keep this one's interpreter lock, and so cost the window its
-frames.
-"""
+"""Another Python process for work that would hold this one's interpreter lock and cost the window frames."""
 
 from __future__ import annotations
 
@@ -19,20 +17,19 @@ __all__ = ["HelperEnded", "HelperProcess"]
 log = logging.getLogger(__name__)
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from {} import main; main()"
-"""What it runs (`python -c`); the first line it reads is the list of folders to import from."""
+"""What it runs (`python -c`); the first line of its input is the list of folders to import from."""
 
 
 class HelperEnded(Exception):
-    """The process ended at this question, or answered something else than JSON; or it was stopped, or
-    closed for good.
+    """The process ended at this question or answered with something other than JSON, or it was stopped or
+    closed.
     """
 
 
 class HelperProcess:
-    """`main()` of `module` in a process of its own, which answers each line of its input, a question in JSON,
-    with a line of JSON.
+    """Runs `main()` of `module` in another process that answers each line of JSON with a line of JSON.
 
-    One thread starts and asks it at a time; any may stop it.
+    One thread at a time starts it and asks; any thread may stop it.
     """
 
     def __init__(self, module: str) -> None:
@@ -44,11 +41,12 @@ class HelperProcess:
 
     @property
     def running(self) -> bool:
-        """Whether there is one now."""
+        """Whether the process exists now."""
         return self._child is not None
 
     def start(self) -> bool:
-        """Have one run; False where no process can be started: then its work is to be done in this one.
+        """Start it if necessary; False if processes cannot be started, and the work has to be done in this
+        one.
 
         Raises `HelperEnded`.
         """
@@ -56,7 +54,7 @@ class HelperProcess:
             if self._closed:
                 raise HelperEnded("it was closed")
             if self._child is None and not self._alone:
-                import subprocess  # not for the window's start
+                import subprocess  # not needed to start the window
 
                 try:
                     self._child = subprocess.Popen(
@@ -67,12 +65,12 @@ class HelperProcess:
                     assert self._child.stdin is not None
                     self._child.stdin.write(json.dumps(sys.path) + "\n")
                 except OSError as error:
-                    log.warning("no process for %s: %s", self._module, error)
+                    log.warning("cannot start a process for %s: %s", self._module, error)
                     self._alone = True
             return self._child is not None
 
     def ask(self, question: Any) -> Any:
-        """Its answer. Raises `HelperEnded`; the next `start` begins with a new one."""
+        """Its answer. Raises `HelperEnded`; the next `start` then begins a new process."""
         child = self._child
         try:
             if child is None or child.stdin is None or child.stdout is None:
@@ -85,12 +83,12 @@ class HelperProcess:
             raise HelperEnded(str(error)) from error
 
     def close(self) -> None:
-        """End it at once, for good."""
+        """End it at once, permanently."""
         self._closed = True
         self.stop()
 
     def stop(self) -> None:
-        """End it at once, also while it works."""
+        """End it at once, even while it works."""
         with self._lock:
             child, self._child = self._child, None
         if child is not None:

@@ -1,6 +1,4 @@
-"""Runs long work of the GUI thread in short steps: a few milliseconds at a time, then the window comes
-first again.
-"""
+"""Runs long work on the GUI thread in short steps: a few milliseconds, then the window has priority again."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ SLICE_S = 0.005
 
 
 class Steps(QObject):
-    """One job at a time; another one takes its place. `pause_ms` is the rest between two slices.
+    """One job at a time; a new one replaces it. `pause_ms` is the rest between two slices.
 
     Signals:
         ended(): the job is done.
-        failed(str): the store refused a step; the job is given up.
+        failed(str): the store raised an error in a step; the job was abandoned.
     """
 
     ended = Signal()
@@ -39,22 +37,21 @@ class Steps(QObject):
 
     @property
     def running(self) -> bool:
-        """Whether a job is under way."""
         return self._job is not None
 
     def run(self, job: Iterator[object]) -> None:
-        """Work on `job` from now on; while `busy()` it waits."""
+        """Work on `job` from now on, except while `busy()`."""
         self._job = job
         self._timer.start()
 
     def take(self) -> Iterator[object] | None:
-        """The rest of the job, which is stopped here; None when there is none."""
+        """Stop the job and return the rest of it, or None."""
         job = self._job
         self.stop()
         return job
 
     def stop(self) -> None:
-        """Leave the rest of the job undone."""
+        """Abandon the job."""
         self._job = None
         self._timer.stop()
 
@@ -68,7 +65,7 @@ class Steps(QObject):
         try:
             for _ in job:
                 before, now = now, time.perf_counter()
-                # another step like this one would be too late
+                # another step like this one would exceed the slice
                 if self._job is not job or now + (now - before) >= end:
                     return
         except StoreError as error:

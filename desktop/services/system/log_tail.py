@@ -1,4 +1,4 @@
-"""The end of a log that grows: its entries as they come, from a file that may be begun anew at any moment."""
+"""Follows the end of a log file that grows and may be rotated at any moment."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One entry for people, without the year and the thread of the window, and the place of its level in
-    `LEVELS`.
-    """
+    """One entry for display, without year and main thread, and the index of its level in `LEVELS`."""
 
     text: str
     level: int
 
 
 class LogTail:
-    """Reads a log of `desktop.diagnostics`; `read` gives what came since the last call, the first time the
-    end of the file.
+    """Reads a log of `desktop.diagnostics`: first the end of the file, then what was added since the last
+    call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,10 +35,7 @@ class LogTail:
         self._rest = b""
 
     def read(self) -> list[LogEntry]:
-        """The entries that are new.
-
-        Lines that go on with an entry of an earlier call come as an entry of its level.
-        """
+        """The new entries. Lines that continue an entry of an earlier call become an entry of its level."""
         try:
             with self._path.open("rb") as file:
                 status = self._path.stat()
@@ -50,14 +45,14 @@ class LogTail:
                     skips = self._place > 0
                 else:
                     skips = False
-                    # it was put aside, and a new one begun
+                    # the file was rotated
                     if size < self._place or status.st_ino != self._inode:
                         self._place, self._rest = 0, b""
                 self._inode = status.st_ino
                 file.seek(self._place)
                 data = file.read()
                 self._place += len(data)
-        except OSError:  # nothing was written yet
+        except OSError:  # nothing has been written yet
             return []
         if skips:
             data = data.partition(b"\n")[2]

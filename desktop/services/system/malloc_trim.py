@@ -1,6 +1,4 @@
-"""Gives memory that nobody uses any more back to the system, where the C library keeps it in pieces
-(glibc).
-"""
+"""Returns unused memory to the system where the C library (glibc) would keep it."""
 
 from __future__ import annotations
 
@@ -14,11 +12,9 @@ _ARENA_MAX, _ARENAS = -8, 2
 
 
 def share_arenas() -> None:
-    """Let all threads take their memory from two pools of it, as mallopt(3) says; by itself glibc makes one
-    for every thread.
+    """Make all threads allocate from two arenas (mallopt(3)); by default glibc creates one per thread.
 
-    Memory that one of them has given back is of no use to another pool: a program that stays open for days
-    would grow.
+    Memory freed in one arena is of no use to another: a program that runs for days would grow.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -27,7 +23,9 @@ def share_arenas() -> None:
 
 
 def find_trim() -> Callable[[], object]:
-    """What gives it back, a few milliseconds each time; nothing where the C library has no such function."""
+    """A function that returns free memory in a few milliseconds; it does nothing where the C library lacks
+    one.
+    """
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,7 +1,7 @@
-"""Tells of a long reply that ended while nobody looked at the window, with a notification of the system.
+"""Notifies the user when a long reply ends while nobody is looking at the window.
 
-On Linux it goes over the session bus to the desktop's own service; elsewhere through an icon in the tray that
-is there only as long as the notification is. A click on it asks for the reply's chat.
+On Linux the notification goes over the session bus to the desktop's service; elsewhere it is shown by a tray
+icon that exists only while it is needed. A click asks for the chat of the reply.
 """
 
 from __future__ import annotations
@@ -24,26 +24,24 @@ __all__ = ["BusNotifier", "Notifier", "ReplyWatch"]
 log = logging.getLogger(__name__)
 
 SERVICE, PLACE = "org.freedesktop.Notifications", "/org/freedesktop/Notifications"
-"""The desktops' interface: https://specifications.freedesktop.org/notification-spec/latest/"""
+"""The desktop notification interface: https://specifications.freedesktop.org/notification-spec/latest/"""
 _SHOWN = 20
-"""So many notifications are remembered; a click on an older one does nothing."""
+"""Notifications to remember; a click on an older one does nothing."""
 
 
 class Notifier(Protocol):
-    """Shows notifications: `show` answers at once, and `clicked(str token)` of the one shown last may
-    follow, or `failed()`.
-    """
+    """Shows notifications. `show` returns at once; `clicked(str token)` or `failed()` may be called later."""
 
     def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
-        """Show one. `clicked` gets the leave to come to the front that the desktop gives, or ""."""
+        """Show one. `clicked` receives the desktop's activation token, or ""."""
 
     def close(self) -> None:
-        """Take away what belongs to it."""
+        """Remove what belongs to it."""
 
 
 class BusNotifier(QObject):
-    """Notifications over the session bus of a Linux desktop; its service may hang, so it is asked on a
-    thread of its own.
+    """Notifications over the session bus of a Linux desktop, on a thread of its own because the service may
+    hang.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -63,7 +61,7 @@ class BusNotifier(QObject):
         self._asked[job.id] = (clicked, failed)
 
     def close(self) -> None:
-        """End the thread, once made."""
+        """End the thread, if there is one."""
         if self._thread is not None:
             self._thread.close(timeout_s=1.0)
 
@@ -100,13 +98,13 @@ class BusNotifier(QObject):
 
     @Slot("QDBusMessage")
     def permitted(self, message: object) -> None:
-        """The desktop gave its leave to come to the front; the click is told next."""
+        """The desktop provided an activation token; the click follows."""
         number, token = _arguments(message)
         self._tokens = {number: token}
 
     @Slot("QDBusMessage")
     def invoked(self, message: object) -> None:
-        """One of the bus's notifications was clicked."""
+        """A notification on the bus was clicked."""
         number, _ = _arguments(message)
         clicked = self._shown.pop(number, None)
         if clicked is not None:
@@ -114,19 +112,18 @@ class BusNotifier(QObject):
 
 
 def _arguments(message: object) -> tuple[int, str]:
-    """The number and the word of a signal of the service."""
+    """The number and the text of a signal of the service."""
     found = list(getattr(message, "arguments", list)())
     number, word = (*found, 0, "")[:2] if len(found) >= 2 else (0, "")
     return (number, word) if isinstance(number, int) and isinstance(word, str) else (0, "")
 
 
 def _notify(title: str, text: str) -> Generator[None, None, int | None]:
-    """Call the service; returns the notification's number, or None when there is no service."""
+    """Call the service; returns the number of the notification, or None if there is no service."""
     from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, QMetaObject
     from PySide6.QtDBus import QDBusConnection, QDBusInterface
 
-    # Through the service's own description of itself, for that alone makes an unsigned number of a Python
-    # int.
+    # QDBusInterface introspects the service: only then does a Python int become an unsigned number.
     service = QDBusInterface(SERVICE, PLACE, SERVICE, QDBusConnection.sessionBus())
     yield None
     if not service.isValid():
@@ -140,20 +137,21 @@ def _notify(title: str, text: str) -> Generator[None, None, int | None]:
     try:
         number = QMetaObject.invokeMethod(service, "Notify", Q_RETURN_ARG("uint"), *arguments)
     except RuntimeError as error:
-        log.info("no notification: %s", error)
+        log.info("cannot show a notification: %s", error)
         return None
     return number if isinstance(number, int) and number > 0 else None
 
 
 class ReplyWatch(QObject):
-    """Watches the replies of `session`; `in_front()` tells whether the user looks at the program.
+    """Watches the replies of `session`; `in_front()` is whether the user is looking at the program.
 
     Signals:
-        wanted(int conversation, str token): a notification was clicked: show that conversation, in front.
+        show_requested(int conversation, str token): a notification was clicked: bring that conversation to
+        the front.
         unheard(): a reply ended unseen, and no notification could be shown.
     """
 
-    wanted = Signal(int, str)
+    show_requested = Signal(int, str)
     unheard = Signal()
 
     def __init__(
@@ -171,7 +169,7 @@ class ReplyWatch(QObject):
         session.reply_ended.connect(self._on_ended)
 
     def close(self) -> None:
-        """Take away what the notifications need."""
+        """Remove what the notifications need."""
         if self._notifier is not None:
             self._notifier.close()
 
@@ -197,14 +195,16 @@ class ReplyWatch(QObject):
             return
         if state == "stopped":
             return  # by the user
-        where = f" in “{title}”" if title else ""  # in the title, for the text below may be taken for markup
+        where = (
+            f" in “{title}”" if title else ""
+        )  # in the title, because the text below may be parsed as markup
         what = f"The reply{where} ended early" if state == "failed" else f"The reply{where} is ready"
         if self._notifier is None:
             self._notifier = self._make()
         self._notifier.show(
             what,
             f"After {_span(seconds)}",
-            lambda token: self.wanted.emit(conversation, token),
+            lambda token: self.show_requested.emit(conversation, token),
             self.unheard.emit,
         )
 

@@ -1,6 +1,4 @@
-"""Shows a file in the system's file manager, selected where the system can do that; else its folder is
-opened.
-"""
+"""Shows a file in the system's file manager, selected if possible; otherwise opens its folder."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ __all__ = ["FileShower", "show_command"]
 
 Failed = Callable[[str], None]
 SERVICE, PLACE = "org.freedesktop.FileManager1", "/org/freedesktop/FileManager1"
-"""The file managers' interface on Linux desktops:
+"""The file manager interface of Linux desktops:
 https://www.freedesktop.org/wiki/Specifications/file-manager-interface
 """
 ANSWER_MS = 5000
 
 
 def show_command(path: Path, platform: str = sys.platform) -> tuple[str, list[str]] | None:
-    """The program and its arguments that select a file; None where there is no such program."""
+    """The command that selects a file; None on systems without one."""
     if platform == "darwin":
         return "/usr/bin/open", ["-R", str(path)]
     if platform == "win32":
@@ -35,14 +33,13 @@ def show_command(path: Path, platform: str = sys.platform) -> tuple[str, list[st
 
 
 class FileShower(QObject):
-    """`show(path)`; `failed(sentence)` is called when no file manager could be opened."""
+    """`show(path)`; calls `failed(sentence)` if no file manager could be opened."""
 
     def __init__(self, failed: Failed, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._failed = failed
 
     def show(self, path: Path) -> None:
-        """Show the file or folder at `path`."""
         command = show_command(path)
         if command is not None:
             started = QProcess.startDetached(*command)
@@ -52,16 +49,16 @@ class FileShower(QObject):
             self.open_folder(path)
 
     def open_folder(self, path: Path) -> None:
-        """Open the folder in which `path` is, or `path` itself where it is a folder."""
+        """Open the folder of `path`, or `path` itself if it is a folder."""
         folder = path if path.is_dir() else path.parent
         if not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))):
             self._failed(f"No file manager opened {folder}.")
 
     def _ask_file_manager(self, path: Path) -> bool:
-        """Ask over the session bus; False when there is none. A refusal that comes later opens the folder."""
+        """Ask over the session bus; False if there is none. If the call fails later, the folder is opened."""
         try:
             from PySide6.QtDBus import QDBusConnection, QDBusMessage, QDBusPendingCallWatcher
-        except ImportError:  # Qt without it
+        except ImportError:  # Qt was built without it
             return False
         bus = QDBusConnection.sessionBus()
         if not bus.isConnected():

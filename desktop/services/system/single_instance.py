@@ -1,8 +1,8 @@
-"""One program for one data folder: a second start hands what it was asked to open to the first one, and ends.
+"""One program per data folder: a second start passes its request to the first one and ends.
 
-The lock of the folder (`take_lock`) decides who is first; the socket only carries words. It lies in the data
-folder, where nobody else can put one in its place, or, where that path is too long for a socket, in the
-user's folder for such things.
+The lock of the folder (`take_lock`) decides which is first; the socket only carries messages. It is in the
+data folder, where nobody else can create one; if that path is too long for a socket, in the user's runtime
+folder.
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ __all__ = ["AlreadyOpen", "FirstInstance", "Request", "hand_over", "socket_name"
 log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
-"""So long a second start waits for the first: a start takes less than one second, a program that hangs
-takes for ever.
+"""How long a second start waits for an answer: a start takes less than a second, a hung program never
+answers.
 """
 _SLICE_MS = 20
-"""Qt's waiting holds Python's lock, so it is done in such pieces."""
+"""Qt's wait functions hold the interpreter lock, so waiting is done in slices."""
 _LONGEST_PATH = 90
-"""Bytes of a socket's path: systems allow 104 to 108, and Qt puts up to 9 behind it while it makes the
-socket.
-"""
+"""Bytes of a socket's path: systems allow 104 to 108, and Qt appends up to 9 while it creates the socket."""
 _LONGEST_REQUEST = 1 << 20
 _HEARD = b"heard\n"
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
 
 
 class AlreadyOpen(StoreError):
-    """Another program has the data folder; `process` is its number, 0 when that is not known."""
+    """Another program uses the data folder; `process` is its id, or 0 if that is not known."""
 
     def __init__(self, folder: Path, process: int) -> None:
         super().__init__(
@@ -58,10 +56,9 @@ class AlreadyOpen(StoreError):
 
 @dataclass(frozen=True)
 class Request:
-    """What a start was asked to do: files and folders to open, by absolute path, and whether to fetch the
-    starter model.
+    """What a start was asked to do: open files and folders (absolute paths), download the starter model.
 
-    `token` is the desktop's leave to come to the front (XDG activation); empty where there is none.
+    `token` is the desktop's activation token (XDG activation), or empty.
     """
 
     paths: tuple[Path, ...] = ()
@@ -75,7 +72,7 @@ class Request:
 
     @classmethod
     def read(cls, line: bytes) -> Request | None:
-        """The request in such a line; None when it is none."""
+        """The request in such a line; None if it is not valid."""
         try:
             fields = json.loads(line)
         except ValueError:
@@ -88,11 +85,12 @@ class Request:
 
 
 def take_lock(folder: Path) -> QLockFile:
-    """The lock of the data folder, so that no second program writes to it. Raises `AlreadyOpen` when another
-    one has it, `StoreError` when nothing can be written there.
+    """The lock of the data folder, so that no second program writes to it.
+
+    Raises `AlreadyOpen` if another program has it, `StoreError` if the folder is not writable.
     """
     lock = QLockFile(str(folder / "inglenook.lock"))
-    lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
+    lock.setStaleLockTime(0)  # never by age; the lock of a dead process is taken over anyway
     if not lock.tryLock(0):
         if lock.error() != QLockFile.LockError.LockFailedError:
             raise StoreError(
@@ -106,10 +104,8 @@ def take_lock(folder: Path) -> QLockFile:
 
 
 def socket_name(folder: Path, platform: str = sys.platform) -> str:
-    """The name under which the program with this data folder listens: a path, on Windows the name of a
-    pipe.
-    """
-    import hashlib  # the socket comes after the first paint
+    """The address at which the program with this data folder listens: a path or, on Windows, a pipe name."""
+    import hashlib  # not needed before the first paint
 
     real = folder.resolve()
     mark = hashlib.sha256(os.fsencode(real)).hexdigest()[:20]
@@ -123,12 +119,12 @@ def socket_name(folder: Path, platform: str = sys.platform) -> str:
 
 
 def activation_token(environment: Mapping[str, str] = os.environ) -> str:
-    """The leave to come to the front that the desktop gave to this start; empty where it gave none."""
+    """The activation token that the desktop passed to this start; empty if there is none."""
     return next((environment[name] for name in _TOKENS if environment.get(name)), "")
 
 
 class FirstInstance(QObject):
-    """Listens for later starts with the same data folder; only the holder of the lock may make one.
+    """Listens for later starts with the same data folder; only the holder of the lock may create one.
 
     Signals:
         asked(object): the `Request` of a later start.
@@ -146,7 +142,7 @@ class FirstInstance(QObject):
         return self._server is not None and self._server.isListening()
 
     def close(self) -> None:
-        """Listen no more, and remove the socket."""
+        """Stop listening and remove the socket."""
         if self._server is not None:
             self._server.close()
         for caller in self.findChildren(_Caller):
@@ -155,17 +151,17 @@ class FirstInstance(QObject):
     def _listen(self, name: str) -> QLocalServer | None:
         try:
             from PySide6.QtNetwork import QLocalServer
-        # a system library of Qt's is missing; the lock alone still guards the data
+        # a system library that Qt needs is missing; the lock alone still protects the data
         except ImportError as error:
-            log.warning("later starts cannot be heard: %s", error)
+            log.warning("cannot listen for later starts: %s", error)
             return None
         server = QLocalServer(self)
         server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         server.newConnection.connect(self._connected)
         if not server.listen(name):
-            QLocalServer.removeServer(name)  # of a program that is gone: this one has the lock
+            QLocalServer.removeServer(name)  # left by a dead program: this one has the lock
             if not server.listen(name):
-                log.warning("later starts cannot be heard at %s: %s", name, server.errorString())
+                log.warning("cannot listen for later starts at %s: %s", name, server.errorString())
         return server
 
     @Slot()
@@ -177,9 +173,9 @@ class FirstInstance(QObject):
 
 
 class _Caller(QObject):
-    """A later start at the other end of `socket`, which lives as long as this: until it hangs up.
+    """A later start at the other end of `socket`. The socket lives as long as this object.
 
-    Its slots hold on to nothing. A lambda would hold the server's owner: freed with the socket's connections
+    The slots hold no references. A lambda would hold the server's owner: freed with the socket's connections
     as its last holder, it would delete the owner, and with it the socket that is being deleted.
     """
 
@@ -188,21 +184,21 @@ class _Caller(QObject):
     def __init__(self, socket: QLocalSocket, parent: QObject) -> None:
         super().__init__(parent)
         socket.setParent(self)
-        self._socket, self._said = socket, b""
+        self._socket, self._received = socket, b""
         socket.readyRead.connect(self.read)
         socket.disconnected.connect(self.deleteLater)
 
     @Slot()
     def read(self) -> None:
-        """Take what was said so far; a whole line is answered and told."""
-        self._said += bytes(self._socket.readAll().data())
-        line, end, _ = self._said.partition(b"\n")
+        """Read what has arrived; a complete line is acknowledged and emitted."""
+        self._received += bytes(self._socket.readAll().data())
+        line, end, _ = self._received.partition(b"\n")
         if not end and len(line) < _LONGEST_REQUEST:
             return
-        self._said = b""
+        self._received = b""
         request = Request.read(line) if end else None
         if request is None:
-            log.warning("a later start said something that is no request")
+            log.warning("a later start sent an invalid request")
             self.hang_up()
             return
         self._socket.write(_HEARD)
@@ -210,20 +206,18 @@ class _Caller(QObject):
         self.asked.emit(request)
 
     def hang_up(self) -> None:
-        """Hear no more."""
+        """Close the connection."""
         self._socket.abort()
-        self.deleteLater()  # where the other end has gone already, the socket tells nothing any more
+        self.deleteLater()  # the socket emits nothing if the other end is already gone
 
 
 def hand_over(
     found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Give the request to the program that has the folder.
+    """Pass the request to the program that has the folder; True if it was received, False if `free()`.
 
-    True when it heard; False when `free()` says that it is gone.
-
-    A program that is still starting or already ending is waited for. Raises `StoreError` with what to do when
-    nobody answers.
+    A program that is still starting or already ending is waited for. `free()` is whether it has ended. Raises
+    `StoreError` with advice if nobody answers.
     """
     try:
         from PySide6.QtNetwork import QLocalSocket
@@ -234,7 +228,7 @@ def hand_over(
     while True:
         socket = QLocalSocket()
         socket.connectToServer(socket_name(found.folder))
-        heard = socket.waitForConnected(_SLICE_MS) and _told(socket, request.line(), end)
+        heard = socket.waitForConnected(_SLICE_MS) and _delivered(socket, request.line(), end)
         socket.abort()
         if heard:
             return True
@@ -245,7 +239,7 @@ def hand_over(
         time.sleep(0.05)
 
 
-def _told(socket: QLocalSocket, line: bytes, end: float) -> bool:
+def _delivered(socket: QLocalSocket, line: bytes, end: float) -> bool:
     from PySide6.QtNetwork import QLocalSocket
 
     socket.write(line)
@@ -271,7 +265,7 @@ def _no_answer(found: AlreadyOpen) -> str:
 
 
 def _let_come_forward(process: int) -> None:
-    """On Windows only the program in front may pass that place on; this one is, for it was just started."""
+    """On Windows only the foreground program may pass that on; this one is, as it was just started."""
     if sys.platform == "win32" and process:
         import ctypes
 
@@ -280,5 +274,5 @@ def _let_come_forward(process: int) -> None:
 
 
 def absolute(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """The paths as another program, with another working folder, finds them."""
+    """The paths as a program with another working folder needs them."""
     return tuple(Path(os.path.abspath(path.expanduser())) for path in paths)

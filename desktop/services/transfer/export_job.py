@@ -1,4 +1,4 @@
-"""One export, as the exchange's thread runs it."""
+"""One export, run on the transfer thread."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from desktop.store.transfer.records import ConversationRecord, Progress
 
 __all__ = ["Choice", "export"]
 
-TELL_S = 0.1
+REPORT_S = 0.1
 
 
 def export(
     path: Path, choice: Choice, label: str, target: Path, stop: threading.Event
 ) -> Generator[Progress, None, Exported]:
-    """Write what `choice` names of the database at `path`, in the format `label`, to the file or folder
-    `target`.
+    """Write the chosen conversations of the database at `path` to `target`, a file or a folder, in the format
+    `label`.
     """
-    told = 0.0
+    reported = 0.0
     try:
         database = Database.beside(path)
     except StoreError as error:
@@ -38,8 +38,8 @@ def export(
         for event in _writing(database, choice, label, target, stop.is_set):
             if stop.is_set():
                 break
-            if time.monotonic() - told >= TELL_S:
-                told = time.monotonic()
+            if time.monotonic() - reported >= REPORT_S:
+                reported = time.monotonic()
                 yield event
     except StoreError as error:
         return Exported(target, 0, str(error))
@@ -58,7 +58,7 @@ def _writing(
     if format is not None:
         suffix, write = format.suffix, _writer_of(format, database, cancel)
     else:
-        from desktop.services.transfer.pdf.export import write_pdf  # Qt's painting: only for who prints
+        from desktop.services.transfer.pdf.export import write_pdf  # needs Qt's painting: only for PDF
 
         suffix, write = ".pdf", write_pdf
     if target.is_dir():

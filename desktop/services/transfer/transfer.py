@@ -1,6 +1,4 @@
-"""Conversations in and out, on a thread of their own with a connection of their own: the window and a
-reply go on meanwhile.
-"""
+"""Imports and exports conversations on a thread and connection of their own; the window stays usable."""
 
 from __future__ import annotations
 
@@ -25,17 +23,17 @@ __all__ = ["PDF", "TransferService"]
 
 PDF = "PDF"
 """The name of the format that is printed; the others are those of `exporters.FORMATS`."""
-TELL_S = 0.1
+REPORT_S = 0.1
 
 
 class TransferService(QObject):
-    """One import or export at a time; a second one waits for the first.
+    """One import or export at a time; others wait for it.
 
     Signals:
-        importing(object report): the `ImportReport` so far, a few times a second.
-        imported(object report): an import is over: whole, cancelled, or ended by the report's `trouble`.
+        importing(object report): the `ImportReport` so far, several times a second.
+        imported(object report): an import ended: completely, cancelled, or with the report's `trouble`.
         exporting(int done, int total): `done` of `total` parts are written.
-        exported(object): the `Exported` that says where to, or why not.
+        exported(object): the `Exported`: where to, or why not.
     """
 
     importing = Signal(object)
@@ -46,7 +44,7 @@ class TransferService(QObject):
     def __init__(self, stores: ConversationStores, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._stores = stores
-        self._worker: StreamThread | None = None  # made when first needed
+        self._worker: StreamThread | None = None  # created on first use
         self._imports: dict[int, Job] = {}
         self._exports: dict[int, Job] = {}
 
@@ -57,65 +55,59 @@ class TransferService(QObject):
 
     @property
     def importing_now(self) -> bool:
-        """Whether an import runs."""
         return bool(self._imports)
 
     @property
     def exporting_now(self) -> bool:
-        """Whether an export runs."""
         return bool(self._exports)
 
     def import_files(self, paths: Sequence[Path]) -> None:
-        """Bring in everything that these files hold."""
+        """Import everything in these files."""
         path, files = self._stores.database.path, tuple(paths)
         job = self._thread().start(lambda stop: _import(path, files, stop))
         self._imports[job.id] = job
 
     def cancel_import(self) -> None:
-        """End it at the next conversation; what was imported stays."""
+        """Stop after the current conversation; what was imported stays."""
         for job in self._imports.values():
             job.stop()
 
     def export(self, ids: Sequence[int], label: str, target: Path, thoughts: bool = True) -> None:
-        """Write conversations in the format `label` to `target`: a file, or a folder for a file each where it
-        is one.
+        """Write conversations in the format `label` to `target`, a file, or a folder for one file each.
 
-        Raises `StoreError` when a temporary one cannot be read.
+        Raises `StoreError` if a temporary one cannot be read.
         """
         given = {number: self._record(number) for number in ids if number >= FIRST_TEMPORARY}
-        from desktop.services.transfer.export_job import Choice, export  # the formats: for those who export
+        from desktop.services.transfer.export_job import Choice, export  # the formats: only for an export
 
         path, choice = self._stores.database.path, Choice(tuple(ids), thoughts, given)
         job = self._thread().start(lambda stop: export(path, choice, label, target, stop))
         self._exports[job.id] = job
 
     def cancel_export(self) -> None:
-        """End it soon; a file that is not whole is removed."""
+        """Stop soon; an incomplete file is removed."""
         for job in self._exports.values():
             job.stop()
 
     def markdown(self, conversation_id: int) -> str:
-        """The shown path of one conversation as Markdown, at once. Raises `StoreError`."""
+        """The shown path of one conversation as Markdown. Raises `StoreError`."""
         from desktop.store.transfer.exporters.markdown import markdown
 
         return "".join(markdown([self._record(conversation_id)]))
 
     def close(self) -> bool:
-        """Cancel what runs and end the thread; False when it did not end in time."""
+        """Cancel what runs and end the thread; False if it did not end in time."""
         return self._worker is None or self._worker.close()
 
-    # -- parts
-    # --------------------------------------------------------------------------------------------------------
-
     def _record(self, number: int) -> ConversationRecord:
-        # here and below: only for who imports or exports
+        # here and below: imported only for an import or export
         from desktop.store.conversations.bulk_insert import read_whole
 
         return read_whole(self._stores.database_of(number), number)
 
     def _thread(self) -> StreamThread:
         if self._worker is None:
-            self._worker = StreamThread("exchange", self)
+            self._worker = StreamThread("transfer", self)
             self._worker.yielded.connect(self._on_event)
             self._worker.finished.connect(self._on_finished)
             self._worker.failed.connect(self._on_failed)
@@ -130,7 +122,7 @@ class TransferService(QObject):
 
     @Slot(int, object)
     def _on_finished(self, job: int, result: Any) -> None:
-        """None is the result of a job that was cancelled before it began."""
+        """`result` is None for a job that was cancelled before it began."""
         from desktop.services.transfer.transfer_report import Exported, ImportReport
 
         if self._imports.pop(job, None) is not None:
@@ -151,13 +143,13 @@ class TransferService(QObject):
 def _import(
     path: Path, files: Sequence[Path], stop: threading.Event
 ) -> Generator[ImportReport, None, ImportReport]:
-    """Gathers what happens into a report that is told ten times a second."""
+    """Collect events into a report, which is yielded ten times a second."""
     from desktop.services.transfer.transfer_report import ImportReport
     from desktop.store.conversations.bulk_insert import discard_unfinished
     from desktop.store.transfer.importers.run import import_conversations
 
     report = ImportReport(files=len(files))
-    told = 0.0
+    reported = 0.0
     try:
         database = Database.beside(path)
     except StoreError as error:
@@ -169,10 +161,10 @@ def _import(
         for number, file in enumerate(files):
             for event in import_conversations(database, file, stop.is_set):
                 report = report.with_event(event, number)
-                if time.monotonic() - told >= TELL_S:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= REPORT_S:
+                    reported = time.monotonic()
                     yield report
-                    report = report.told()
+                    report = report.without_changes()
             if stop.is_set():
                 break
     except StoreError as error:

@@ -1,4 +1,4 @@
-"""What an import or export came to, as it crosses from its thread to the window."""
+"""The results of imports and exports, as they cross from their thread to the window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from desktop.store.transfer.records import Broken, Event, Imported, LeftOut, Pro
 __all__ = ["MOST_BROKEN", "Exported", "ImportReport"]
 
 MOST_BROKEN = 2000
-"""Damaged entries that are listed; the rest are counted."""
+"""Damaged entries that are listed; the others are only counted."""
 _NAMES = {"new": "new", "extended": "extended", "known": "known", "deleted": "trashed"}
 
 
@@ -30,9 +30,9 @@ class Exported:
 class ImportReport:
     """Counts of conversations by outcome, what could not be read, and the latest changes.
 
-    `left_out` is what could be read and has no place here, added up over the files.
-    `share` of the files is read (0 to 1). `changed` maps ids of conversations that came or grew since the
-    last report to whether they are new; `first` is one to open, 0 for none.
+    `left_out` is what was read but has no counterpart here, summed over the files. `share` is the part of the
+    files read so far (0 to 1). `changed` maps the ids of conversations added or extended since the last
+    report to whether they are new; `first` is one to open, or 0.
     """
 
     files: int = 1
@@ -51,7 +51,7 @@ class ImportReport:
     cancelled: bool = False
 
     def with_event(self, event: Event, file: int) -> ImportReport:
-        """After an event of the import of the `file`-th file."""
+        """The report after an event from the import of file number `file`."""
         if isinstance(event, Progress):
             return dataclasses.replace(
                 self, share=(file + (event.done / event.total if event.total else 0.0)) / self.files
@@ -63,8 +63,8 @@ class ImportReport:
             return dataclasses.replace(self, left_out=_added(self.left_out, event))
         return self._with_imported(event)
 
-    def told(self) -> ImportReport:
-        """The same with no changes since."""
+    def without_changes(self) -> ImportReport:
+        """The same report without the changes."""
         return dataclasses.replace(self, changed={})
 
     def _with_imported(self, event: Imported) -> ImportReport:

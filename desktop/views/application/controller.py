@@ -64,7 +64,7 @@ class ApplicationController(QObject):
         self.log_window: LogWindow | None = None
         self.entry_dialog: MenuEntryDialog | None = None
         self.watch = ReplyWatch(services.session, make_notifier, in_front, self)
-        self.watch.wanted.connect(self._show_reply)
+        self.watch.show_requested.connect(self._show_reply)
         self.watch.unheard.connect(lambda: QApplication.alert(window))
 
     def commands(self) -> dict[str, Callable[[], object]]:

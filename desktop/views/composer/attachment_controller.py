@@ -17,7 +17,7 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_chips import AttachmentChips, count_words
 from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
 from desktop.views.widgets.file_dialogs import ask_open
-from desktop.views.widgets.suggestion_bar import OfferBar
+from desktop.views.widgets.suggestion_bar import SuggestionBar
 
 __all__ = ["AttachmentController"]
 
@@ -35,7 +35,7 @@ class AttachmentController(QObject):
         service: AttachmentService,
         session: ChatSession,
         chat: ChatPane,
-        offers: OfferBar,
+        offers: SuggestionBar,
         window: QWidget,
     ) -> None:
         super().__init__(window)

@@ -19,7 +19,7 @@ from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.chat_pane import BUSY, ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
 from desktop.views.composer.queue_list import QueueList
-from desktop.views.widgets.suggestion_bar import OfferBar
+from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
 from engine.settings import StopSettings
 
@@ -42,7 +42,7 @@ class ComposerController(QObject):
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
         self._cut, self._answers = False, ""
-        self.offers, self.rows = OfferBar(), QueueList()
+        self.offers, self.rows = SuggestionBar(), QueueList()
         composer = chat.composer
         composer.add_above(self.rows)
         composer.add_above(self.offers)
@@ -52,7 +52,7 @@ class ComposerController(QObject):
         writing.attachments.sized.connect(self._on_sized)
         writing.attachments.fitted.connect(self._on_fitted)
         writing.attachments.shortened.connect(self._on_shortened)
-        writing.attachments.changed.connect(lambda _conversation: self.offers.take_back(_TOO_LONG))
+        writing.attachments.changed.connect(lambda _conversation: self.offers.withdraw(_TOO_LONG))
         writing.queue.changed.connect(self._show_queue)
         session.conversation_changed.connect(lambda _conversation: self._forget())
         session.state_changed.connect(lambda state: self._show_queue() if self.rows.rows else None)
@@ -230,9 +230,9 @@ class ComposerController(QObject):
 
     def _text_changed(self) -> None:
         self._answers = ""
-        self.offers.take_back(_TOO_LONG)
+        self.offers.withdraw(_TOO_LONG)
         if not self._chat.composer.text():
-            self.offers.take_back(PASTED)
+            self.offers.withdraw(PASTED)
 
     # -- what waits
 

@@ -70,7 +70,7 @@ class SavedPromptsWindow(QDialog):
         self.text.typed.connect(lambda _text: self._show_variables())
         self.undo.clicked.connect(self._bring_back)
         service.changed.connect(self._fill)
-        service.told.connect(self._tell)
+        service.notice.connect(self._tell)
         self._fill()
 
     def _make_buttons(self) -> None:

@@ -48,7 +48,7 @@ class TokenLine(QWidget):
         self.remove.clicked.connect(lambda: service.set_token(""))
         self.save.setEnabled(False)
         self.show_token("", "")
-        service.token_told.connect(self.show_token)
+        service.token_changed.connect(self.show_token)
 
     def show_token(self, source: str, sentence: str) -> None:
         """Show where the token is kept; `sentence` is what went wrong with keeping it."""

@@ -90,7 +90,7 @@ class LibraryController(QObject):
         self._hub.finished.connect(lambda _path: self.refresh())
         self._catalogue.changed.connect(self._show_entries)
         self._catalogue.finished.connect(self._searched)
-        self._judge.judged.connect(self._show_fits)
+        self._judge.estimated.connect(self._show_fits)
         session.model_changed.connect(self._show_loaded)
         session.notice.connect(self._show_notice)
         self._show_loaded(session.model)

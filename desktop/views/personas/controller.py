@@ -53,7 +53,7 @@ class PersonaController(QObject):
         self.picker.manage_requested.connect(self.manage)
         session.persona_changed.connect(self._show)
         self.service.changed.connect(self._renew)
-        self.service.told.connect(self._show_told)
+        self.service.notice.connect(self._show_told)
         self._faces: dict[int, Persona] = {}
         self._draw_speakers()
 

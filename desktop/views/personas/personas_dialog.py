@@ -84,7 +84,7 @@ class PersonasDialog(QDialog):
         self.editor.edited.connect(self._edited)
         self.editor.trouble.connect(lambda sentence: self.banner.show_notice(sentence, "error"))
         service.changed.connect(self._renew)
-        service.told.connect(self._show_told)
+        service.notice.connect(self._show_told)
         self.show_personas()
         self.list.setFocus()
 

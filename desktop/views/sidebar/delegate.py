@@ -18,7 +18,7 @@ from desktop.items.chats.chat_list import (
     RUNNING_ROLE,
 )
 from desktop.items.chats.conversations import ID_ROLE
-from desktop.views.widgets.item_painting import HIGH, PAD, ground, icon, line, side
+from desktop.views.widgets.item_painting import HIGH, PAD, background, icon, line, side
 
 __all__ = ["ChatListDelegate"]
 
@@ -80,7 +80,7 @@ class ChatListDelegate(QStyledItemDelegate):
         line(painter, option, str(index.data()), rect, muted, small)
 
     def _folder(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        ground(painter, option, target=index.row() == self.target)
+        background(painter, option, target=index.row() == self.target)
         step = QFontMetrics(option.font).height()
         muted, text = _colours(option)
         words = self.words(option.rect, index, option.font)
@@ -99,7 +99,9 @@ class ChatListDelegate(QStyledItemDelegate):
         )
 
     def _chat(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        ground(painter, option, marked=index.data(ID_ROLE) == self.opened, target=index.row() == self.target)
+        background(
+            painter, option, marked=index.data(ID_ROLE) == self.opened, target=index.row() == self.target
+        )
         step = QFontMetrics(option.font).height()
         muted, text = _colours(option)
         words = self.words(option.rect, index, option.font)

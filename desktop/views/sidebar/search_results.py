@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOpti
 
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, SearchHitsModel
-from desktop.views.widgets.item_painting import HIGH, PAD, ground, paragraph
+from desktop.views.widgets.item_painting import HIGH, PAD, background, paragraph
 
 __all__ = ["SearchResults"]
 
@@ -43,13 +43,13 @@ class _Painter(QStyledItemDelegate):
             index.data(SPANS_ROLE) or (),
         )
         if index.data(HIT_ROLE):
-            ground(painter, option)
+            background(painter, option)
             muted = option.palette.color(QPalette.ColorRole.PlaceholderText)
             paragraph(
                 painter, option, text, spans, option.rect.adjusted(PAD + line // 2, 5, -PAD, -3), muted, LINES
             )
         else:
-            ground(painter, option, marked=index.data(ID_ROLE) == self.opened)
+            background(painter, option, marked=index.data(ID_ROLE) == self.opened)
             strong = QFont(option.font)
             strong.setWeight(QFont.Weight.DemiBold)
             rect = option.rect.adjusted(PAD, HIGH // 2, -PAD, -HIGH // 2 + 2)

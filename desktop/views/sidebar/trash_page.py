@@ -22,7 +22,7 @@ from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.trash import NOTE_ROLE, TrashModel
 from desktop.store.conversations.conversations import ConversationSummary
 from desktop.views.widgets.icons import IconButton
-from desktop.views.widgets.item_painting import PAD, ground, line
+from desktop.views.widgets.item_painting import PAD, background, line
 
 __all__ = ["TrashPage"]
 
@@ -37,7 +37,7 @@ class _Painter(QStyledItemDelegate):
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        ground(painter, option)
+        background(painter, option)
         high = QFontMetrics(option.font).height()
         first = option.rect.adjusted(PAD, 6, -PAD, 0)
         first.setHeight(high)

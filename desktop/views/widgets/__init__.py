@@ -1,1 +1,1 @@
-"""Widgets and drawing that every room uses."""
+"""Widgets and drawing shared by all rooms."""

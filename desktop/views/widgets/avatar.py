@@ -1,4 +1,4 @@
-"""A persona's picture in a circle: its image, else its emoji or initials on a quiet ground of the theme."""
+"""A persona's picture in a circle: its image, or its emoji or initials on a neutral background."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from desktop.store.database.database import StoreError
 __all__ = ["avatar", "face_of", "read_picture"]
 
 _SIDE = 256
-"""Device pixels of a picture that is kept, enough for a large avatar on a sharp screen."""
+"""Device pixels of a stored picture, enough for a large avatar on a high-density screen."""
 _MOST_PIXELS = 100_000_000
 
 
 def face_of(name: str, chosen: str) -> str:
-    """What stands in the circle without a picture: what the user chose, else the initials of the name."""
+    """What is shown without a picture: what the user chose, else the initials of the name."""
     if chosen:
         return chosen
     words = [word for word in name.split() if word[0].isalnum()] or name.split()
@@ -37,7 +37,7 @@ def face_of(name: str, chosen: str) -> str:
 
 
 def avatar(name: str, chosen: str, image: bytes, side: int, ratio: float, palette: QPalette) -> QPixmap:
-    """A round picture of `side` pixels at the screen's `ratio`. An image that cannot be read is left out."""
+    """A round picture of `side` pixels at the screen's `ratio`. An unreadable image is ignored."""
     role = QPalette.ColorRole
     colours = (
         palette.color(role.Highlight).name(),
@@ -81,7 +81,7 @@ def _draw(face: str, image: bytes, side: int, ratio: float, colours: tuple[str, 
 
 
 def read_picture(path: Path) -> bytes:
-    """A picture file as a square PNG (JPEG where that is too large) of at most 256 pixels and 256 KiB.
+    """A picture file as a square PNG (JPEG if that is too large) of at most 256 pixels and 256 KiB.
 
     Raises `StoreError`.
     """

@@ -1,4 +1,4 @@
-"""A calm banner above the composer: what happened, in one sentence, with what can be done about it."""
+"""A banner above the composer: what happened, in one sentence, and what can be done about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Banner", "announce"]
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
 _INFO_SECONDS = 12
 _WIDE_CHARACTERS = 60
-"""Beside so many characters of text, in average ones, there is room for a button."""
+"""There is room for a button beside this many characters of average width."""
 
 
 def announce(widget: QWidget, text: str) -> None:
@@ -28,9 +28,9 @@ def announce(widget: QWidget, text: str) -> None:
 
 
 class Banner(QFrame):
-    """Shows one notice at a time; a later one takes its place.
+    """Shows one notice at a time; a later one replaces it.
 
-    Notes go away by themselves, trouble stays until dismissed.
+    Notes disappear after a while, warnings and errors stay until dismissed.
     """
 
     undo_requested = Signal()
@@ -78,12 +78,12 @@ class Banner(QFrame):
         details: str = "",
         offer: tuple[str, Callable[[], object]] | None = None,
     ) -> None:
-        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is
-        only copied.
+        """Show `text` at the `level` "info", "warning" or "error"; `undo` shows the Undo button.
 
-        `offer` is a button's words and what it does; the notice is gone then.
+        `details` are only copied. `offer` is the text and the action of a button; clicking it hides the
+        notice.
         """
-        self._level, text = level, one_line(text)  # it may quote a file's name
+        self._level, text = level, one_line(text)  # it may contain a file name
         words, self._offered = offer if offer is not None else ("", None)
         self.offer.setText(words)
         self.offer.setVisible(offer is not None)
@@ -107,7 +107,7 @@ class Banner(QFrame):
             self._timer.stop()
 
     def _draw(self) -> None:
-        """The picture of the level, in the colour and size of the text."""
+        """Draw the icon of the level in the colour and size of the text."""
         ratio = self.devicePixelRatioF()
         side = round(self.fontMetrics().height() * 1.2 * ratio)
         picture = pixmap(self._level, self.palette().color(QPalette.ColorRole.WindowText).name(), side).copy()
@@ -121,7 +121,7 @@ class Banner(QFrame):
             self._draw()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Beside the text what is offered has its place only where the text keeps enough of the line."""
+        """Put the offer's button beside the text if that leaves the text enough room, else below."""
         super().resizeEvent(event)
         narrow = (
             self.width()
@@ -134,17 +134,17 @@ class Banner(QFrame):
                 self._line.insertWidget(self._line.indexOf(self.copy), self.offer)
 
     def hide_undo(self) -> None:
-        """There is nothing to undo any more."""
+        """Hide the notice if it offers Undo: there is nothing to undo any more."""
         if self.undo.isVisibleTo(self):
             self.hide()
 
     def hide_offer(self, words: str) -> None:
-        """What was offered in these words is of no use any more."""
+        """Hide the notice with this offer, which is no longer useful."""
         if self.offer.isVisibleTo(self) and self.offer.text() == words:
             self.hide()
 
     def hide_text(self, text: str) -> None:
-        """This notice is not true any more."""
+        """Hide this notice, which is no longer true."""
         if self.text.text() == text:
             self.hide()
 
@@ -172,6 +172,6 @@ class Banner(QFrame):
     def _fade(self) -> None:
         focus = QGuiApplication.focusObject()
         if self.underMouse() or (isinstance(focus, QWidget) and self.isAncestorOf(focus)):
-            self._timer.start(2000)  # the reader is still on it
+            self._timer.start(2000)  # it is still being read
         else:
             self.hide()

@@ -1,4 +1,4 @@
-"""A title that folds what is below it away."""
+"""A title that collapses the content below it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ __all__ = ["Group"]
 
 
 class Group(QWidget):
-    """`title` over `content`.
-
-    `note`, at the right end of the title, says what is worth knowing while it is folded.
+    """`title` above `content`. `note`, at the right end of the title, shows what matters while it is
+    collapsed.
     """
 
     def __init__(self, title: str, content: QWidget, opened: bool) -> None:
@@ -22,7 +21,7 @@ class Group(QWidget):
         self.title = title
         self.content = content
         self._searched: bool | None = None
-        self._wanted = opened
+        self._opened = opened
         self.header = QPushButton(title)
         self.header.setProperty("tone", "group")
         self.header.setCheckable(True)
@@ -45,22 +44,22 @@ class Group(QWidget):
 
     @property
     def opened(self) -> bool:
-        """Whether the user wants it open, whatever a search shows at the moment."""
-        return self._wanted
+        """Whether the user opened it, regardless of what a search shows."""
+        return self._opened
 
     def open(self, opened: bool = True) -> None:
-        """Unfold it, or fold it."""
-        self._wanted = opened
+        """Expand or collapse it."""
+        self._opened = opened
         self._fold()
 
     def show_search(self, found: bool | None) -> None:
-        """During a search: unfolded with what was found, or not there at all; None ends the search."""
+        """During a search: expanded if there are matches, else hidden; None ends the search."""
         self._searched = found
         self.setVisible(found is not False)
         self._fold()
 
     def show_found(self, words: list[str]) -> None:
-        """During a search: whether the title itself has one of the words."""
+        """During a search: highlight the title if it contains one of the words."""
         found = any(word in self.title.lower() for word in words)
         if bool(self.header.property("found")) != found:
             self.header.setProperty("found", found)
@@ -68,7 +67,7 @@ class Group(QWidget):
             self.header.style().polish(self.header)
 
     def show_note(self, text: str) -> None:
-        """A few words at the right end of the title."""
+        """Show a few words at the right end of the title."""
         self.note.setText(text)
         self._describe()
 
@@ -76,7 +75,7 @@ class Group(QWidget):
         self.open(checked)
 
     def _fold(self) -> None:
-        shown = self._wanted if self._searched is None else self._searched
+        shown = self._opened if self._searched is None else self._searched
         self.header.setChecked(shown)
         self.content.setVisible(shown)
         self._describe()

@@ -1,4 +1,4 @@
-"""Words in the middle of an empty list: what will be in it, and how the first one gets there."""
+"""Text in the middle of an empty list: what it will contain, and how to add the first entry."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ __all__ = ["EmptyState"]
 
 
 class EmptyState(QLabel):
-    """Lies over `view`, which has its model already, as long as there is no row in it; a screen reader
-    finds it as the description.
-    """
+    """Covers `view`, whose model is already set, while it has no rows; also its accessible description."""
 
     def __init__(self, view: QAbstractItemView, words: str) -> None:
         super().__init__(words, view.viewport())
@@ -31,7 +29,7 @@ class EmptyState(QLabel):
         self._show()
 
     def say(self, words: str) -> None:
-        """Other words."""
+        """Replace the text."""
         self.setText(words)
         self._show()
 

@@ -1,6 +1,4 @@
-"""File dialogs that do not stop the window: the chosen paths come later, and a dialog that is left brings
-nothing.
-"""
+"""File dialogs that do not block the window: the chosen paths arrive later; cancelling does nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ def ask_open(
     several: bool = False,
     start: Path | None = None,
 ) -> QFileDialog:
-    """Let the user choose a file, or with `several` some, of `kinds` ("Text (*.txt);;All files (*)");
-    `then` gets them.
+    """Let the user choose a file, or `several`, of `kinds` ("Text (*.txt);;All files (*)"), and pass them to
+    `then`.
     """
     dialog = QFileDialog(parent, title, str(start or Path.home()), kinds)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
@@ -31,7 +29,7 @@ def ask_open(
 def ask_folder(
     parent: QWidget | None, title: str, then: Callable[[list[Path]], object], start: Path | None = None
 ) -> QFileDialog:
-    """Let the user choose a folder; `then` gets it as the only one of its list."""
+    """Let the user choose a folder and pass a list with it to `then`."""
     dialog = QFileDialog(parent, title, str(start or Path.home()))
     dialog.setFileMode(QFileDialog.FileMode.Directory)
     return _opened(dialog, then)
@@ -45,8 +43,9 @@ def ask_save(
     kinds: str = "",
     ending: str = "",
 ) -> QFileDialog:
-    """Let the user say where a file goes that is called `name` unless he says otherwise; `then` gets it as
-    the only one of its list. A name without an ending gets `ending` (".tar.gz"), else that of `name`.
+    """Let the user choose where to save a file, by default called `name`, and pass a list with it to `then`.
+
+    A name without an extension gets `ending` (".tar.gz") or the extension of `name`.
     """
     dialog = QFileDialog(parent, title, str(Path.home()), kinds)
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)

@@ -1,4 +1,4 @@
-"""A frame that shines around a widget for a moment, so that the eye finds what was asked for."""
+"""A frame that highlights a widget for a moment, to draw the eye to what was asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EDGE = 4
 
 
 class Flash(QWidget):
-    """Lies over `target` and goes away by itself; where no motion is wanted it stands still meanwhile."""
+    """Covers `target` and disappears after a while; without motion it does not fade."""
 
     def __init__(self, target: QWidget) -> None:
         super().__init__(target.parentWidget())

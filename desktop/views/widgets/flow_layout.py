@@ -1,4 +1,4 @@
-"""A layout that sets its widgets side by side and goes on in the next line where there is no more room."""
+"""A layout that places widgets side by side and wraps to the next line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ __all__ = ["FlowLayout"]
 
 
 class FlowLayout(QLayout):
-    """Widgets in their preferred size, `gap` pixels apart; a line runs from right to left where the layout
-    does.
-    """
+    """Widgets at their preferred size, `gap` pixels apart; lines run right to left if the layout does."""
 
     def __init__(self, parent: QWidget | None = None, gap: int = 6) -> None:
         super().__init__(parent)
@@ -55,7 +53,7 @@ class FlowLayout(QLayout):
         )
 
     def _arrange(self, rect: QRect, move: bool) -> int:
-        """Place the items if `move`; returns the height they take."""
+        """Place the items if `move`; returns the height they need."""
         parent = self.parentWidget()
         mirrored = parent is not None and parent.layoutDirection() == Qt.LayoutDirection.RightToLeft
         x, y, high = 0, 0, 0

@@ -1,4 +1,4 @@
-"""Text boxes that grow with their text: the message box, the system prompt, patterns, lists of texts."""
+"""Multi-line text boxes that grow with their content: the system prompt, patterns, lists of texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAUSE_MILLISECONDS = 600
 
 
 def code_font() -> QFont:
-    """The system's fixed font without a size: a widget that has it follows the size of all text."""
+    """The system's fixed-pitch font without a size, so that a widget with it follows the text size."""
     font = QFont()
     font.setFamilies(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).families())
     return font
@@ -42,7 +42,7 @@ class FittedTextEdit(QPlainTextEdit):
         self.textChanged.connect(self.fit)
 
     def fit(self) -> None:
-        """Take the height of the text within the bounds."""
+        """Adapt the height to the text, within the limits."""
         if self._fitting:
             return
         self._fitting = True
@@ -57,7 +57,7 @@ class FittedTextEdit(QPlainTextEdit):
         self._fitting = False
 
     def lines(self) -> int:
-        """Lines of text, those that wrapping makes included."""
+        """Lines of text after wrapping."""
         return int(self.document().size().height())
 
     def break_line(self) -> None:
@@ -66,7 +66,7 @@ class FittedTextEdit(QPlainTextEdit):
         self.ensureCursorVisible()
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        """Paste the text as it is, without styles."""
+        """Paste plain text."""
         self.insertPlainText(source.text())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -100,11 +100,11 @@ class GrowingTextEdit(FittedTextEdit):
         self.fit()
 
     def use_code_font(self) -> None:
-        """Show the text in the system's fixed font."""
+        """Show the text in the system's fixed-pitch font."""
         self.setFont(code_font())
 
     def text(self) -> str:
-        """What is in the box; unlike `toPlainText` it keeps no-break spaces."""
+        """The content; unlike `toPlainText` it keeps no-break spaces."""
         return self.document().toRawText().replace("\u2029", "\n").replace("\u2028", "\n")
 
     def show_text(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Icons: the program's own stroke drawings, in the colour of the palette they are shown on."""
+"""Icons: the program's own line drawings, in the colours of the palette."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _strokes(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def pixmap(name: str, colour: str, size: int) -> QPixmap:
-    """`size` by `size` device pixels of resources/icons/`name`.svg with its black strokes in `colour`
+    """resources/icons/`name`.svg at `size` by `size` device pixels, its black strokes in `colour`
     ("#rrggbb").
     """
     source = _strokes(name).replace("#000", colour)
@@ -38,9 +38,7 @@ def pixmap(name: str, colour: str, size: int) -> QPixmap:
 
 @lru_cache(maxsize=1024)
 def tinted(name: str, colour: str, disabled: str, sizes: tuple[int, ...] = _SIZES) -> QIcon:
-    """The icon in `colour`, and in `disabled` where its control is disabled; sharp at these sizes, which
-    are device pixels.
-    """
+    """The icon in `colour`, or in `disabled` for a disabled control; sharp at these device sizes."""
     icon = QIcon()
     for size in sizes:
         icon.addPixmap(pixmap(name, colour, size), QIcon.Mode.Normal)
@@ -49,7 +47,7 @@ def tinted(name: str, colour: str, disabled: str, sizes: tuple[int, ...] = _SIZE
 
 
 def application_icon() -> QIcon:
-    """The icon of the window and the task bar."""
+    """The icon of the window and the taskbar."""
     icon = QIcon()
     for size in (*_SIZES, 128, 256):
         icon.addPixmap(pixmap("inglenook", "#000", size))
@@ -57,7 +55,7 @@ def application_icon() -> QIcon:
 
 
 class IconButton(QToolButton):
-    """A flat button that is only an icon: `label` is its tooltip and its name for a screen reader."""
+    """A flat button with only an icon: `label` is its tooltip and its accessible name."""
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class IconButton(QToolButton):
         self.set_face(icon_name, label)
 
     def set_face(self, icon_name: str, label: str, tip: str = "") -> None:
-        """Another icon and name; `tip` replaces the name as tooltip (to add a shortcut)."""
+        """Change the icon and name; `tip` replaces the name in the tooltip (to add a shortcut)."""
         self._icon_name = icon_name
         self.setAccessibleName(label)
         self.setToolTip(tip or label)
@@ -86,7 +84,7 @@ class IconButton(QToolButton):
         disabled = palette.color(QPalette.ColorGroup.Disabled, self._role).name()
         look = (self._icon_name, normal, disabled, (round(side * self.devicePixelRatioF()),))
         self.setIconSize(QSize(side, side))
-        if look != self._drawn and self.isVisible():  # a style that is set tells each button many times
+        if look != self._drawn and self.isVisible():  # setting a style notifies each button many times
             self._drawn = look
             self.setIcon(tinted(*look))
 
@@ -97,12 +95,12 @@ class IconButton(QToolButton):
             self._tint()
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Drawn when it is first seen."""
+        """Icons are drawn on first show."""
         self._tint()
         super().showEvent(event)
 
     def event(self, event: QEvent) -> bool:
-        """Follow the window to a screen of another density."""
+        """Follow the window to a screen of another pixel density."""
         if event.type() == QEvent.Type.DevicePixelRatioChange:
             self._tint()
         return super().event(event)

@@ -1,4 +1,4 @@
-"""The box in which a title is written where it stands in a list."""
+"""A text box for editing a title in place in a list."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["InlineTitleEdit"]
 
 
 class InlineTitleEdit(QLineEdit):
-    """Over `rect` of the list: Enter or leaving it calls `done(text)` if the text is another, Esc does not.
+    """Covers `rect` of the list. Enter or leaving calls `done(text)` if the text changed; Esc cancels.
 
-    `ended()`: it has gone.
+    `ended()`: it was closed.
     """
 
     ended = Signal()
@@ -33,7 +33,7 @@ class InlineTitleEdit(QLineEdit):
         self.setFocus()
 
     def event(self, event: QEvent) -> bool:
-        """Esc belongs to this box, also while it stops replies everywhere else."""
+        """Esc belongs to this box, although it stops replies everywhere else."""
         if (
             event.type() == QEvent.Type.ShortcutOverride
             and isinstance(event, QKeyEvent)
@@ -44,7 +44,7 @@ class InlineTitleEdit(QLineEdit):
         return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Enter ends it here: the list would open the chat."""
+        """Enter ends it here; otherwise the list would open the chat."""
         if event.key() == Qt.Key.Key_Escape:
             self._end()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
@@ -53,13 +53,13 @@ class InlineTitleEdit(QLineEdit):
             super().keyPressEvent(event)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
-        """Not for its own menu or another window. (`editingFinished` is silent if nothing was typed.)"""
+        """Leave it, but not for its own menu or another window. (`editingFinished` needs typed text.)"""
         super().focusOutEvent(event)
         if event.reason() not in (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason):
             self.leave()
 
     def leave(self) -> None:
-        """End it, and tell what was written."""
+        """Close it, and pass on what was written."""
         if not self._ended:
             text = self.text().strip()
             self._end()

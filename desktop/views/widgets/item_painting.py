@@ -1,6 +1,4 @@
-"""How rows of the sidebar are drawn: their ground, their words with found places marked, their little
-pictures.
-"""
+"""Draws rows of the sidebar: background, text with highlighted matches, icons."""
 
 from __future__ import annotations
 
@@ -12,21 +10,19 @@ from PySide6.QtWidgets import QStyle, QStyleOptionViewItem
 
 from desktop.views.widgets.icons import pixmap
 
-__all__ = ["HIGH", "PAD", "RADIUS", "ground", "icon", "line", "paragraph", "side"]
+__all__ = ["HIGH", "PAD", "RADIUS", "background", "icon", "line", "paragraph", "side"]
 
 PAD, RADIUS, HIGH = 10, 7, 14
-"""Pixels: beside the words, of the corners, and what a row is higher than its text."""
+"""Pixels: padding beside the text, corner radius, and how much taller a row is than its text."""
 CHOSEN, MARKED, OVER, FOUND = 46, 30, 16, 64
-"""How strongly the accent lies on rows that are chosen, open, pointed at, and on words that were found; of
-255.
-"""
+"""Opacity (of 255) of the accent on rows that are selected, open or under the pointer, and on matches."""
 
 
-def ground(
+def background(
     painter: QPainter, option: QStyleOptionViewItem, marked: bool = False, target: bool = False
 ) -> None:
-    """The ground of a row: chosen, pointed at, `marked` as the one that is open, `target` of a drag; with
-    the focus's ring.
+    """Draw the background of a row: selected, hovered, `marked` as open, `target` of a drag; with a focus
+    ring.
     """
     state, accent = option.state, QColor(option.palette.color(QPalette.ColorRole.Accent))
     chosen = bool(state & QStyle.StateFlag.State_Selected)
@@ -47,12 +43,12 @@ def ground(
 
 
 def side(option: QStyleOptionViewItem, rect: QRect) -> QRect:
-    """A rectangle, given for writing from left to right, where it belongs in the direction of the window."""
+    """Mirror a left-to-right rectangle if the window runs right to left."""
     return QStyle.visualRect(option.direction, option.rect, rect)
 
 
 def icon(painter: QPainter, option: QStyleOptionViewItem, name: str, rect: QRect, colour: QColor) -> None:
-    """A stroke drawing, sharp on every screen."""
+    """Draw an icon, sharp on every screen."""
     size = max(1, round(rect.width() * painter.device().devicePixelRatioF()))
     painter.drawPixmap(side(option, rect), pixmap(name, colour.name(), size))
 
@@ -65,10 +61,10 @@ def line(
     colour: QColor,
     font: QFont | None = None,
 ) -> None:
-    """One line of words, shortened at its end."""
+    """Draw one line of text, elided at its end."""
     painter.setFont(font or option.font)
     painter.setPen(colour)
-    painter.setLayoutDirection(Qt.LayoutDirection.LayoutDirectionAuto)  # a title reads as its own letters do
+    painter.setLayoutDirection(Qt.LayoutDirection.LayoutDirectionAuto)  # by the title's own letters
     shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, rect.width())
     leading = (
         Qt.AlignmentFlag.AlignRight
@@ -84,12 +80,12 @@ def paragraph(
     painter: QPainter, option: QStyleOptionViewItem, text: str, spans: Iterable[tuple[int, int]], rect: QRect,
     colour: QColor, lines: int, font: QFont | None = None,
 ) -> None:  # fmt: skip
-    """Words on up to `lines` lines, with those in `spans` (characters) marked."""
+    """Draw text on up to `lines` lines, with `spans` (in characters) highlighted."""
     font = font or option.font
     formats = []
-    for first, behind in spans:
+    for first, end in spans:
         mark = QTextLayout.FormatRange()
-        mark.start, mark.length = _units(text[:first]), _units(text[first:behind])
+        mark.start, mark.length = _units(text[:first]), _units(text[first:end])
         shape = QTextCharFormat()
         back = QColor(option.palette.color(QPalette.ColorRole.Accent))
         back.setAlpha(FOUND)
@@ -124,5 +120,5 @@ def paragraph(
 
 
 def _units(text: str) -> int:
-    """Characters as Qt counts them."""
+    """Characters as Qt counts them (UTF-16 code units)."""
     return len(text) if text.isascii() else sum(2 if char > "\uffff" else 1 for char in text)

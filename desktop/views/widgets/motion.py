@@ -1,6 +1,4 @@
-"""Calm motion: short fades that say where something came from, and none for those whose system or settings
-ask for none.
-"""
+"""Subtle motion: short fades that show where something came from, unless they are disabled."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _SWITCHES: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("org.gnome.desktop.interface", "enable-animations", lambda value: value is False),
     ("org.kde.kdeglobals.KDE", "AnimationDurationFactor", lambda value: str(value) in ("0", "0.0")),
 )
-"""Where desktops on Linux keep the wish for less motion: namespace, key and what it looks like.
+"""Where Linux desktops store the preference for less motion: namespace, key and test.
 
 Source: https://flatpak.github.io/xdg-desktop-portal/docs/doc-org.freedesktop.portal.Settings.html
 """
@@ -37,16 +35,15 @@ _GET_CLIENT_AREA_ANIMATION = 0x1042
 
 
 def is_still() -> bool:
-    """Whether nothing is to move by itself."""
+    """Whether animations are disabled."""
     app = QApplication.instance()
     return app is None or bool(app.property(_STILL))
 
 
 class Fade:
-    """Lets `widget` appear within 140 ms each time it is shown; at once where motion is not wanted.
+    """Fades `widget` in within 140 ms whenever it is shown; without motion it appears at once.
 
-    The effect stays with the widget, switched off, because Qt deletes one that is taken away, also under a
-    running animation.
+    The effect stays with the widget, disabled, because Qt deletes a removed effect even during an animation.
     """
 
     def __init__(self, widget: QWidget) -> None:
@@ -74,8 +71,8 @@ class Fade:
 
 
 class Motion(QObject):
-    """What the user wants: "system" follows the system's accessibility settings, "none" is stillness,
-    "calm" moves.
+    """The user's choice: "system" follows the accessibility settings, "none" disables animation, "calm"
+    enables it.
     """
 
     system_answered = Signal()
@@ -86,7 +83,7 @@ class Motion(QObject):
         self._waiting: list[QObject] = []
 
     def apply(self, choice: str) -> None:
-        """Put a choice in force."""
+        """Apply a choice."""
         self._choice = choice
         still = choice == "none" or (choice == "system" and self._system_still)
         self._app.setProperty(_STILL, still)
@@ -94,7 +91,7 @@ class Motion(QObject):
             QApplication.setEffectEnabled(effect, not still)
 
     def ask_system(self) -> None:
-        """Find out what the system wants; the answer may come later."""
+        """Ask for the system's preference; the answer may arrive later."""
         if sys.platform == "win32":
             wanted = ctypes.c_int(1)
             if ctypes.windll.user32.SystemParametersInfoW(

@@ -1,6 +1,4 @@
-"""A line above the composer that offers something about the message being written: to attach a long text,
-to cut what is too long.
-"""
+"""A bar above the composer with a suggestion: attach a long text, shorten what is too long."""
 
 from __future__ import annotations
 
@@ -11,14 +9,14 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButt
 
 from desktop.views.widgets.icons import IconButton
 
-__all__ = ["OfferBar"]
+__all__ = ["SuggestionBar"]
 
 _NARROW = 56
 """Characters."""
 
 
-class OfferBar(QFrame):
-    """At most one offer at a time; `offer` says what for, so that it can be taken back."""
+class SuggestionBar(QFrame):
+    """At most one suggestion at a time; `about` names its subject, so that it can be withdrawn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,8 +47,8 @@ class OfferBar(QFrame):
         self, about: str, words: str, button: str, act: Callable[[], object] | None, level: str = "info",
         other: tuple[str, Callable[[], object]] | None = None,
     ) -> None:  # fmt: skip
-        """Show `words`, and a button that calls `act` if there is one; `other` is a second button's words
-        and what it does.
+        """Show `words`, and a button that calls `act` if given; `other` is the text and the action of a
+        second button.
         """
         self.about, self._act = about, act
         words_of_other, self._act_other = other if other is not None else ("", None)
@@ -66,14 +64,14 @@ class OfferBar(QFrame):
         self.show()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """In little room the buttons stand below the words."""
+        """In a narrow bar the buttons are below the text."""
         super().resizeEvent(event)
         narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
         self._row.setDirection(
             QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
         )
 
-    def take_back(self, about: str) -> None:
+    def withdraw(self, about: str) -> None:
         """Hide it if it is about this."""
         if self.about == about:
             self.hide()

@@ -1,5 +1,6 @@
-"""One visual language in two schemes: colour tokens -> palette and style sheet, following the system or
-the user's choice.
+"""The look of the window in two schemes: colour tokens become a palette and a style sheet.
+
+Follows the system or the user's choice.
 """
 
 from __future__ import annotations
@@ -32,22 +33,20 @@ QLabel[alignment="128"], QLabel[alignment="129"] {
 QLabel[alignment="32"], QLabel[alignment="33"] {
   qproperty-alignment: "AlignRight | AlignAbsolute | AlignTop"; }
 """
-"""Qt puts a label to the side of its own text: English words would stand at the far end of a mirrored row.
+"""Qt aligns a label by the direction of its own text: English text would be at the far end of a mirrored row.
 The numbers are those of AlignVCenter and AlignTop, alone and with AlignLeading.
 """
 _DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")
 
 
 def tokens(scheme: str) -> dict[str, str]:
-    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its little
-    pictures).
-    """
+    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its images)."""
     data = json.loads(resources.text(f"themes/{scheme}.json"))
     return {str(name): str(value) for name, value in data.items()}
 
 
 def palette(colours: dict[str, str]) -> QPalette:
-    """The Qt palette of a scheme's colours."""
+    """The Qt palette for a scheme's colours."""
     result = QPalette()
     for role_name, token in _ROLES.items():
         role = QPalette.ColorRole[role_name]
@@ -58,9 +57,7 @@ def palette(colours: dict[str, str]) -> QPalette:
 
 
 def strengthened(colours: dict[str, str]) -> dict[str, str]:
-    """The same scheme for who asked the system for more contrast: lines as strong as edges, quiet text
-    nearly as strong as text.
-    """
+    """The scheme with more contrast: lines as strong as edges, muted text nearly as strong as text."""
 
     def towards_text(name: str, share: float) -> str:
         own, text = QColor(colours[name]), QColor(colours["text"])
@@ -73,16 +70,14 @@ def strengthened(colours: dict[str, str]) -> dict[str, str]:
 
 
 def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool = False) -> str:
-    """resources/themes/inglenook.qss with each @token replaced.
+    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for an unknown token.
 
-    Raises KeyError for a token the scheme does not have.
-
-    Lengths of boxes that stand in a line of text follow `text_scale` (percent). Qt draws the filled part of a
-    slider at its left end also where the interface is `mirrored`.
+    Lengths of boxes within a line of text follow `text_scale` (percent). Qt draws the filled part of a slider
+    at its left end even if the interface is `mirrored`.
     """
     side = round(14 * text_scale / 100)
     dot = round(6 * text_scale / 100)
-    # with its border of one pixel the empty button is as large as the chosen one
+    # with its border of one pixel the empty button is as large as the selected one
     ring = (side + 2 - dot) // 2
     known = {
         **colours,
@@ -98,7 +93,7 @@ def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool =
 
 
 def contrast(first: str, second: str) -> float:
-    """Contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
+    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
     light, dark = sorted((_luminance(QColor(first)), _luminance(QColor(second))), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -112,7 +107,7 @@ def _luminance(colour: QColor) -> float:
 
 
 class Theme(QObject):
-    """The application's look; `motion` is how much of it moves.
+    """The application's look; `motion` decides about animations.
 
     `changed` is emitted with the scheme ("light" or "dark") after it was applied.
     """
@@ -125,11 +120,11 @@ class Theme(QObject):
         self.motion = Motion(app, self)
         self._choice, self._scale, self._applied, self._coloured = "system", 100, "", ""
         self._base = QFont(app.font())
-        # styled widgets follow the font by themselves
+        # styled widgets follow the application's font
         app.setAttribute(Qt.ApplicationAttribute.AA_UseStyleSheetPropagationInWidgetStyles)
-        # widgets made under a sheet are styled at every step of the making: three times the work
+        # widgets created under a style sheet are styled at every step of their creation: three times the work
         app.setStyleSheet("")
-        # once: what `style()` and `setStyle` hand out lives as long as the application
+        # only once: what `style()` and `setStyle` return lives as long as the application
         if app.property(_STYLED) is None:
             app.setStyle("Fusion")
             app.setProperty(_STYLED, True)
@@ -139,7 +134,7 @@ class Theme(QObject):
 
     @property
     def base_font(self) -> QFont:
-        """The system's font in its own size, from which `apply` scales."""
+        """The system's font at its own size, from which `apply` scales."""
         return QFont(self._base)
 
     @property
@@ -150,15 +145,16 @@ class Theme(QObject):
         return "dark" if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else "light"
 
     def apply(self, choice: str, text_scale: int) -> None:
-        """Show "light", "dark" or whatever the "system" has, with all text at `text_scale` percent of the
-        system's size.
+        """Show "light", "dark" or the "system" scheme, with text at `text_scale` percent of the system's
+        size.
         """
         self.prepare(choice, text_scale)
         self._show()
 
     def prepare(self, choice: str, text_scale: int) -> None:
-        """The part of `apply` that belongs before a window is made: one that was never shown keeps the font
-        it was made with, and has its icons drawn anew in other colours.
+        """The part of `apply` to do before a window is created.
+
+        A window that was never shown keeps the font it was created with, and its icons would be drawn twice.
         """
         if choice != self._choice:
             self._choice = choice
@@ -174,14 +170,14 @@ class Theme(QObject):
             return
         self._scale = text_scale
         if self._applied:
-            self._set_sheet()  # before the font: widgets that hear of it measure themselves
+            self._set_sheet()  # before the font, because widgets measure themselves on a font change
         font = QFont(self._base)
         if font.pointSizeF() > 0:
             font.setPointSizeF(self._base.pointSizeF() * self._scale / 100)
         else:
             font.setPixelSize(max(1, round(self._base.pixelSize() * self._scale / 100)))
         self._app.setFont(font)
-        # at once, not when the loop comes to it
+        # now, not when the event loop gets to it
         self._app.sendPostedEvents(None, QEvent.Type.ApplicationFontChange.value)
 
     def _system_changed(self) -> None:
@@ -189,12 +185,12 @@ class Theme(QObject):
 
     @property
     def colours(self) -> dict[str, str]:
-        """The colours that are shown: stronger where the system asks for more contrast."""
+        """The colours that are shown, stronger if the system asks for more contrast."""
         found = tokens(self.scheme)
         return strengthened(found) if self.wants_contrast() else found
 
     def wants_contrast(self) -> bool:
-        """Whether the user asked the system for more contrast."""
+        """Whether the system asks for more contrast."""
         return self._hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
 
     def _contrast_changed(self) -> None:
@@ -216,17 +212,18 @@ class Theme(QObject):
         self.changed.emit(scheme)
 
     def _set_sheet(self) -> None:
-        """Where there was a sheet already, widgets take lengths and pictures from the new one when they are
-        next painted or measured, but their palettes only when they are polished. Qt would polish each once
-        for every widget above it, nine times on average; it polishes those it keeps rules for, so they are
-        forgotten first.
+        """Replace the style sheet.
+
+        Widgets take lengths and images from a new sheet when they are next painted or measured, but palettes
+        only when they are polished. Qt would polish each once for every ancestor, nine times on average. It
+        does that for widgets it keeps rules for, so these are dropped first.
         """
         mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
         self._app.style().unpolish(self._app)
         self._app.setStyleSheet(style_sheet(self.colours, self._scale, mirrored))
 
     def _polish(self, widget: QWidget) -> None:
-        """Style a widget and all in it anew; Qt itself does so for those that were never shown."""
+        """Restyle a widget and its children; Qt itself does that for widgets that were never shown."""
         if widget.testAttribute(Qt.WidgetAttribute.WA_WState_Polished):
             widget.style().polish(widget)
             self._app.sendEvent(widget, QEvent(QEvent.Type.StyleChange))

@@ -1,1 +1,1 @@
-"""A conversation printed as PDF."""
+"""Prints a conversation as PDF: pieces of rich text, laid out on pages, with an outline and page numbers."""

@@ -1,4 +1,4 @@
-"""A conversation printed as PDF by Qt's rich text, off the GUI thread, one small piece after another.
+"""Prints a conversation as PDF with Qt's rich text, off the GUI thread, one small piece after another.
 
 Source: https://doc.qt.io/qt-6/threads-modules.html#painting-in-threads
 """
@@ -28,7 +28,7 @@ _LETTER = ("US", "CA", "MX", "PH", "CL", "CO", "VE", "CR", "GT", "PA", "DO", "SV
 
 
 def page_size(territory: str = "") -> QPageSize:
-    """Letter where people print on it, else A4; by the system's region where none is given."""
+    """Letter in countries that use it, else A4; without a territory, the system's region decides."""
     code = territory or QLocale.territoryToCode(QLocale.system().territory())
     return QPageSize(QPageSize.PageSizeId.Letter if code in _LETTER else QPageSize.PageSizeId.A4)
 
@@ -36,20 +36,21 @@ def page_size(territory: str = "") -> QPageSize:
 def write_pdf(
     conversation: ConversationRecord, path: Path, size: QPageSize | None = None
 ) -> Iterator[Progress]:
-    """Print it to `path`, telling how many of its pieces are done (the total is an estimate by messages).
-    Ended early, or failing, it leaves a file that was there as it was. Raises `StoreError` when the file
-    cannot be written.
+    """Print to `path`; yields how many pieces are done (the total is estimated from the messages).
+
+    An existing file stays as it was if this ends early or fails. Raises `StoreError` if the file cannot be
+    written.
     """
     from pypdf.errors import PyPdfError
 
-    # a long document starts timers, for which a thread of Python's has nothing before
+    # laying out a long document starts timers, which need an event dispatcher in this thread
     _dispatcher = QEventLoop()
     total = 2 + 2 * len(shown_path(conversation))
     title = first_words(conversation.title, 300) or "Conversation"
     made = when(conversation.created_at)
     about = {"/Title": title, "/Creator": "Inglenook"} | ({"/Subject": f"Chat of {made}"} if made else {})
     with written_whole(path) as part:
-        part.touch()  # trouble with the place shows here, in words
+        part.touch()  # raises an error that explains trouble with the location
         file = QFile(str(part))
         is_whole = file.open(QIODevice.OpenModeFlag.WriteOnly)
         writer = _writer(file, size or page_size(), title)
@@ -57,12 +58,12 @@ def write_pdf(
         is_whole = is_whole and painter.begin(writer)
         try:
             if is_whole:
-                press = Paginator(writer, painter, title)
+                paginator = Paginator(writer, painter, title)
                 for done, piece in enumerate(print_pieces(conversation)):
-                    press.put(piece)
+                    paginator.put(piece)
                     yield Progress(min(done, total), total)
-                    time.sleep(0)  # a piece is laid out without a stop: the window has its turn between two
-                press.end()
+                    time.sleep(0)  # layout holds the interpreter lock: let the window run between two pieces
+                paginator.end()
         except GeneratorExit:
             part.unlink(missing_ok=True)
             raise
@@ -74,8 +75,8 @@ def write_pdf(
             raise _trouble(path)
         layout = writer.pageLayout().margins(QPageLayout.Unit.Point)
         try:
-            add_marks(part, press.marks, (layout.top(), layout.bottom()), about)
-        except PyPdfError as error:  # what Qt wrote is not all there
+            add_marks(part, paginator.marks, (layout.top(), layout.bottom()), about)
+        except PyPdfError as error:  # what Qt wrote is incomplete
             raise _trouble(path) from error
 
 

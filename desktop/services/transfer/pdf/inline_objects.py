@@ -1,6 +1,4 @@
-"""Formulas and pictures inside text that is printed: formulas are drawn as paths on their baseline, what
-cannot be drawn is words.
-"""
+"""Formulas and pictures in printed text: formulas are drawn as paths on the baseline, or else as LaTeX."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from PySide6.QtGui import (
 
 from desktop.blocks.latex import math_svg
 from desktop.blocks.spans import Span, SpanKind
-from desktop.services.transfer.pdf.baseline import formula_size, fragments, set_descent
+from desktop.services.formulas.rich_text import formula_size, fragments, set_descent
 from desktop.store.transfer.exporters.print import FORMULA
 
 __all__ = ["FormulaHandler", "put_inlays"]
@@ -47,7 +45,7 @@ _MONO = ["DejaVu Sans Mono", "Menlo", "Consolas", "monospace"]
 
 @dataclass(frozen=True)
 class _Formula:
-    """Shapes with their colours, from the baseline's left end on; how far they go from it, in pixels."""
+    """Shapes with their colours, relative to the left end of the baseline, and their extent in pixels."""
 
     shapes: list[tuple[QPainterPath, QColor]]
     width: float
@@ -57,7 +55,7 @@ class _Formula:
 
 @lru_cache(maxsize=400)
 def _formula(latex: str, size: float, colour: str, display: bool) -> _Formula | None:
-    """Not drawn by QtSvg: into a PDF it strokes, black, what has no stroke."""
+    """The formula as shapes. Not drawn by QtSvg, which in a PDF strokes in black what has no stroke."""
     svg = math_svg(latex, size, display)
     if not svg:
         return None
@@ -79,7 +77,7 @@ def _formula(latex: str, size: float, colour: str, display: bool) -> _Formula | 
 
 
 def _shape(element: Element) -> QPainterPath | None:
-    """The outline of one of the elements that ziamath writes; None for what draws nothing."""
+    """The shape of an element that ziamath writes; None if it draws nothing."""
     kind, given = element.tag.rpartition("}")[2], element.attrib
     if kind == "path":
         return _path(given.get("d", ""))
@@ -114,7 +112,7 @@ def _path(words: str) -> QPainterPath:
 
 
 class FormulaHandler(QPyTextObject):
-    """Draws the formulas of documents that it is registered with."""
+    """Draws the formulas of the documents that it is registered with."""
 
     def intrinsicSize(self, document: QTextDocument, position: int, shape: QTextFormat) -> QSizeF:
         found, share = _of(shape)
@@ -153,13 +151,13 @@ def _of(shape: QTextFormat) -> tuple[_Formula | None, float]:
 def put_inlays(
     document: QTextDocument, formulas: tuple[Span, ...], handler: FormulaHandler, width: float, height: float
 ) -> None:
-    """Put formulas in their places, and make pictures no larger than `width` by `height` pixels."""
+    """Put formulas in their places, and limit pictures to `width` by `height` pixels."""
     document.documentLayout().registerHandler(_KIND, handler)
     places: list[tuple[int, QTextImageFormat]] = []
     block = document.begin()
     while block.isValid():
         for start, length, shape in fragments(block):
-            if shape.isImageFormat():  # equal ones beside each other are one fragment
+            if shape.isImageFormat():  # adjacent equal images are one fragment
                 places += [(start + n, shape.toImageFormat()) for n in range(length)]
         block = block.next()
     cursor = QTextCursor(document)
@@ -186,7 +184,7 @@ def _put_formula(cursor: QTextCursor, around: QTextCharFormat, span: Span, width
         cursor.insertText(span.source.strip().replace("\n", "\u2028"), shape)
         return
     share = min(1.0, width / found.width)
-    lines = QTextBlockFormat()  # a share of a high line would be much
+    lines = QTextBlockFormat()  # proportional spacing would be too much for a tall line
     lines.setLineHeight(_BETWEEN, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
     cursor.mergeBlockFormat(lines)
     set_descent(shape, font, math.ceil(found.descent * share))
@@ -213,7 +211,7 @@ def _put_picture(
 
 
 def _decoded(address: str) -> QImage:
-    """The picture that an address holds itself; a null one for every other."""
+    """The picture in a data URL; a null image for any other address."""
     kind, comma, data = address.partition(",")
     if not comma or not kind.startswith("data:image/") or not kind.endswith(";base64"):
         return QImage()

@@ -1,7 +1,4 @@
-"""What Qt's PDF has not: an outline, and page numbers that know how many pages there are.
-
-Written into the finished file by pypdf.
-"""
+"""What Qt's PDF lacks: an outline, and page numbers with the total. Added to the finished file with pypdf."""
 
 from __future__ import annotations
 
@@ -21,17 +18,17 @@ __all__ = ["add_marks"]
 
 _SIZE, _GREY = 8.5, 0.36
 _WIDTHS = {" ": 0.278, "o": 0.556, "f": 0.278} | dict.fromkeys("0123456789", 0.556)
-"""Of Helvetica's letters, which every reader of PDF has, in ems."""
+"""Widths in ems of characters in Helvetica, which every PDF reader has."""
 _CODES = re.compile(rb"\[[^\]]*\]")
 
 
 def add_marks(
     path: Path, marks: Sequence[Mark], margins: tuple[float, float], about: Mapping[str, str]
 ) -> None:
-    """Write an outline, page numbers and `about` (pypdf's names: "/Title") into the PDF at `path`.
+    """Add an outline, page numbers and `about` (with pypdf's keys, such as "/Title") to the PDF at `path`.
 
-    `margins` are those above and below the text, in points; a pixel is 3/4 of one. Raises `OSError` when it
-    cannot be written, and pypdf's `PyPdfError` when it cannot be read.
+    `margins` are the top and bottom ones in points; a pixel is 3/4 of a point. Raises `OSError` if the file
+    cannot be written, and pypdf's `PyPdfError` if it cannot be read.
     """
     from pypdf import PdfWriter
     from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, Fit, NameObject
@@ -73,7 +70,7 @@ def add_marks(
 
 
 def _mend_spaces(font: DictionaryObject, mended: set[int]) -> None:
-    """Qt says that the sign for a space is a tab, and so it would be copied."""
+    """Qt maps the glyph of a space to a tab, which would be copied as such."""
     from pypdf.generic import NullObject, StreamObject
 
     table = font.get("/ToUnicode", NullObject()).get_object()
@@ -83,8 +80,8 @@ def _mend_spaces(font: DictionaryObject, mended: set[int]) -> None:
 
 
 def _number(words: str, width: float, bottom: float) -> bytes:
-    """The words in the middle of the lower margin; before the page's own content, whose measures are
-    others.
+    """The content stream for the number in the middle of the bottom margin; it precedes the page's own, which
+    changes the scale.
     """
     left = (width - _SIZE * sum(_WIDTHS[letter] for letter in words)) / 2
     return (

@@ -1,8 +1,7 @@
-"""Puts pieces of text below each other on pages: where a page ends, what stays together, grounds and bars
-behind text.
+"""Lays out pieces of text on pages: page breaks, what stays together, backgrounds and bars.
 
-All measures are CSS pixels, in which Qt's rich text reckons; what is drawn is shapes and glyphs, sharp at any
-size.
+All measures are CSS pixels, as in Qt's rich text. Everything is drawn as shapes and glyphs, sharp at any
+scale.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ __all__ = ["Mark", "Paginator"]
 FONT_PT = 10.0
 INK, QUIET, BAR = QColor("#1c1c1e"), QColor("#5c5c66"), QColor("#c4c6d0")
 PAD_X, PAD_Y, RADIUS = 12.0, 8.0, 6.0
-"""Between a ground's edge and its text, and the ground's corners."""
+"""Distance from the edge of a background to its text, and the radius of its corners."""
 BAR_ROOM, BAR_WIDTH = 16.0, 2.5
 SMALLEST = 0.6
-"""The size of letters in a wide table against others, before words are parted."""
+"""The smallest scale for a wide table before words are broken."""
 KEPT_WHOLE = 0.2
-"""What is no longer than this part of a page is not cut."""
+"""A piece of at most this fraction of the page height is not split."""
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth
 _CELL = 7.5
-"""From a table's edge to the text of its first cell: the padding, and what Qt adds for borders that are
-one.
+"""Distance from a table's edge to the text of its first cell: the padding, and what Qt adds for collapsed
+borders.
 """
 HEAD_ABOVE = 30.0
-"""From the running head's line to the text below it."""
+"""Distance from the line of the running head to the text below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An entry of the outline: its words, its page from 0 on, and how far below the top margin it points."""
+    """An entry of the outline: its text, its page (from 0), and how far below the top margin it points."""
 
     words: str
     page: int
@@ -63,8 +62,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Laid:
-    """A piece as it will stand: `scale` makes what is too wide fit, `cuts` are the heights at which it may
-    be parted.
+    """A piece after layout: `scale` shrinks what is too wide, `cuts` are the heights at which it may be
+    split.
     """
 
     piece: Piece
@@ -80,8 +79,8 @@ class _Laid:
 
     @property
     def tables(self) -> list[QRectF]:
-        """Where its tables are, in the document's own measure; not those that are the ground of code or
-        the bar of a quote.
+        """The bounds of its tables in document coordinates; not those used as backgrounds of code or bars of
+        quotes.
         """
         if GRID not in self.piece.html:
             return []
@@ -93,7 +92,7 @@ class _Laid:
         return PAD_Y if self.piece.ground else 0.0
 
     def least(self, page: float) -> float:
-        """What of it has to stand on one page: two lines, or all when it is short."""
+        """The height that must fit on one page: two lines, or the whole piece if it is short."""
         whole = (self.height <= page * KEPT_WHOLE and self.piece.begins) or len(self.cuts) < 3
         return 2 * self.pad + (self.height if whole else self.cuts[1])
 
@@ -105,7 +104,7 @@ class Paginator:
         self._writer, self._painter, self._title = writer, painter, title
         self._width, self._height = float(writer.width()), float(writer.height())
         self._y = 0.0
-        self._behind: Piece | None = None  # the last one printed, if it is on this page
+        self._last: Piece | None = None  # the last piece printed, if it is on this page
         self.pages = 1
         self.marks: list[Mark] = []
         self._held: list[_Laid] = []
@@ -118,17 +117,17 @@ class Paginator:
         self._option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self._option.setUseDesignMetrics(True)
         self._words.setUseDesignMetrics(True)
-        self._look = QPalette(INK, QColor("white"))
-        self._look.setColor(QPalette.ColorRole.Text, INK)
+        self._palette = QPalette(INK, QColor("white"))
+        self._palette.setColor(QPalette.ColorRole.Text, INK)
 
     def put(self, piece: Piece) -> None:
-        """Print a piece where the last one ended; one that keeps to the next waits for it."""
+        """Print a piece after the last one; a piece that `keeps` waits for the next."""
         self._held.append(self._lay(piece))
         if not piece.keeps:
             self.end()
 
     def end(self) -> None:
-        """Print what waits."""
+        """Print the pieces that wait."""
         group, self._held = self._held, []
         if not group:
             return
@@ -141,8 +140,6 @@ class Paginator:
             self._next_page()
         for laid in group:
             self._print(laid)
-
-    # -- parts
 
     def _print(self, laid: _Laid) -> None:
         piece, done = laid.piece, 0.0
@@ -162,7 +159,7 @@ class Paginator:
                 continue
             below = laid.pad if end < laid.height or piece.ends else 0.0
             self._draw(laid, (done, end), (above, below))
-            self._behind, done = piece, end
+            self._last, done = piece, end
             if done < laid.height:
                 self._next_page()
 
@@ -176,14 +173,14 @@ class Paginator:
                 _ground(QRectF(0, self._y, self._width, high), *rounded), QColor(laid.piece.ground)
             )
         elif laid.piece.bar:
-            joined = laid.piece.before if not start and self._behind is not None and self._behind.bar else 0.0
+            joined = laid.piece.before if not start and self._last is not None and self._last.bar else 0.0
             left = self._width - BAR_WIDTH if laid.is_mirrored else 0.0
             painter.fillRect(QRectF(left, self._y - joined, BAR_WIDTH, high + joined), BAR)
-        lower = 1.5 if laid.piece.ground else 0.0  # in the middle by eye: lines have their room below
+        lower = 1.5 if laid.piece.ground else 0.0  # optically centred: lines have their leading below
         painter.translate(laid.left, self._y + above - start + lower)
         painter.scale(laid.scale, laid.scale)
         context = QAbstractTextDocumentLayout.PaintContext()
-        context.palette = self._look  # the window's may be dark
+        context.palette = self._palette  # the window's may be dark
         clip = QRectF(
             0, start / laid.scale, max(laid.document.size().width(), 1.0) + 1, (end - start) / laid.scale
         )
@@ -191,7 +188,7 @@ class Paginator:
         painter.setClipRect(clip)
         laid.document.documentLayout().draw(painter, context)
         painter.setPen(QPen(BAR, 2.0))
-        for table in laid.tables:  # an edge where it is cut; half of it is clipped away
+        for table in laid.tables:  # an edge where the table is split; half of it is clipped
             for height in [part / laid.scale for part in (start, end) if 0 < part < laid.height]:
                 if table.top() < height < table.bottom():
                     painter.drawLine(QLineF(table.left(), height, table.right(), height))
@@ -199,14 +196,13 @@ class Paginator:
         self._y += high
 
     def _next_page(self) -> None:
-        if self._behind is not None and self._behind.ground and not self._behind.ends:  # it goes on overleaf
+        if self._last is not None and self._last.ground and not self._last.ends:  # continues on the next page
             self._painter.fillRect(
-                QRectF(0, self._y, self._width, min(PAD_Y, self._height - self._y)),
-                QColor(self._behind.ground),
+                QRectF(0, self._y, self._width, min(PAD_Y, self._height - self._y)), QColor(self._last.ground)
             )
         self._writer.newPage()
         self.pages += 1
-        self._y, self._behind = 0.0, None
+        self._y, self._last = 0.0, None
         font = QFont(self._font)
         font.setPointSizeF(8.5)
         self._painter.save()
@@ -219,11 +215,11 @@ class Paginator:
         self._painter.restore()
 
     def _lay(self, piece: Piece) -> _Laid:
-        aside = PAD_X if piece.ground else BAR_ROOM if piece.bar else 0.0
-        width = self._width - aside * (2 if piece.ground else 1)
+        indent = PAD_X if piece.ground else BAR_ROOM if piece.bar else 0.0
+        width = self._width - indent * (2 if piece.ground else 1)
         document = self._document(piece, width)
         wide = document.size().width()
-        if GRID in piece.html and wide > width:  # smaller letters, then words in two
+        if GRID in piece.html and wide > width:  # shrink the text, then allow breaks inside words
             share = max(SMALLEST, width / wide)
             if share * wide > width + 1:
                 document.setDefaultTextOption(self._option)
@@ -235,7 +231,7 @@ class Paginator:
         return _Laid(
             piece,
             document,
-            0.0 if mirrored and piece.bar else aside,
+            0.0 if mirrored and piece.bar else indent,
             scale,
             document.size().height() * scale,
             cuts,
@@ -260,7 +256,7 @@ class Paginator:
 
 
 def _ground(place: QRectF, top: bool, bottom: bool) -> QPainterPath:
-    """A rectangle, rounded where it begins and where it ends."""
+    """A rectangle, rounded at the top and bottom where the background begins and ends."""
     path = QPainterPath()
     path.setFillRule(Qt.FillRule.WindingFill)
     path.addRoundedRect(place, RADIUS, RADIUS)
@@ -273,9 +269,7 @@ def _ground(place: QRectF, top: bool, bottom: bool) -> QPainterPath:
 
 
 def _cuts(document: QTextDocument, page: float) -> list[float]:
-    """Heights at which no line is parted, nor the row of a table that is not very high; the last is the
-    end.
-    """
+    """Heights at which no line is split, nor a table row that is not very tall; the last one is the end."""
     spans = _lines(document, document.begin(), document.end())
     for frame in document.rootFrame().childFrames():
         if isinstance(frame, QTextTable):
@@ -294,7 +288,7 @@ def _lines(document: QTextDocument, first: QTextBlock, end: QTextBlock) -> list[
     layout, block = document.documentLayout(), first
     while block.isValid() and block != end:
         top, text = layout.blockBoundingRect(block).top(), block.layout()
-        # Qt lays one over the end of each inner table
+        # Qt adds an empty line over the end of each nested table
         hidden = block.length() == 1 and not block.blockFormat().hasProperty(_RULE)
         lines = (text.lineAt(number) for number in range(0 if hidden else text.lineCount()))
         found += [(top + line.y(), top + line.y() + line.height()) for line in lines]
@@ -303,7 +297,7 @@ def _lines(document: QTextDocument, first: QTextBlock, end: QTextBlock) -> list[
 
 
 def _edges(document: QTextDocument, table: QTextTable) -> QRectF:
-    """Where a table is: Qt's own answer is a cell's padding beside it."""
+    """The bounds of a table; Qt's own answer is off by the padding of a cell."""
     layout, found = document.documentLayout(), QRectF()
     for cell in (table.cellAt(0, 0), table.cellAt(table.rows() - 1, table.columns() - 1)):
         found = found.united(layout.blockBoundingRect(cell.firstCursorPosition().block()))
@@ -325,13 +319,13 @@ def _rows(document: QTextDocument, table: QTextTable) -> list[tuple[float, float
 
 
 def _cut(cuts: list[float], start: float, limit: float, fresh: bool) -> float:
-    """The lowest cut in reach that leaves no line alone; `start` for none, or the limit itself on a
+    """The lowest cut within reach that leaves no single line; `start` if there is none, or `limit` on a
     `fresh` page.
     """
     first = bisect_right(cuts, start + 0.5)
     last = bisect_right(cuts, limit + 0.5) - 1
     if last == len(cuts) - 2 and last - first >= 2:
-        last -= 1  # two lines go over, not one
+        last -= 1  # carry two lines over rather than one
     if last < first:
         return limit if fresh else start
     return start if last == first and not fresh and not start else cuts[last]

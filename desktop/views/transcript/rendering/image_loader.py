@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal
 
-from desktop.services.system import formulas
+from desktop.services.formulas import formula_images
 from desktop.views.transcript.rendering.local_image import read_picture
 from desktop.views.transcript.rendering.math_image import Picture, render_math
 
@@ -78,7 +78,7 @@ class _Workshop:
                 idle = not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S)
             if idle:
                 # without the lock, which the GUI thread takes: this may wait for another view's formula
-                formulas.rest()
+                formula_images.rest()
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
@@ -100,7 +100,7 @@ class _Workshop:
         """Give up a formula that takes too long."""
         if time.monotonic() - self._since > _LONGEST_S:
             self._since = float("inf")
-            formulas.give_up()
+            formula_images.give_up()
 
 
 class ImageLoader(QObject):

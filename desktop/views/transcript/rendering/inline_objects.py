@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 )
 
 from desktop.blocks import Span, SpanKind
-from desktop.services.transfer.pdf.baseline import formula_size, fragments, set_descent
+from desktop.services.formulas.rich_text import formula_size, fragments, set_descent
 from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.rendering.local_image import local_path
 from desktop.views.transcript.rendering.math_image import Picture

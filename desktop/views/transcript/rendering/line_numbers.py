@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from PySide6.QtGui import QTextBlock, QTextDocument
 
-from desktop.services.transfer.pdf.baseline import fragments
+from desktop.services.formulas.rich_text import fragments
 from desktop.views.transcript.rendering.inline_objects import source_length
 
 __all__ = ["baseline", "line_number"]

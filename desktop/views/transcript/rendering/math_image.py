@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from PySide6.QtGui import QImage
 
-from desktop.services.system.formulas import formula_image
+from desktop.services.formulas.formula_images import formula_image
 
 __all__ = ["Picture", "render_math"]
 

@@ -35,7 +35,7 @@ class Library:
             (folder / name).touch()
         self.catalogue = LocalModelsService(self.describe, self.find)
         self.service = LibraryService(harness.session, self.catalogue, self.measure)
-        self.service.judged.connect(self.fits.update)
+        self.service.estimated.connect(self.fits.update)
 
     def describe(self, path: Path) -> ModelInfo:
         return dataclasses.replace(ECHO_INFO, path=str(path), name=path.stem)

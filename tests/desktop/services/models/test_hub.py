@@ -87,7 +87,7 @@ class Deck:
         self.preferences = Preferences(folder / "preferences.json")
         self.service = HubService(self.preferences, folder / "models", self.hub)
         self.said: list[tuple[object, ...]] = []
-        for name in ("found", "chosen", "trouble", "finished", "token_told"):
+        for name in ("found", "chosen", "trouble", "finished", "token_changed"):
             getattr(self.service, name).connect(lambda *values, name=name: self.said.append((name, *values)))
 
     def states(self) -> list[tuple[str, str, int]]:
@@ -202,8 +202,8 @@ def test_the_token_is_told_by_its_place_only(deck: Deck) -> None:
     deck.service.set_token("")
     deck.qtbot.waitUntil(lambda: len(deck.said) == 4)
     assert deck.said == [
-        ("token_told", "", ""), ("token_told", "keyring", ""),
-        ("token_told", "keyring", "It is kept for this run only."), ("token_told", "", ""),
+        ("token_changed", "", ""), ("token_changed", "keyring", ""),
+        ("token_changed", "keyring", "It is kept for this run only."), ("token_changed", "", ""),
     ]  # fmt: skip
 
 

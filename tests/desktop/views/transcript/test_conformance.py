@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.blocks import Kind
 from desktop.items.chats.messages import MessageItem
-from desktop.services.transfer.pdf.baseline import fragments
+from desktop.services.formulas.rich_text import fragments
 from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.rendering.markdown import QUOTES, SafeDocument, set_markdown
 from desktop.views.transcript.rows import Row, RowKind

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
-from desktop.services.transfer.pdf.baseline import fragments
+from desktop.services.formulas.rich_text import fragments
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
 from desktop.views.transcript.rendering.markdown import (

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
-from desktop.services.transfer.pdf.baseline import fragments
+from desktop.services.formulas.rich_text import fragments
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.rendering.math_image import Picture, render_math
 from desktop.views.transcript.row_widgets.math import MathRow

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
-from desktop.services.transfer.pdf.baseline import fragments
+from desktop.services.formulas.rich_text import fragments
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.rendering.local_image import LARGEST, local_path, read_picture
 from desktop.views.transcript.row_widgets.base import DocumentRow

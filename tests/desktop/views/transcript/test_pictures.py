@@ -40,7 +40,7 @@ def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(
         in_time.append(wanted.wait(10))
 
     monkeypatch.setattr(image_loader, "_REST_S", 0.001)
-    monkeypatch.setattr(image_loader.formulas, "rest", rest)
+    monkeypatch.setattr(image_loader.formula_images, "rest", rest)
     shop = ImageLoader()
     first, second = ImageKey("x", 16.0, "#000000"), ImageKey("y", 16.0, "#000000")
     shop.want(first)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from desktop.services.system import formula_process, formulas
-from desktop.services.system.formula_process import draw
-from desktop.services.system.formulas import FormulaImage, formula_image, give_up, rest
+from desktop.services.formulas import formula_images, formula_process
+from desktop.services.formulas.formula_images import FormulaImage, formula_image, give_up, rest
+from desktop.services.formulas.formula_process import draw
 from desktop.services.system.helper_process import HelperEnded, HelperProcess
 
 
@@ -25,10 +25,10 @@ def _ended() -> Iterator[None]:
 def test_the_same_picture_as_in_this_process_and_the_process_is_kept() -> None:
     for latex in (r"\frac{a}{b} + \text{ä}", r"\unknown{x}", "x\ny"):
         assert formula_image(latex, 18.0, "#203040", True, 1.0) == draw(latex, 18.0, "#203040", True, 1.0)
-    child = formulas._HELPER._child
+    child = formula_images._HELPER._child
     assert child is not None
     formula_image("y", 18.0, "#203040", False, 1.0)
-    assert formulas._HELPER._child is child
+    assert formula_images._HELPER._child is child
     rest()
     assert child.poll() is not None
     assert formula_image("y", 18.0, "#203040", False, 1.0) == draw("y", 18.0, "#203040", False, 1.0)
@@ -36,7 +36,7 @@ def test_the_same_picture_as_in_this_process_and_the_process_is_kept() -> None:
 
 def test_a_process_that_ends_at_a_formula_leaves_that_one_empty() -> None:
     formula_image("x", 18.0, "#203040", False, 1.0)
-    child = formulas._HELPER._child
+    child = formula_images._HELPER._child
     assert child is not None
     child.kill()
     child.wait()
@@ -59,7 +59,7 @@ def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
             except ValueError as error:
                 raise HelperEnded(str(error)) from error
 
-    monkeypatch.setattr(formulas, "_HELPER", Silent("desktop.services.system.formula_process"))
+    monkeypatch.setattr(formula_images, "_HELPER", Silent("desktop.services.formulas.formula_process"))
     found: list[FormulaImage | None] = []
     asking = threading.Thread(target=lambda: found.append(formula_image("x", 18.0, "#203040", False, 1.0)))
     asking.start()
@@ -70,15 +70,15 @@ def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_another_process_it_is_done_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.services.system.formula_process")
+    helper = HelperProcess("desktop.services.formulas.formula_process")
     helper._alone = True
-    monkeypatch.setattr(formulas, "_HELPER", helper)
+    monkeypatch.setattr(formula_images, "_HELPER", helper)
     assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
     assert not helper.running
 
 
 def test_what_was_closed_does_not_start_again() -> None:
-    helper = HelperProcess("desktop.services.system.formula_process")
+    helper = HelperProcess("desktop.services.formulas.formula_process")
     helper.close()
     with pytest.raises(HelperEnded, match="closed"):
         helper.start()
@@ -98,7 +98,7 @@ def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_at_the_programs_end_a_formula_is_empty_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.services.system.formula_process")
+    helper = HelperProcess("desktop.services.formulas.formula_process")
     helper.close()
-    monkeypatch.setattr(formulas, "_HELPER", helper)
+    monkeypatch.setattr(formula_images, "_HELPER", helper)
     assert formula_image("x", 18.0, "#203040", False, 1.0) is None

@@ -1,4 +1,4 @@
-"""Images of formulas, drawn in another process (`formula_process`) that is kept for the next ones."""
+"""Images of formulas, drawn in another process (`formula_process`) that is kept for the next formulas."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ __all__ = ["FormulaImage", "formula_image", "give_up", "rest"]
 
 log = logging.getLogger(__name__)
 
-_MODULE = "desktop.services.system.formula_process"
-"""Imported here only where no process can be started: it brings QtSvg and the fonts of formulas."""
+_MODULE = "desktop.services.formulas.formula_process"
+"""Imported here only if no process can be started, because it needs QtSvg and the fonts of formulas."""
 _HELPER = HelperProcess(_MODULE)
 _one_at_a_time = threading.Lock()
 atexit.register(_HELPER.close)
 
 
 class FormulaImage(NamedTuple):
-    """`pixels` are `device_height` rows of `device_width` pixels of premultiplied ARGB, 4 bytes each; the
-    formula is `width` by `height` logical pixels, `descent` of them below the baseline.
+    """`pixels` are `device_height` rows of `device_width` pixels of premultiplied ARGB, 4 bytes each.
+
+    The formula is `width` by `height` logical pixels, `descent` of them below the baseline.
     """
 
     pixels: bytes
@@ -36,9 +37,9 @@ class FormulaImage(NamedTuple):
 
 
 def formula_image(latex: str, size: float, colour: str, display: bool, ratio: float) -> FormulaImage | None:
-    """What `formula_process.draw` gives; None also for a formula that ended the process.
+    """What `formula_process.draw` returns; None also if the formula ended the process.
 
-    From any thread but the window's.
+    Can be called on any thread but the window's.
     """
     with _one_at_a_time:
         try:
@@ -49,17 +50,19 @@ def formula_image(latex: str, size: float, colour: str, display: bool, ratio: fl
                 return drawn
             answer = _HELPER.ask((latex, size, colour, display, ratio))
         except HelperEnded as error:
-            log.warning("a formula of %d characters ended the process that draws them: %s", len(latex), error)
+            log.warning(
+                "a formula of %d characters ended the process that draws formulas: %s", len(latex), error
+            )
             return None
     return FormulaImage(base64.b64decode(answer[0]), *answer[1:]) if answer else None
 
 
 def rest() -> None:
-    """End the process until the next formula, so that its memory is free."""
+    """End the process until the next formula, to free its memory."""
     with _one_at_a_time:
         _HELPER.stop()
 
 
 def give_up() -> None:
-    """Stop the process at the formula it is drawing; that one gives None. From any thread."""
+    """Abandon the formula being drawn, which then gives None. Can be called on any thread."""
     _HELPER.stop()

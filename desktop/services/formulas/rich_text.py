@@ -1,6 +1,4 @@
-"""Formulas and pictures inside text, as the transcript and the PDF export place them: their size, and how far
-they go below the baseline.
-"""
+"""Formulas and images in Qt's rich text, in the transcript and in the PDF export: their size and baseline."""
 
 from __future__ import annotations
 
@@ -11,19 +9,19 @@ from PySide6.QtGui import QFont, QFontInfo, QFontMetrics, QFontMetricsF, QTextBl
 __all__ = ["formula_size", "fragments", "set_descent"]
 
 _X_HEIGHT = 0.47
-"""The height of small letters in STIX Two Math, in ems."""
+"""The height of lower-case letters in STIX Two Math, in ems."""
 
 
 def formula_size(font: QFont) -> float:
-    """The pixel size of a formula whose small letters are as high as those of `font`."""
+    """The pixel size at which a formula's lower-case letters are as tall as those of `font`."""
     pixels = float(QFontInfo(font).pixelSize())
     return round(min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT)), 1)
 
 
 def set_descent(shape: QTextCharFormat, font: QFont, descent: int) -> None:
-    """Put an inline object of this format `descent` pixels below the baseline, or on it for 0.
+    """Place an inline object of this format `descent` pixels below the baseline, or on it for 0.
 
-    Qt has no setting for this: it puts an object as far below the baseline as the format's font goes.
+    Qt has no setting for this: the descent of the format's font decides.
     """
     if descent <= 0:
         shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignNormal)
@@ -35,7 +33,7 @@ def set_descent(shape: QTextCharFormat, font: QFont, descent: int) -> None:
 
 
 def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
-    """(position, length, format) of the runs of text of a paragraph."""
+    """(position, length, format) of the runs of text in a paragraph; adjacent equal images are one run."""
     found: list[tuple[int, int, QTextCharFormat]] = []
     iterator = block.begin()
     while not iterator.atEnd():
@@ -47,7 +45,7 @@ def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
 
 @lru_cache(maxsize=512)
 def _descending(family: str, descent: int) -> int:
-    """The smallest pixel size at which a font goes at least `descent` pixels below the baseline."""
+    """The smallest pixel size at which a font descends at least `descent` pixels below the baseline."""
     font, low, high = QFont(family), 1, 64 * descent + 8
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,9 @@
-"""The process that draws formulas for a window.
+"""The process that draws formulas for the window.
 
 A question is [latex, size, colour, display, ratio]; the answer is [pixels in base64, device width, device
-height, width, height, descent], or null for a formula that cannot be drawn. Each is a line of JSON. Working
-out and drawing one take 3 to 30 ms of Python and Qt that would hold the interpreter lock of the window.
+height, width, height, descent], or null for a formula that cannot be drawn. Each is a line of JSON.
+Typesetting and drawing a formula take 3 to 30 ms of Python and Qt, which would hold the window's interpreter
+lock.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
 from desktop.blocks.latex import math_svg
-from desktop.services.system.formulas import FormulaImage
+from desktop.services.formulas.formula_images import FormulaImage
 
 __all__ = ["draw", "main"]
 
@@ -31,8 +32,10 @@ _VIEW_BOX = re.compile(r'viewBox="(-?[\d.]+) (-?[\d.]+) (-?[\d.]+) (-?[\d.]+)"')
 
 
 def draw(latex: str, size: float, colour: str, display: bool, ratio: float) -> FormulaImage | None:
-    """`latex` in letters of `size` logical pixels and `colour` ("#rrggbb"), with `ratio` device pixels for
-    each logical one; None if it cannot be drawn.
+    """Draw `latex` with letters of `size` logical pixels in `colour` ("#rrggbb") and `ratio` device pixels
+    per logical pixel.
+
+    None if it cannot be drawn.
     """
     svg = math_svg(latex, size, display)
     box = _VIEW_BOX.search(svg)
