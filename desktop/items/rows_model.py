@@ -14,7 +14,7 @@ _NO_PARENT = QModelIndex()
 
 
 class RowsModel(QAbstractListModel, Generic[T]):
-    """A subclass says in `value` what a row shows."""
+    """Subclasses override `value`, which says what a row shows."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -22,7 +22,7 @@ class RowsModel(QAbstractListModel, Generic[T]):
 
     def value(self, row: T, role: int) -> object:
         """What `row` has for an item role; None for a role that it has nothing for."""
-        raise NotImplementedError
+        return None
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
         """The number of rows; 0 below a row, because a list has no children."""
