@@ -115,7 +115,7 @@ class ReplyRunner(QObject):
     def begin(
         self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None,
         leading: LeadingName | None = None, tail: str = "",
-    ) -> None:  # fmt: skip
+    ) -> ChatRequest:  # fmt: skip
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the
         engine is idle. Raises `StoreError` when what is known of its text cannot be read: no reply runs then.
         A `tail` is text of a document that stays behind what is written.
@@ -145,7 +145,7 @@ class ReplyRunner(QObject):
         request = dataclasses.replace(request, tell_prompt=True)
         self._reply.known = len(self._reply.tokens)
         self.begun.emit(message.id, request, len(self._reply.tokens))
-        self.engine.answer(request, self._on_event, self._on_ended)
+        return request
 
     def item(self, message: StoredMessage) -> MessageItem:
         """A stored message as the transcript shows it; for the running reply, with the text that is not in
@@ -214,7 +214,7 @@ class ReplyRunner(QObject):
         """
         self._checkpoint()
         in_time = self.engine.close()
-        self._on_ended("", "")
+        self.end("", "")
         self.unsaved.close()
         return in_time
 
@@ -233,7 +233,8 @@ class ReplyRunner(QObject):
         else:
             self.unsaved.went_well()
 
-    def _on_event(self, event: ChatEvent) -> None:
+    def take(self, event: ChatEvent) -> None:
+        """An event of the reply has come from the engine."""
         if self._reply is None:
             return
         if isinstance(event, Text):
@@ -277,7 +278,7 @@ class ReplyRunner(QObject):
         reply.tokens.join(reply.tail_tokens)
         self._chat_list.put(reply.message_id, reply.tokens)
 
-    def _on_ended(self, sentence: str, details: str) -> None:
+    def end(self, sentence: str, details: str) -> None:
         """The stream is over.
 
         Without a `Done` and without an error it was stopped before it began, or the window closes.

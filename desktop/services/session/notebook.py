@@ -156,14 +156,10 @@ class Notebook:
         if model is not None:
             context.store.set_model_path(context.id, model.path)
         context.store.resume(source.id)
-        try:
-            self._runner.begin(request, dataclasses.replace(source, text=head), source, tail=tail)
-        except StoreError:
-            with contextlib.suppress(StoreError):
-                context.store.finish(source.id, head + tail, "complete", source.stats)
-            raise
-        self._turns.show(context)
-        return True
+        begun = dataclasses.replace(source, text=head)
+        request = self._turns.prepare(context, request, begun, source, tail=tail)
+        self._runner.engine.answer(request, self._runner.take, self._runner.end)
+        return self._turns.show(context) or True
 
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:
         """What `write_on` asks for."""

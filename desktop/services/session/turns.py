@@ -12,7 +12,7 @@ from desktop.services.session.draft_check import DraftCheck
 from desktop.services.session.paths import request_messages
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.session.visible_chat import VisibleChat
-from desktop.services.session.voices import Said, in_turn, next_voice, replies_since_user
+from desktop.services.session.voices import LeadingName, Said, in_turn, next_voice, replies_since_user
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.participants import Author
 from desktop.store.conversations.stores import ConversationStores
@@ -223,6 +223,27 @@ class Turns:
         self._signals.notice.emit(self.refused[1], "warning")
         return False
 
+    def prepare(
+        self,
+        context: ConversationContext,
+        request: ChatRequest,
+        message: StoredMessage,
+        source: StoredMessage | None = None,
+        leading: LeadingName | None = None,
+        tail: str = "",
+    ) -> ChatRequest:
+        """Make ready for a reply into `message`, as `ReplyRunner.begin`; returns the request for the engine.
+
+        Raises `StoreError`: the message is over then.
+        """
+        try:
+            return self._runner.begin(request, message, source, leading, tail)
+        except StoreError:
+            with contextlib.suppress(StoreError):  # else the next start ends it
+                state = "complete" if request.plain else "stopped"
+                context.store.finish(message.id, message.text + tail, state, message.stats)
+            raise
+
     @reports_store_errors
     def show(self, context: ConversationContext) -> bool:
         """Show what was written into a chat, as far as it can be seen."""
@@ -277,11 +298,6 @@ class Turns:
             context.store.resume(continued.id)
             message = continued
         source = (beginning.source or beginning.message) if beginning is not None else None
-        try:
-            self._runner.begin(request, message, source, leading)
-        except StoreError:
-            with contextlib.suppress(StoreError):  # else the next start ends it
-                context.store.finish(message.id, message.text, "stopped", message.stats)
-            raise
-        self.show(context)
-        return True
+        request = self.prepare(context, request, message, source, leading)
+        self._engine.answer(request, self._runner.take, self._runner.end)
+        return self.show(context) or True
