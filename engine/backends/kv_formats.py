@@ -1,20 +1,20 @@
-"""The number formats of the key/value cache, and what a position takes in each.
+"""The number formats of the key/value cache, and the bytes of a position in each.
 
 fp32, fp16   plain numbers.
-fp8          plain e4m3 numbers (OCP 8-bit Floating Point Specification, revision 1.0): no scale; values past
-448 become 448.
-q8, q4       each head's vector is turned by a 32-point Walsh-Hadamard transform over groups of 32 dimensions
-             (a head dimension that is not a multiple of 32 is padded with zeros to one), and each group is
-             kept as 8- or 4-bit codes with one fp16 scale. The transform spreads an outlier over its group;
-             it is orthonormal, so scores can be taken between turned queries and turned keys, and a sum of
-             values is turned back once. Keys are rounded so that the scores of queries like their own keep
-             right.
-q4           keeps, besides, a sequence's first key and value as they are, for so much attention goes there
-             that their error shows (Xiao et al., arXiv 2309.17453); its other keys are differences from a
-             mean of earlier ones. Four bits for whole keys, each number rounded to the nearest, cost a small
-             model 7 % of perplexity.
-What the codes mean is written down in plain torch in `engine.backends.kv_rounding`.
-Keys and values have a format each: "q6" is the usual name of 8-bit keys with 4-bit values.
+fp8          plain e4m3 numbers (OCP 8-bit Floating Point Specification, revision 1.0), without a scale;
+             larger values become 448.
+q8, q4       each head's vector goes through a Walsh-Hadamard transform over groups of 32 dimensions (a head
+             dimension that is not a multiple of 32 is padded with zeros), and each group is kept as 8- or
+             4-bit codes with one fp16 scale. The transform spreads an outlier over its group; it is
+             orthonormal, so scores are taken between transformed queries and keys, and a sum of values is
+             transformed back once. Keys are rounded so that the scores of queries like their own stay right.
+q4           also keeps a sequence's first key and value unrounded: so much attention goes there that their
+             error shows (Xiao et al., arXiv 2309.17453). Its other keys are differences from a mean of
+             earlier ones. Four bits for whole keys, each number rounded to the nearest, raise a small
+             model's perplexity by 7 %.
+
+`engine.backends.kv_rounding` defines the codes in plain torch. Keys and values have a format each: "q6" is
+the usual name of 8-bit keys with 4-bit values.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting
 
 GROUP = 32
-"""Dimensions that share a rotation and a scale."""
+"""Dimensions that share a Hadamard transform and a scale."""
 Q4_LEVELS = tuple(c + 3 * c**3 / 512 for c in range(-8, 8))
-"""What the sixteen codes of q4 stand for, times the scale: turned numbers are nearly normal, so levels are
-closer at zero.
+"""The values of q4's sixteen codes, in units of the scale: transformed numbers are nearly normal, so levels
+are closer together near zero.
 """
 SCALE_SHARES = tuple(1.05 - 0.02 * i for i in range(16))
 """Scales tried for a group of q4, as shares of the one that gives its extreme the lowest level."""
 Q4_EXTREME = 600000.0
-"""The largest turned number of q4, whose scale fp16 still holds."""
-STEERING = 64.0
-"""Weight of a key's error along its token's queries against its error in any other direction, in q8 and q4
-keys.
-"""
+"""The largest transformed number of q4 whose scale fp16 still holds."""
+QUERY_ERROR_WEIGHT = 64.0
+"""Weight of the error of a q8 or q4 key along its token's queries, relative to other directions."""
 WHOLE_KEYS = 16
-"""The first positions of a sequence, whose q4 keys are not differences from a mean: there is none yet."""
+"""The first positions of a sequence: their q4 keys are not differences, since there is no mean yet."""
 
 _BITS = {"fp32": 32, "fp16": 16, "fp8": 8, "q8": 8, "q4": 4}
 _PAIRS = {"q6": ("q8", "q4")}
@@ -76,14 +74,14 @@ def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -
 
 
 def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int) -> int:
-    """Bytes that one position's keys and values take in one layer of the CPU backend's cache, padding and
-    scales included.
+    """Bytes of one position's keys and values in one layer of the CPU backend's cache, padding and scales
+    included.
     """
     return kv_heads * (key_bytes(kind.keys, head_dim) + value_bytes(kind.values, head_dim))
 
 
 def key_bytes(name: str, head_dim: int) -> int:
-    """Bytes of one head's key at one position, with its share of what a page holds once."""
+    """Bytes of one head's key at one position, with its share of what a page holds only once."""
     if name in QUANTISED:
         return _quantised_bytes(name, head_dim) + (
             kept_bytes(2, head_dim) // PAGE_TOKENS if name == "q4" else 0
@@ -103,7 +101,8 @@ def value_bytes(name: str, head_dim: int) -> int:
 
 
 def kept_bytes(vectors: int, head_dim: int) -> int:
-    """Bytes of the turned float32 vectors that q4 keeps once a page and head, padded together to whole 256.
+    """Bytes of the transformed float32 vectors that q4 keeps once for a page and head, padded to 256
+    together.
 
     Two for keys, their mean and the first key; one for values, the first value.
     """

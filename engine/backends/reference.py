@@ -26,7 +26,7 @@ from engine.backends.base import (
     Weight,
 )
 from engine.backends.kv_formats import WHOLE_KEYS, CacheType, cache_type
-from engine.backends.kv_rounding import limited, rounded, steered
+from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
@@ -40,11 +40,9 @@ class ReferenceBackend:
     where = ""
 
     def free_memory(self) -> int:
-        """See `Backend.free_memory`."""
         return free_memory()
 
     def trim(self) -> None:
-        """See `Backend.trim`."""
         give_memory_back()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
@@ -68,7 +66,6 @@ class ReferenceBackend:
         return ReferenceCache(layers, shape, page_count, dtype)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> ReferenceProgram:
-        """See `Backend.record`."""
         assert isinstance(cache, ReferenceCache)
         return ReferenceProgram(forward, cache, max_rows)
 
@@ -108,11 +105,9 @@ class ReferenceCache:
         self.page_bytes = self.nbytes // page_count
 
     def close(self) -> None:
-        """See `KVCache.close`."""
         self.keys = self.values = torch.empty(0)
 
     def copy_page(self, source: int, target: int) -> None:
-        """See `KVCache.copy_page`."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
 
@@ -123,7 +118,6 @@ class ReferenceCache:
         )
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """See `KVCache.write_page`."""
         first = self.keys[:, page].nbytes
         for part, half in ((self.keys, data[:first]), (self.values, data[first:])):
             numbers = np.frombuffer(half.tobytes(), np.float16 if part.dtype == torch.float16 else np.float32)
@@ -180,7 +174,6 @@ class ReferenceOps:
         self._logit_rows = step.logit_rows
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
-        """See `Ops.embed`."""
         return self._looked_up(table) * scale
 
     def _looked_up(self, table: Weight) -> torch.Tensor:
@@ -192,14 +185,12 @@ class ReferenceOps:
         return x @ _values(weight).T
 
     def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
-        """See `Ops.rms_norm`."""
         parts = x.reshape(len(x), heads, -1)
         return (
             parts / torch.sqrt((parts * parts).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)
         ).reshape(x.shape)
 
     def layer_norm(self, x: Array, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Array:
-        """See `Ops.layer_norm`."""
         parts = x.reshape(len(x), heads, -1)
         centred = parts - parts.mean(dim=-1, keepdim=True)
         y = (
@@ -212,14 +203,12 @@ class ReferenceOps:
     def linear(
         self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None
     ) -> Array:
-        """See `Ops.linear`."""
         y = self._times(x, weight)
         if bias is not None:
             y = y + torch.tensor(bias).to(y.device)
         return y if residual is None else y + residual.to(y.device)
 
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
-        """See `Ops.rope`."""
         rows = self._positions.numpy()
         # (T, 1, R / 2)
         cos, sin = (torch.from_numpy(part[rows])[:, None, :].to(x.device) for part in (table.cos, table.sin))
@@ -237,7 +226,6 @@ class ReferenceOps:
     def attention(
         self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None
     ) -> Array:
-        """See `Ops.attention`."""
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         on = keys.device
@@ -251,7 +239,7 @@ class ReferenceOps:
         if self._cache.kind.keys == "q4":
             self._store_differences(keys, k, queries)
         elif self._cache.kind.keys == "q8":
-            keys[pages, places] = steered(k, queries, torch.zeros_like(k[0]), "q8")
+            keys[pages, places] = rounded_keys(k, queries, torch.zeros_like(k[0]), "q8")
         else:
             keys[pages, places] = rounded(k, self._cache.kind.keys)
         v = v.reshape(rows, shape.kv_heads, dim)
@@ -294,20 +282,18 @@ class ReferenceOps:
             else:
                 mean = (keys[self._pages[page - 1]] if page else keys[self._pages[0], 1:WHOLE_KEYS]).mean(0)
             part = slice(t, t + count)
-            keys[self._pages[page], place : place + count] = steered(k[part], q[part], mean, "q4")
+            keys[self._pages[page], place : place + count] = rounded_keys(k[part], q[part], mean, "q4")
             if first + t == 0:
                 keys[self._pages[0], 0] = limited(k[0])
             t += count
 
     def gated(self, gate: Array, up: Array, activation: str) -> Array:
-        """See `Ops.gated`."""
         if activation == "clamped_swiglu":
             gate, up = gate.clamp(max=7.0), up.to(gate.device).clamp(-7.0, 7.0)
             return (up + 1) * gate * torch.sigmoid(1.702 * gate)
         return self.activate(gate, activation) * up.to(gate.device)
 
     def activate(self, x: Array, activation: str) -> Array:
-        """See `Ops.activate`."""
         if activation == "silu":
             return x * torch.sigmoid(x)
         if activation == "gelu":
@@ -318,19 +304,15 @@ class ReferenceOps:
         return x.clamp(min=0) if activation == "relu" else x.clamp(min=0) ** 2
 
     def add(self, x: Array, y: Array, scale: float = 1.0) -> Array:
-        """See `Ops.add`."""
         return x + scale * y.to(x.device)
 
     def add_positions(self, x: Array, table: Floats) -> Array:
-        """See `Ops.add_positions`."""
         return x + torch.from_numpy(table)[self._positions].to(x.device)
 
     def columns(self, x: Array, start: int, width: int) -> Array:
-        """See `Ops.columns`."""
         return x[:, start : start + width].contiguous()
 
     def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
-        """See `Ops.soft_cap`."""
         return cap * torch.tanh(x * scale / cap) if cap else x * scale
 
     def route(self, logits: Array, routing: Routing) -> Routes:
@@ -347,7 +329,6 @@ class ReferenceOps:
     def expert_linear(
         self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
     ) -> Array:
-        """See `Ops.expert_linear`."""
         rows = []
         for row, expert in zip(x, routes[0].reshape(-1).tolist(), strict=True):
             y = _values(weights[expert]) @ row
@@ -355,12 +336,10 @@ class ReferenceOps:
         return torch.stack(rows)
 
     def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
-        """See `Ops.gather`."""
         weights, residual = routes[1].to(x.device), residual.to(x.device)
         return residual + (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
 
     def last_rows(self, x: Array) -> Array:
-        """See `Ops.last_rows`."""
         return x[len(x) - self._logit_rows :]
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from engine.backends.base import AttentionShape, Step
-from engine.backends.kv_formats import GROUP, STEERING
-from engine.backends.kv_rounding import limited, turned
+from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT
+from engine.backends.kv_rounding import hadamard_transform, limited
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.store_steps import StoreSteps, sequence
 
@@ -51,13 +51,13 @@ def widened(x: Any, heads: int, dim: int) -> Any:
 
 
 def cost(kept: Any, k: Any, q: Any, shape: AttentionShape) -> Any:
-    """(T, G): the square of what rounding did, and `STEERING` times that along the row's queries."""
+    """(T, G): the squared rounding error, and `QUERY_ERROR_WEIGHT` times that along the row's queries."""
     keys = torch.from_numpy(k).reshape(len(k), shape.kv_heads, -1)
     queries = torch.from_numpy(q).reshape(len(q), shape.kv_heads, -1, shape.head_dim)
-    aim = turned(limited((queries / queries.norm(dim=-1, keepdim=True)).sum(-2))).flatten(-2)
+    aim = hadamard_transform(limited((queries / queries.norm(dim=-1, keepdim=True)).sum(-2))).flatten(-2)
     aim = aim / aim.norm(dim=-1, keepdim=True)
-    miss = turned(torch.from_numpy(kept) - keys).flatten(-2)
-    return (miss**2).sum(-1) + STEERING * (miss * aim).sum(-1) ** 2
+    miss = hadamard_transform(torch.from_numpy(kept) - keys).flatten(-2)
+    return (miss**2).sum(-1) + QUERY_ERROR_WEIGHT * (miss * aim).sum(-1) ** 2
 
 
 @pytest.mark.parametrize(("kind", "dim"), [("fp32", 9), ("fp16", 40), ("fp8", 40)])
@@ -111,6 +111,6 @@ def test_quantised_formats_are_as_good_as_the_reference(kind: str, dim: int, len
     # Values' codes stand alone. Their borders are kept to 0.0007 of the way between two, on either side; a
     # group has 32 codes.
     codes, expected_codes = (
-        turned(torch.from_numpy(x)).numpy() for x in (padded_values, padded_expected_values)
+        hadamard_transform(torch.from_numpy(x)).numpy() for x in (padded_values, padded_expected_values)
     )
     assert np.isclose(codes, expected_codes, rtol=0, atol=1e-4).all(axis=3).mean() > 1 - GROUP * 2 * 0.0007

@@ -23,7 +23,7 @@ from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType
-from engine.backends.kv_rounding import turned_back
+from engine.backends.kv_rounding import inverse_hadamard
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory
@@ -86,7 +86,7 @@ class Case:
             parts.append(np.stack(heads, 1))
         out = np.concatenate(parts)
         if layout.name in QUANTISED:
-            out = turned_back(
+            out = inverse_hadamard(
                 torch.from_numpy(out).reshape(*out.shape[:2], -1, 32), self.shape.head_dim
             ).numpy()
         return np.ascontiguousarray(out)

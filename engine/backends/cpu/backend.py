@@ -39,11 +39,9 @@ class CpuBackend:
         self.prompt_bits = prompt_bits
 
     def free_memory(self) -> int:
-        """See `Backend.free_memory`."""
         return free_memory()
 
     def trim(self) -> None:
-        """See `Backend.trim`."""
         give_memory_back()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
@@ -54,7 +52,6 @@ class CpuBackend:
         yield from KERNELS.compile(lowered.kernels)
 
     def weight_spec(self, tensor: RawTensor) -> Weight:
-        """See `Backend.weight_spec`."""
         return Composite(tensor, WeightSpec) if is_composite(tensor) else WeightSpec(in_blocks(tensor))
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
@@ -67,11 +64,9 @@ class CpuBackend:
         return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        """See `Backend.new_cache`."""
         return CpuCache(layers, shape, page_count, _cache_type(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
-        """See `Backend.record`."""
         assert isinstance(cache, CpuCache)
         return CpuProgram(forward, cache, max_rows, self.threads, self.prompt_bits)
 

@@ -36,11 +36,9 @@ class CpuCache:
         return [array.reshape(self.page_count, -1) for array in [*self._keys, *self._values]]
 
     def close(self) -> None:
-        """See `KVCache.close`."""
         self._keys, self._values = [], []
 
     def copy_page(self, source: int, target: int) -> None:
-        """See `KVCache.copy_page`."""
         for pages in self._pages():
             pages[target] = pages[source]
 
@@ -49,7 +47,6 @@ class CpuCache:
         return np.concatenate([pages[page] for pages in self._pages()])
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """See `KVCache.write_page`."""
         start = 0
         for pages in self._pages():
             size = pages.shape[1]

@@ -102,7 +102,6 @@ class CpuProgram:
         return [self._operations[first:last] for first, last in pairwise(self._stages)]
 
     def run(self, step: Step) -> Floats:
-        """See `Program.run`."""
         if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_BATCH:
             return self._begin(step)
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
@@ -145,6 +144,5 @@ class CpuProgram:
         return pages
 
     def close(self) -> None:
-        """See `Program.close`."""
         self._pool.close()
         self._operations, self._arena, self._constants = [], [], []

@@ -102,7 +102,6 @@ class CudaBackend:
         return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)
 
     def trim(self) -> None:
-        """See `Backend.trim`."""
         for device in self._devices:
             device.trim()
         give_memory_back()
@@ -121,7 +120,6 @@ class CudaBackend:
             self.replace("a kernel that this model needs cannot be used", str(error))
 
     def weight_spec(self, tensor: RawTensor) -> Weight:
-        """See `Backend.weight_spec`."""
         seen = weight_spec(tensor, min(device.capability for device in self._devices))
         self._split.note(tensor.name, seen.nbytes)
         return seen
@@ -142,14 +140,12 @@ class CudaBackend:
         return Composite(tensor, load) if is_composite(tensor) else load(tensor)
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        """See `Backend.new_cache`."""
         self._layers = [self._split.layer(layer) for layer in range(layers)]
         devices = [self._devices[number] for number in self._layers]
         made = TorchCache if self.notice else CudaCache
         return made(devices, shape, page_count, kept_as(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
-        """See `Backend.record`."""
         if isinstance(cache, TorchCache):
             return TorchProgram(forward, cache, max_rows, self._devices[: self._split.used])
         assert isinstance(cache, CudaCache)

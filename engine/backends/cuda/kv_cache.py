@@ -137,7 +137,6 @@ class CudaCache:
         return keys.data_ptr(), values.data_ptr()
 
     def close(self) -> None:
-        """See `KVCache.close`."""
         for device in self._each_device():
             with suppress(DeviceLost):  # on a device that is gone nothing is under way
                 device.synchronize()

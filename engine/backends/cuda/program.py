@@ -113,7 +113,6 @@ class CudaProgram:
         self.decode_loop(SamplingPlan(lowered.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
-        """See `Program.run`."""
         assert not self._closed, "the program is closed"
         rows, logit_rows = len(step.token_ids), step.logit_rows
         assert 0 < logit_rows <= rows <= self.max_rows
@@ -239,7 +238,6 @@ class CudaProgram:
         return values
 
     def scratch(self, number: int, size: int, place: int) -> torch.Tensor:
-        """See `Bound.scratch`."""
         room = self._scratch[number, place]
         assert size <= room.nbytes, "more scratch memory than the call said"
         return room[:size]
@@ -254,7 +252,6 @@ class CudaProgram:
         target.copy(arenas[copy.x.device].memory(copy.x)[:size], arenas[number].memory(copy.y)[:size])
 
     def close(self) -> None:
-        """See `Program.close`."""
         if self._closed:
             return
         self._closed = True
@@ -315,34 +312,27 @@ class BoundStep:
 
     @property
     def device(self) -> Device:
-        """See `Bound`."""
         return self._program._devices[self._number]
 
     @property
     def position(self) -> int:
-        """See `Bound`."""
         return int(self._step.positions[0])
 
     @property
     def pages(self) -> npt.NDArray[np.int32]:
-        """See `Bound`."""
         return self._step.pages
 
     def tensor(self, buffer: Buffer) -> torch.Tensor:
-        """See `Bound`."""
         rows = self._step.logit_rows if buffer.on_logit_rows else len(self._step.token_ids)
         return self._program._large[self._number].tensor(buffer, rows * buffer.copies)
 
     def address(self, argument: Argument) -> int | float:
-        """See `Bound`."""
         given = _given(self._program._states[self._number], self.rows, self._first_row)
         return _value(argument, self._program._large[self._number], given)
 
     def launch(self, call: Call) -> None:
-        """See `Bound`."""
         arguments = [self.address(argument) for argument in call.arguments]
         self.device.launch(call.kernel, call.blocks(self.rows), arguments)
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
-        """See `Bound`."""
         return self._program.scratch(self._number, size, place)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.backends.base import AttentionShape
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.kv_formats import CacheType, bytes_per_position, cache_type
-from engine.backends.kv_rounding import hadamard, rounded, steered
+from engine.backends.kv_rounding import hadamard_matrix, rounded, rounded_keys
 from engine.errors import BadSetting
 
 
@@ -124,7 +124,7 @@ def test_fp8_rounds_to_the_nearest_number_of_its_table() -> None:
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(-6, 4))
 def test_transform_is_orthonormal_and_codes_are_bounded(seed: int, power: int) -> None:
-    h = hadamard()
+    h = hadamard_matrix()
     torch.testing.assert_close(h @ h, torch.eye(32), atol=1e-6, rtol=0)
     x = torch.randn(3, 50, generator=torch.Generator().manual_seed(seed)) * 10.0**power
     limit = float(x.abs().max()) * 50**0.5
@@ -142,10 +142,10 @@ def test_steered_keys_keep_the_scores_of_queries_like_their_own(name: str) -> No
     q = 2 * common + torch.randn(300, 2, 3, 64, generator=generator)
     k = offset + torch.randn(300, 2, 64, generator=generator)
     mean = k.mean(0) if name == "q4" else torch.zeros_like(k[0])
-    plain, better = rounded(k, name) - k, steered(k, q, mean, name) - k
+    plain, better = rounded(k, name) - k, rounded_keys(k, q, mean, name) - k
     along = [(e * common[:, 0]).sum(-1).pow(2).mean() / common.pow(2).sum(-1).mean() for e in (plain, better)]
     assert along[1] < (0.01 if name == "q4" else 0.2) * along[0]
     if name == "q4":
         assert better.pow(2).mean() < 0.12 * plain.pow(2).mean()  # the mean's share: 16 + 1 against 1
-    near = steered(k, torch.zeros_like(q), mean, name) - k
+    near = rounded_keys(k, torch.zeros_like(q), mean, name) - k
     assert better.pow(2).mean() < 1.4 * near.pow(2).mean()

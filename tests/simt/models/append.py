@@ -17,7 +17,7 @@ from engine.backends.cuda.kernels.kv_write.query_aware import (
     Q4_FIRST,
     Q4_STEP,
 )
-from engine.backends.kv_formats import Q4_EXTREME, STEERING, WHOLE_KEYS
+from engine.backends.kv_formats import Q4_EXTREME, QUERY_ERROR_WEIGHT, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 from tests.simt.interpreter import Memory
 
@@ -100,7 +100,7 @@ def aims_of(q: Any, groups: int) -> Any:
         whole = fma(aims[:, :, j], aims[:, :, j], whole)
     aims = aims * unit(warp_sum(whole))[:, :, None]
     gains, rests = np.zeros_like(aims), np.zeros(aims.shape[:3], F)
-    rest = np.full(aims.shape[:2] + (1,), 1 / STEERING, F)
+    rest = np.full(aims.shape[:2] + (1,), 1 / QUERY_ERROR_WEIGHT, F)
     for j in reversed(range(groups)):
         rests[:, :, j] = rest[..., 0]
         square = aims[:, :, j] * aims[:, :, j]

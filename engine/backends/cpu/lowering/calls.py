@@ -66,7 +66,6 @@ class Calls:
     def add(
         self, kernel: str, arguments: list[Argument], reads: list[object], writes: list[object], **more: Any
     ) -> None:
-        """See `Operation`."""
         self.operations.append(Operation(kernel, arguments, reads, writes, **more))
 
     def partial_results(self, size: int) -> int:

@@ -65,9 +65,7 @@ class UsualGpu:
     name = "cuda"
 
     def weight_spec(self, tensor: RawTensor) -> Weight:
-        """See `Backend.weight_spec`."""
         return weight_spec(tensor, USUAL_CAPABILITY)
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """See `Backend.work_space`."""
         return work_space(forward)

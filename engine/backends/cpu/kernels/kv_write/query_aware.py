@@ -38,7 +38,7 @@ from engine.backends.cpu.kernels.kv_write.tiles import (
     turn,
 )
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS
-from engine.backends.kv_formats import GROUP, STEERING, WHOLE_KEYS
+from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 
 (K_SOURCE, K_STRIDE, K_TARGET, K_KV_HEADS, K_DIM, K_PAGE, K_Q, K_Q_STRIDE, K_HEADS) = range(9)
@@ -47,7 +47,7 @@ SCRATCH_WORK = SCRATCH_CODES + CODES_ROOM
 BLOCK = 16 * (2 + CODE_BYTES["q4"])
 """Bytes of one group of sixteen positions."""
 ZERO, ONE = np.float32(0), np.float32(1)
-SLACK = np.float32(1 / STEERING)
+SLACK = np.float32(1 / QUERY_ERROR_WEIGHT)
 
 
 def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip: Any, out: Any) -> None:

@@ -49,14 +49,14 @@ from engine.backends.cuda.kernels.kv_write.query_aware import ENTRY, keep_plain_
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
 from engine.backends.cuda.lowering.call import Bound, Call, Operation, Runtime, TorchCall
 from engine.backends.graph.buffers import Buffer
-from engine.backends.kv_formats import QUANTISED, STEERING, WHOLE_KEYS, CacheType
+from engine.backends.kv_formats import QUANTISED, QUERY_ERROR_WEIGHT, WHOLE_KEYS, CacheType
 from engine.core import PAGE_TOKENS
 
 KEY_FORMAT = VALUE_FORMAT = ""
 KEYS_Q8 = KEYS_Q4 = VALUES_Q4 = False
 DIM = GROUPS = HEADS_AT_ONCE = SHARED = TAILS = WORDS = 1
 K_BLOCK = K_ROW = K_SCALES = V_BLOCK = V_ROW = V_SCALES = MEAN = FIRST = V_FIRST = 0
-SLACK = 1 / STEERING
+SLACK = 1 / QUERY_ERROR_WEIGHT
 TINY = 1e-30
 """Squared lengths up to this are none."""
 
