@@ -10,9 +10,8 @@ __all__ = ["backend_on", "make_backend"]
 
 
 def make_backend(settings: LoadSettings, fits: Fits = lambda _: True) -> Backend:
-    """The backend that `settings` ask for, on the first device that a model `fits` on.
-
-    Imports torch or Numba only now.
+    """The backend that `settings` ask for, on the first device that a model `fits` on; imports torch or
+    Numba.
 
     Raises `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
     """
@@ -25,7 +24,7 @@ def backend_on(target: Target, settings: LoadSettings) -> Backend:
         from engine.backends.cuda.backend import CudaBackend
         from engine.backends.cuda.runtime.torch_device import TorchDevice
 
-        # GPUs that were named share the layers, whatever the model needs; others are no more than it needs.
+        # GPUs that the user named all take layers; automatic ones only as many as the model needs.
         devices = [TorchDevice(index) for index in target.gpus]
         return CudaBackend(
             devices, even=bool(settings.gpus), where=target.where, keep_free=settings.gpu_memory << 20

@@ -1,9 +1,9 @@
 """What a model needs from a device.
 
 A model is written once against `Ops`; it never asks where it runs. `Backend.record` calls the model's forward
-function one time and returns a `Program`; `Program.run` then executes a step of any number of rows up to
-`max_rows`. The CPU backend records a tape of kernel calls, a CUDA backend captures a graph, and the reference
-backend simply keeps the function and runs it eagerly.
+function once and returns a `Program`; `Program.run` then executes a step of any number of rows up to
+`max_rows`. The CPU and CUDA backends record nodes (`engine.backends.graph`) and lower them to kernel calls;
+the reference backend keeps the function and runs it eagerly.
 
 Row-shaped values (`Array`) are opaque to the model: shape (T, width) float32, T known only when a step runs.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from engine.sampling.sampler import Sampled
 
 Array = Any
-"""A row-shaped activation of a backend: a torch tensor, or a buffer of a tape."""
+"""A row-shaped activation of a backend: a torch tensor, or a buffer of a recorded pass."""
 
 
 class Weight(Protocol):
-    """A matrix (N, K) as a backend keeps it. `nbytes` is what one pass over it reads."""
+    """A matrix (N, K) as a backend keeps it; one pass over it reads `nbytes`."""
 
     shape: tuple[int, ...]
     nbytes: int
@@ -33,10 +33,11 @@ class Weight(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Of one layer's attention: H query heads share G key/value heads; D is the head dimension.
+    """One layer's attention: H query heads share G key/value heads; D is the head dimension.
 
-    `window`: a token sees so many latest tokens, itself included (arXiv 2004.05150), 0 all before it.
-    `soft_cap`: a scaled score s becomes cap tanh(s / cap), 0 leaves it (Gemma 2, arXiv 2408.00118).
+    `window` is how many of the latest tokens a token sees, itself included (arXiv 2004.05150); 0: all of
+    them. `soft_cap` makes a scaled score s cap tanh(s / cap); 0 leaves it as it is (Gemma 2, arXiv
+    2408.00118).
     """
 
     heads: int
@@ -48,16 +49,16 @@ class AttentionShape:
 
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu")
-"""Of `Ops.gated` and, but for the last, `Ops.activate`. "gelu" is x Phi(x) by the error function, "gelu_tanh"
-its usual approximation (arXiv 1606.08415), "relu2" the square of relu. "clamped_swiglu" (GPT-OSS's model card
-and reference code): with gate at most 7 and up within -7 .. 7, (up + 1) gate sigmoid(1.702 gate).
+"""The activations of `Ops.gated`; `Ops.activate` has all but the last. "gelu" is x Phi(x) with the error
+function, "gelu_tanh" its usual approximation (arXiv 1606.08415), "relu2" the square of relu. "clamped_swiglu"
+is (up + 1) gate sigmoid(1.702 gate), with gate at most 7 and up within -7 .. 7 (GPT-OSS's reference code).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How tokens choose among `experts`: softmax of the router's logits, the `used` likeliest (of equal ones
-    the first), and, with `normalise`, their probabilities divided by their sum. Source: Mixtral, arXiv
+    """How tokens choose among `experts`: the `used` likeliest by the softmax of the router's logits, the
+    first of equal ones. `normalise` divides their probabilities by their sum. Source: Mixtral, arXiv
     2401.04088.
     """
 
@@ -67,15 +68,15 @@ class Routing:
 
 
 Routes = Any
-"""A backend's record of which expert each row goes to, and with what weight."""
+"""The experts that each row goes to, and their weights, as a backend keeps them."""
 
 
 @dataclass(frozen=True)
 class RotaryTable:
     """Rotary position table: `cos` and `sin` are (positions, rotary_dim / 2) float32.
 
-    `interleaved` pairs neighbours (2i, 2i+1), as GGUF's Llama files are laid out; otherwise dimension i is
-    paired with i + rotary_dim / 2, as Hugging Face's are. Source: RoFormer, arXiv 2104.09864.
+    With `interleaved` dimension 2 i is paired with 2 i + 1, as in GGUF's Llama files; otherwise i is paired
+    with i + rotary_dim / 2, as in Hugging Face's files. Source: RoFormer, arXiv 2104.09864.
     """
 
     cos: Floats
@@ -87,9 +88,10 @@ class RotaryTable:
 class Step:
     """The input of one pass over one sequence.
 
-    token_ids (T,) int32; positions (T,) int32, rising by one; pages: the sequence's block table, int32, page
-    j holds positions 256 j .. 256 j + 255, every page that the T rows touch is there. The keys and values of
-    the rows are written before attention reads. Logits are computed for the last `logit_rows` rows only.
+    `token_ids` (T,) int32; `positions` (T,) int32, rising by one; `pages` int32 is the sequence's block
+    table: page j holds positions 256 j .. 256 j + 255, and every page that the T rows touch is in it. The
+    rows' keys and values are written before attention reads. Logits are computed for the last `logit_rows`
+    rows only.
     """
 
     token_ids: Ints
@@ -99,10 +101,9 @@ class Step:
 
 
 class KVCache(Protocol):
-    """The paged key/value store of one model: P pages of 256 positions in every layer.
+    """The paged key/value cache of one model: P pages of 256 positions in every layer.
 
-    `dtype` is the canonical name of its type, `str(CacheType)`; `page_bytes` is what `read_page` gives for
-    one page.
+    `dtype` is the canonical name of its type, `str(CacheType)`; `read_page` returns `page_bytes` bytes.
     """
 
     page_count: int
@@ -111,9 +112,7 @@ class KVCache(Protocol):
     page_bytes: int
 
     def close(self) -> None:
-        """Release the memory, once no program over this cache runs any more; nothing can be read or
-        written afterwards.
-        """
+        """Release the memory; no program over this cache may run any more."""
         ...
 
     def copy_page(self, source: int, target: int) -> None:
@@ -127,7 +126,7 @@ class KVCache(Protocol):
         ...
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """Put back what `read_page` of a cache of the same backend, type and shape gave, into any page."""
+        """Write what `read_page` of a cache of the same backend, type and shape returned, to any page."""
         ...
 
 
@@ -161,7 +160,7 @@ class Ops(Protocol):
         ...
 
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
-        """x (T, heads * D) with each head turned by the step's positions; dimensions past the table's stay
+        """x (T, heads * D) with each head rotated by the step's positions; dimensions past the table's stay
         as they are.
         """
         ...
@@ -171,8 +170,8 @@ class Ops(Protocol):
     ) -> Array:
         """Write k, v (T, G * D) into the cache, then causal attention of q (T, H * D): (T, H * D).
 
-        `sinks` (H,): a score of each head that takes its part of the softmax and carries no value (GPT-OSS's
-        model card).
+        `sinks` (H,) are scores, one for each head, that take part in the softmax and carry no value
+        (GPT-OSS's model card).
         """
         ...
 
@@ -205,23 +204,19 @@ class Ops(Protocol):
         ...
 
     def spread(self, x: Array, routes: Routes) -> Array:
-        """Each row of x (T, E) once for each of its experts, in an order of the backend's own: (T * used,
-        E).
-        """
+        """Each row of x (T, E) once for each of its experts, in any order: (T * used, E)."""
         ...
 
     def expert_linear(
         self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
     ) -> Array:
-        """Spread rows (T * used, K) times their expert's matrix, of X ones (N, K), plus its row of `bias`
+        """Spread rows (T * used, K) times their expert's matrix (N, K) transposed, plus its row of `bias`
         (X, N): (T * used, N).
         """
         ...
 
     def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
-        """residual (T, E) plus the sum of each row's spread rows (T * used, E), times their weights: (T,
-        E).
-        """
+        """residual (T, E) plus the weighted sum of each row's spread rows (T * used, E): (T, E)."""
         ...
 
     def last_rows(self, x: Array) -> Array:
@@ -248,19 +243,19 @@ class Program(Protocol):
 
 
 KEPT_LOGITS = 16
-"""Of so many latest steps a decode loop keeps the logits."""
+"""How many of the latest steps' logits a decode loop keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingPlan:
-    """How a device draws by itself, as `engine.sampling` would: the bias, then the penalties, then `steps` in
-    their order, then the draw.
+    """How a device samples as `engine.sampling` would: bias, penalties, `steps` in their order, then the
+    sample.
 
-    Ids from `vocabulary` on are never drawn. `bias` (V,) float32 is added to the logits, -inf for what may
-    not be drawn; None for none. `repetition`, `presence` and `frequency` are the penalties of
-    `engine.sampling.penalties` over the last `reach` tokens (-1 all) and, fading, `fade` more;
+    Ids from `vocabulary` on are never sampled. `bias` (V,) float32 is added to the logits, -inf for tokens
+    that are not allowed. `repetition`, `presence` and `frequency` are the penalties of
+    `engine.sampling.penalties` over the last `reach` tokens (-1: all) and, fading, `fade` more;
     `repetition_first` is their order. `steps` are (code, number) of `engine.sampling.passes`; `greedy` takes
-    the likeliest. `top` and `alternatives` ask for what `Sampled` tells.
+    the likeliest. `top` and `alternatives` are those of `Sampled`.
     """
 
     vocabulary: int
@@ -278,91 +273,66 @@ class SamplingPlan:
 
     @property
     def penalises(self) -> bool:
-        """Whether tokens that occurred get other scores."""
+        """Whether tokens that occurred are penalised."""
         return self.reach != 0 and (self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0)
 
 
 class DecodeLoop(Protocol):
-    """Whole steps on the device, the draw included, one ahead of the host: while it reads token n, the device
-    works on n + 1.
+    """Whole steps on the device, sampling included, one ahead of the host: while the host reads token n, the
+    device computes n + 1.
 
-    Between `start` and `close` the program runs nothing else. A step that was begun and is not wanted needs
-    nothing: what it wrote lies behind the text, where later steps write first.
+    Between `start` and `close` the program runs nothing else. A step that is not needed after all does no
+    harm: it wrote past the end of the text, where later steps write before they read.
     """
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
-        """Begin a step with the last of `ids`, the whole text so far, of which all others are in the cache.
+        """Begin a step with the last of `ids`, the whole text so far; the others are in the cache. May be
+        called again.
 
-        May be called again.
-
-        `pages` is the block table; `uniform(place)` the random number in [0, 1) of the token at a place.
+        `pages` is the block table; `uniform(place)` the random number in [0, 1) for the token at a place.
         """
         ...
 
     def set_pages(self, pages: Ints) -> None:
-        """Another block table, for the steps that begin from now on."""
+        """Set the block table of the steps that begin from now on."""
         ...
 
     def next(self, further: bool) -> Sampled | None:
-        """The next token, once it is drawn; before it waits, it begins the step after it if `further`.
+        """Wait for the next token; with `further`, begin the step after it first.
 
-        The cache must have room for every step that begins. None: the device cannot tell this token, because
-        its logits are no numbers, or nothing is allowed, or too many tokens stay in the running; it is to be
-        drawn from `logits`.
+        The cache must have room for every step that begins. None: the device cannot sample this token, as its
+        logits are NaN, no token is allowed, or too many candidates are left; sample it from `logits`.
         """
         ...
 
     def logits(self, place: int) -> Floats:
-        """A copy of the logits (V,) from which the token at `place` was or is drawn, one of the latest
-        `KEPT_LOGITS` that began.
-        """
+        """A copy of the logits (V,) of the token at `place`, one of the latest `KEPT_LOGITS` steps."""
         ...
 
     def close(self) -> None:
-        """The decode loop is over; a step that is still under way is forgotten."""
+        """End the decode loop; the result of a step that is still running is dropped."""
         ...
 
 
 @runtime_checkable
 class HasDecodeLoop(Protocol):
-    """A program that may have a decode loop; others lack this."""
+    """A program on a device that can run a decode loop."""
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """A decode loop, one at a time; None where the device does not take this plan."""
+        """A decode loop, one at a time; None where the device cannot sample by this plan."""
         ...
 
 
-class Backend(Protocol):
-    """A device that can hold weights and run programs. Made once for each loaded model.
+class MemoryEstimator(Protocol):
+    """What a backend, or a device that was not chosen yet, estimates from a model's headers alone."""
 
-    `name` is the backend's in `LoadSettings.backend`; `where` names for people what memory it has, such as
-    "NVIDIA H200", and is empty where that is the machine's own.
-    """
-
-    name: str
-    where: str
-
-    def free_memory(self) -> int:
-        """Bytes that weights, caches and passes can still have on this device."""
-        ...
-
-    def trim(self) -> None:
-        """Give back to the system what was freed and is kept for later use, as when a model has gone.
-
-        Raises nothing.
-        """
-        ...
-
-    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
-        """Get ready to record `forward` over a cache of this type, compiling what it needs; yields progress
-        if that takes time.
-
-        `record` does the same for what was not prepared, in silence. Raises `BadSetting` for an unknown type.
-        """
+    @property
+    def name(self) -> str:
+        """The backend's name in `LoadSettings.backend`."""
         ...
 
     def weight_spec(self, tensor: RawTensor) -> Weight:
-        """The shape and size of what `load_weight(tensor)` will hold, known before anything is loaded."""
+        """The shape and size of what `Backend.load_weight(tensor)` will hold; nothing is loaded."""
         ...
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
@@ -373,12 +343,36 @@ class Backend(Protocol):
         """
         ...
 
+
+class Backend(MemoryEstimator, Protocol):
+    """A device that can hold weights and run programs. Made once for each loaded model.
+
+    `where` is the name of its memory for messages, such as "NVIDIA H200"; empty for the machine's own.
+    """
+
+    where: str
+
+    def free_memory(self) -> int:
+        """Bytes of this device that are free for weights, caches and passes."""
+        ...
+
+    def trim(self) -> None:
+        """Return freed memory to the system, as after a model was unloaded. Raises nothing."""
+        ...
+
+    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
+        """Compile the kernels of `forward` over a cache of this type; yields progress if that takes time.
+
+        `record` compiles what was not prepared, without progress. Raises `BadSetting` for an unknown type.
+        """
+        ...
+
     def load_weight(self, tensor: RawTensor) -> Weight:
-        """Bring a matrix into this backend's own layout."""
+        """Pack a matrix into this backend's own layout."""
         ...
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        """A zeroed paged cache; `dtype` is what `engine.backends.kv_formats.cache_type` understands.
+        """A zeroed paged cache; `dtype` as in `engine.backends.kv_formats.cache_type`.
 
         Raises `NotEnoughMemory`, and `BadSetting` for an unknown type.
         """

@@ -1,4 +1,4 @@
-"""Tensors whose scales lie apart in the file, as backends pack them: with the scales among the numbers."""
+"""Tensors whose scales are separate in the file, in the form that backends pack: scales within blocks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from engine.tensors import RawTensor
 
 @runtime_checkable
 class Blocked(Protocol):
-    """A `RawTensor` of numbers with scales of their own."""
+    """A `RawTensor` with separate scales."""
 
     def in_blocks(self) -> RawTensor:
-        """The same with the scales among the numbers, where they serve whole blocks; else itself."""
+        """The same with each scale in its block, where scales are of whole blocks; otherwise itself."""
         ...
 
 
 def in_blocks(tensor: RawTensor) -> RawTensor:
-    """`tensor` as it is packed."""
+    """`tensor` in the form that is packed."""
     return tensor.in_blocks() if isinstance(tensor, Blocked) else tensor

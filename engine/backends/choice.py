@@ -1,6 +1,4 @@
-"""Which device a model goes to: what the settings ask for, what this machine has, and what the model fits
-on.
-"""
+"""Which device a model goes to, by the settings, the devices of this machine, and the model's size."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU that models can run on: its number in CUDA's order, its `name` for people, and bytes of its
-    memory: all, and free now.
+    """A GPU that models can run on: its number in CUDA's order, its display name, and bytes of memory,
+    `total` and `free` now.
     """
 
     index: int
@@ -32,9 +30,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """The GPUs that models can run on, and in `reason`, where there is none or another one cannot be used,
-    one sentence that says why.
-    """
+    """The GPUs that models can run on; `reason` is a sentence that says why there are none, or no others."""
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
@@ -45,8 +41,7 @@ class Target:
     """A device that a model could go to.
 
     `backend` is "cpu", "cuda" or "reference"; `gpus` are the numbers of its GPUs in the order of the layers;
-    `where` names them for people and is empty for the machine's own memory; `free` bytes of theirs can be
-    had.
+    `where` is their display name, empty for the machine's own memory; `free` is their free memory in bytes.
     """
 
     backend: str
@@ -56,11 +51,11 @@ class Target:
 
 
 Fits = Callable[[Target], bool]
-"""Whether a model would find room."""
+"""Whether a model fits on a device."""
 
 
 def find_gpus() -> Gpus:
-    """What the driver tells; see `engine.backends.cuda.runtime.driver.find_gpus`."""
+    """What the driver reports; imported here, so that tests can replace it."""
     from engine.backends.cuda.runtime.driver import find_gpus as find
 
     return find()
@@ -75,7 +70,7 @@ def usable_gpus() -> Usable:
 
     found, gpus = find_gpus(), list[Gpu]()
     for gpu in found.gpus:
-        # As `cuda.device.Device.free_memory` counts it, so that both say the same of one GPU.
+        # Counted as in `cuda.device.Device.free_memory`, so that both report the same.
         free = (
             gpu.total_memory
             if gpu.free_memory is None
@@ -93,9 +88,9 @@ def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:
 def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]:
     """The devices that a model could go to, the best one first.
 
-    With automatic GPUs that is the one with the most free memory, then as many as are there; automatic
-    devices end with the processor. `known` are the GPUs where they were looked for already. Raises
-    `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
+    With automatic GPUs these are the one with the most free memory, then two, up to all; automatic devices
+    end with the processor. `known` are the GPUs, if they were searched for already. Raises `BadSetting`, with
+    the reason, where GPUs are asked for and cannot be used.
     """
     if settings.backend in ("cpu", "reference"):
         return [Target(settings.backend, free=free_memory())]
@@ -117,19 +112,19 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
 
 
 def choose(settings: LoadSettings, fits: Fits = lambda _: True, known: Usable | None = None) -> Target:
-    """The first of `targets` that a model fits on; where it fits on none, the last. Raises as `targets`."""
+    """The first of `targets` that a model fits on, or else the last. Raises as `targets`."""
     found = targets(settings, known)
     return next((target for target in found[:-1] if fits(target)), found[-1])
 
 
 def settled(settings: LoadSettings, target: Target) -> LoadSettings:
-    """The settings that ask for just this device."""
+    """The settings that ask for exactly this device."""
     return dataclasses.replace(settings, backend=target.backend, gpus=",".join(map(str, target.gpus)))
 
 
 def place(gpus: Sequence[Gpu], all_gpus: Sequence[Gpu]) -> str:
-    """GPUs for people: "NVIDIA H200", with its number where another one of this machine is called so, too;
-    or "GPU 0 and GPU 1".
+    """The display name of GPUs: "NVIDIA H200", with its number if another one has the same name; or "GPU 0
+    and GPU 1".
     """
     if len(gpus) > 1:
         numbers = [f"GPU {gpu.index}" for gpu in gpus]

@@ -1,8 +1,7 @@
-"""Matrices whose columns lie in another order than the model's, or in parts of several layouts: GPTQ by
-activation order, EXL2.
+"""Matrices whose columns are permuted, or in parts of several layouts: GPTQ with activation order, EXL2.
 
-The recorder brings the activations into that order once for all matrices that share it, a buffer for each
-part, and adds the parts' products up one after the other: each begins where the one before ended.
+The recorder permutes the activations once for all matrices that share an order, a buffer for each part, and
+chains the parts' products: each adds to the result of the one before.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from engine.backends.base import Weight
 from engine.tensors import RawTensor
 
 PERMUTED = "PERMUTED"
-"""What the type of such a tensor begins with."""
+"""Prefix of the type of such a tensor."""
 _WHOLE_ONLY = (".experts.", "embed")
-"""Matrices that are looked up by rows or chosen by a router are kept whole: dequantised to F16."""
+"""Matrices that are looked up by rows or chosen by a router stay in one part: dequantised to F16."""
 
 PartT = TypeVar("PartT", bound=Weight)
 
@@ -29,26 +28,24 @@ class PermutedTensor(RawTensor, Protocol):
 
     @property
     def order(self) -> npt.NDArray[np.int64] | None:
-        """The model's column that each kept one is, or None for the same."""
+        """The model's column for each stored column; None: the same order."""
         ...
 
     def pieces(self) -> Sequence[RawTensor]:
-        """The parts, side by side in the order of columns that is kept."""
+        """The parts, in the order of the stored columns."""
         ...
 
 
 def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
-    """Whether `tensor` is kept as a `Composite`."""
+    """Whether `tensor` becomes a `Composite`."""
     return tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
 
 
 class Composite(Generic[PartT]):
-    """(N, K) as `parts`, each a matrix of some columns; column j of part i is the model's `orders[i][j]`,
-    int32.
-    """
+    """(N, K) as `parts`, each some of the columns: column j of part i is the model's `orders[i][j]`."""
 
     def __init__(self, tensor: PermutedTensor, part: Callable[[RawTensor], PartT]) -> None:
-        """`part` makes a backend's matrix, or what stands for one, of a piece."""
+        """`part` makes a backend's matrix, or a spec, of a piece."""
         self.shape = tensor.shape
         self.parts: Sequence[PartT] = [part(piece) for piece in tensor.pieces()]
         self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 def free_memory() -> int:
-    """Bytes that programs can still have."""
+    """Bytes that are available to programs."""
     import psutil
 
     return int(psutil.virtual_memory().available)
 
 
 def total_memory() -> int:
-    """Bytes that the machine has."""
+    """Bytes of the whole machine."""
     import psutil
 
     return int(psutil.virtual_memory().total)

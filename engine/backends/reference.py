@@ -1,8 +1,7 @@
 """The reference backend: plain torch in float32, one readable line for each formula.
 
-The oracle of every kernel.
-
-Nothing is fused, cached or approximated; `record` keeps the forward function and `run` calls it eagerly.
+The oracle of every kernel: nothing is fused, cached or approximated. `record` keeps the forward function and
+`run` calls it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from engine.tensors import Bytes, Floats, RawTensor
 
 
 class ReferenceBackend:
-    """See `engine.backends.base.Backend`. Weights are dequantised to float32 once, when they are loaded."""
+    """A `Backend` whose weights are dequantised to float32 when they are loaded."""
 
     name = "reference"
     where = ""
@@ -54,7 +53,7 @@ class ReferenceBackend:
         return ReferenceWeightSpec(tensor.shape)
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """Not known: eager operations make and drop their results as they run."""
+        """Unknown: eager operations allocate and free their results as they run."""
         return 0, 0, 0
 
     def load_weight(self, tensor: RawTensor) -> Weight:
@@ -62,7 +61,7 @@ class ReferenceBackend:
         return ReferenceWeight(tensor)
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        """See `Backend.new_cache`; "auto" is fp32 here."""
+        """ "auto" is fp32 here."""
         return ReferenceCache(layers, shape, page_count, dtype)
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> ReferenceProgram:
@@ -88,9 +87,7 @@ class ReferenceWeight:
 
 
 class ReferenceCache:
-    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16"; numbers of the other types lie as
-    float32, already rounded.
-    """
+    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16", otherwise float32 and already rounded."""
 
     def __init__(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> None:
         self.kind = cache_type(dtype, automatic="fp32")
@@ -112,7 +109,7 @@ class ReferenceCache:
         self.values[:, target] = self.values[:, source]
 
     def read_page(self, page: int) -> Bytes:
-        """See `KVCache.read_page`: keys of all layers, then values."""
+        """Keys of all layers, then values."""
         return np.concatenate(
             [part[:, page].numpy().reshape(-1).view(np.uint8) for part in (self.keys, self.values)]
         )
@@ -125,9 +122,7 @@ class ReferenceCache:
 
 
 class Kept(Protocol):
-    """Where `ReferenceOps` has keys and values: of each layer (P, 256, G, D), of the numbers that `kind`
-    names or of float32.
-    """
+    """Keys and values of each layer (P, 256, G, D), of type `kind` or float32."""
 
     @property
     def kind(self) -> CacheType: ...
@@ -140,7 +135,7 @@ class Kept(Protocol):
 
 
 class ReferenceProgram:
-    """See `engine.backends.base.Program`."""
+    """A `Program` that calls the forward function in each step."""
 
     def __init__(self, forward: Forward, cache: ReferenceCache, max_rows: int) -> None:
         self.max_rows = max_rows
@@ -148,7 +143,7 @@ class ReferenceProgram:
         self._cache = cache
 
     def run(self, step: Step) -> Floats:
-        """See `Program.run`; the array is the caller's own."""
+        """The array is the caller's own."""
         assert self._forward is not None, "the program is closed"
         assert 1 <= len(step.token_ids) <= self.max_rows
         with torch.inference_mode():
@@ -161,10 +156,7 @@ class ReferenceProgram:
 
 
 class ReferenceOps:
-    """See `engine.backends.base.Ops`: one step's operations, carried out at once.
-
-    Arrays are float32 tensors (T, width).
-    """
+    """`Ops` that computes one step at once; arrays are float32 tensors (T, width)."""
 
     def __init__(self, step: Step, cache: Kept) -> None:
         self._cache = cache
@@ -177,7 +169,7 @@ class ReferenceOps:
         return self._looked_up(table) * scale
 
     def _looked_up(self, table: Weight) -> torch.Tensor:
-        """Its rows for the step's tokens."""
+        """Rows of `table` for the step's tokens."""
         return _values(table)[self._tokens]
 
     def _times(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
@@ -269,8 +261,9 @@ class ReferenceOps:
         return out.reshape(rows, heads * dim)
 
     def _store_differences(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
-        """Write q4 keys: the first sixteen have no mean, the rest of the first page that of positions 1 ..
-        15, and each later page that of the page before. The very first key is kept as it is.
+        """Write q4 keys as differences from a mean: none for the first sixteen positions, that of positions 1
+        .. 15 for the rest of the first page, and that of the page before for later pages. The very first key
+        is not rounded.
         """
         first, t = int(self._positions[0]), 0
         while t < len(k):
@@ -316,14 +309,14 @@ class ReferenceOps:
         return cap * torch.tanh(x * scale / cap) if cap else x * scale
 
     def route(self, logits: Array, routing: Routing) -> Routes:
-        """See `Ops.route`: experts and weights, both (T, used)."""
+        """Experts and weights, both (T, used)."""
         shares = torch.softmax(logits, dim=-1)
         experts = torch.sort(shares, dim=-1, descending=True, stable=True).indices[:, : routing.used]
         chosen = torch.gather(shares, 1, experts)
         return experts, chosen / chosen.sum(dim=-1, keepdim=True) if routing.normalise else chosen
 
     def spread(self, x: Array, routes: Routes) -> Array:
-        """See `Ops.spread`; row t * used + j is row t for its expert j."""
+        """Row t * used + j is row t for its expert j."""
         return x.repeat_interleave(routes[0].shape[1], dim=0)
 
     def expert_linear(
@@ -344,7 +337,7 @@ class ReferenceOps:
 
 
 def _shared(weight: Floats, parts: torch.Tensor) -> torch.Tensor:
-    """Factors for parts (T, heads, D): (D,), or (heads, D) when each part has its own."""
+    """Factors for parts (T, heads, D): (D,) shared by all heads, or (heads, D)."""
     values = torch.tensor(weight).to(parts.device)
     return values if values.numel() == parts.shape[2] else values.reshape(parts.shape[1:])
 

@@ -1,4 +1,4 @@
-"""Giving freed memory back to the system, where the C library keeps it for later."""
+"""Returning freed memory that the C library keeps for later to the system."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import sys
 
 
 def give_memory_back() -> None:
-    """Return what was freed but is still held: after loading, glibc may keep tens of megabytes.
-
-    Elsewhere nothing is to do.
-    """
+    """Return freed memory to the system: after loading, glibc may keep tens of megabytes. Linux only."""
     if not sys.platform.startswith("linux"):
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none

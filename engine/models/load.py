@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 
-from engine.backends.base import Backend
-from engine.backends.estimates import MemoryEstimator
+from engine.backends.base import Backend, MemoryEstimator
 from engine.core import Loading
 from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.estimates import MemoryEstimator
+from engine.backends.base import MemoryEstimator
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.tensors import RawTensor

@@ -13,8 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Backend, Weight
-from engine.backends.estimates import MemoryEstimator
+from engine.backends.base import Backend, MemoryEstimator, Weight
 from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
 from engine.tensors import Floats, RawTensor

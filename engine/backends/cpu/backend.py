@@ -26,9 +26,9 @@ __all__ = ["CpuBackend", "default_threads"]
 
 
 class CpuBackend:
-    """See `engine.backends.base.Backend`. `threads` 0 takes one for each physical core this process may use.
+    """A `Backend` on the processor. `threads` 0: one for each physical core that this process may use.
 
-    `prompt_bits`, 16 or 8, are those of activations in steps of many rows, where weights are whole numbers.
+    `prompt_bits`, 16 or 8, are those of activations in large batches, for weights of integer codes.
     """
 
     name = "cpu"
@@ -45,7 +45,7 @@ class CpuBackend:
         give_memory_back()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
-        """Compile the kernels that `forward` calls, or take them from the disk cache."""
+        """Compile the kernels that `forward` calls, or read them from the disk cache."""
         lowered = LoweredPass(
             forward, CacheSpec(_cache_type(cache_dtype)), self.prompt_bits, CountedConstants()
         )
@@ -55,7 +55,7 @@ class CpuBackend:
         return Composite(tensor, WeightSpec) if is_composite(tensor) else WeightSpec(in_blocks(tensor))
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """See `Backend.work_space`: the arena, constants, scratch."""
+        """The arena, constants and scratch memory."""
         row, fixed = work_space(forward, _cache_type("auto"), self.prompt_bits, self.threads)
         return row, 0, fixed
 

@@ -1,4 +1,4 @@
-"""The CPU's paged key/value store. The layout is described in `attention.py`."""
+"""The CPU's paged key/value cache. `kernels/attention/attention.py` describes its layout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.tensors import Bytes
 
 
 class CpuCache:
-    """Keys and values of all layers; memory is taken by the system page by page as it is first written."""
+    """Keys and values of all layers; the system allocates memory page by page as it is first written."""
 
     def __init__(self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType) -> None:
         self.page_count = page_count
@@ -43,7 +43,7 @@ class CpuCache:
             pages[target] = pages[source]
 
     def read_page(self, page: int) -> Bytes:
-        """See `KVCache.read_page`: keys of all layers, then values."""
+        """Keys of all layers, then values."""
         return np.concatenate([pages[page] for pages in self._pages()])
 
     def write_page(self, page: int, data: Bytes) -> None:

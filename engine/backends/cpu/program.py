@@ -39,7 +39,7 @@ ARGUMENTS = 24
 
 
 class CpuProgram:
-    """See `engine.backends.base.Program`."""
+    """A `Program` that replays its calls on a pool of threads."""
 
     def __init__(
         self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16
@@ -56,8 +56,8 @@ class CpuProgram:
         self._constants = [*lowered.constants.kept, lowered.constants, cache]  # what calls have addresses in
         self._stages: Words = np.array(stages_of(self._operations), np.int64)
         self._step: Words = aligned(8 * WORDS).view(np.int64)
-        self._recording = CapturedProgram(self._assemble(), self._stages, self._step, threads)
-        # A step's own arrays are copied: to ask an array for its address costs more than that.
+        self._captured = CapturedProgram(self._assemble(), self._stages, self._step, threads)
+        # A step's arrays are copied: asking an array for its address takes longer.
         self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
         self._pages = self._room_for_pages(16)
@@ -114,17 +114,19 @@ class CpuProgram:
         self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
         self._serial += 1
         self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
-        self._pool.replay(self._recording, self.stamps)
+        self._pool.replay(self._captured, self.stamps)
         if rows == 1:
             return self._first
         values: Floats = self._values[:rows]
         return values
 
     def _begin(self, step: Step) -> Floats:
-        """A prompt with activations in 8 bits: its first rows go alone, in 16.
+        """Run the first rows of a prompt in a step of their own, with 16-bit activations, and the rest with
+        8.
 
-        Nearly all that follows attends to a sequence's first tokens (arXiv 2309.17453), and nowhere else are
-        activations so far apart in size (arXiv 2402.17762): over half of what 8 bits cost came from there.
+        Nearly all later tokens attend to a sequence's first tokens (arXiv 2309.17453), and nowhere else do
+        activations differ so much in size (arXiv 2402.17762): over half of the error of 8 bits came from
+        there.
         """
         tokens, places, wanted, rest = (
             step.token_ids,

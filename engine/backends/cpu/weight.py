@@ -17,15 +17,15 @@ from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 
 _VALUES_AT_ONCE = 1 << 19
-"""Weights packed in one go, at least a tile: temporaries are some ten bytes for each, whatever the tensor."""
+"""Weights that are packed at once, at least a tile: temporaries take about ten bytes for each weight."""
 _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads."""
 
 
 class WeightSpec:
-    """What a tensor's header alone tells of its `CpuWeight`; passes can be recorded with it, not run.
+    """The shape and size of a `CpuWeight`, from its tensor's header: passes can be lowered with it, not run.
 
-    `nbytes` counts the padding rows that a pass reads too.
+    `nbytes` includes the padding rows, which a pass reads too.
     """
 
     def __init__(self, tensor: RawTensor) -> None:
@@ -39,7 +39,7 @@ class WeightSpec:
 
     @property
     def address(self) -> int:
-        """Of the first tile: none."""
+        """0: there are no tiles."""
         return 0
 
 
@@ -76,7 +76,7 @@ class CpuWeight(WeightSpec):
                 packing.result()
 
     def _pack(self, first: int, count: int, name: str, raw: Bytes) -> None:
-        """Put `count` rows into the tiles from row `first` on, a multiple of 16."""
+        """Pack `count` rows into the tiles from row `first` on, a multiple of 16."""
         full = -(-count // LANES) * LANES
         start = first // LANES * self.tile_bytes
         packed = self.weight_layout.pack(
@@ -85,7 +85,7 @@ class CpuWeight(WeightSpec):
         self._data[start : start + packed.size] = packed
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
-        """A type that the weight layout packs, and the rows' bytes in it."""
+        """A type that the weight layout packs, and the rows' bytes in that type."""
         if rows.type in self.weight_layout.types:
             return rows.type, rows.data
         values = rows.dequantise()
@@ -102,17 +102,17 @@ class CpuWeight(WeightSpec):
         return "F16", half.reshape(-1).view(np.uint8)
 
     def _padded(self, raw: Bytes, rows: int, columns: int) -> npt.NDArray[np.uint8]:
-        """The rows' bytes, with zero rows up to a whole tile and zero columns up to a whole block."""
+        """The rows' bytes, padded with zero rows to a whole tile and zero columns to a whole block."""
         full, width = -(-rows // LANES) * LANES, self.blocks * self.weight_layout.unit
         if full == rows and width == columns:
             return np.ascontiguousarray(raw)
         per_row = raw.size // rows
-        # Only plain numbers can be short of a block; a quantised file row is whole blocks by its format.
+        # Only plain numbers can end within a block; a quantised row is whole blocks by its format.
         out = np.zeros((full, per_row * width // columns), np.uint8)
         out[:rows, :per_row] = raw.reshape(rows, per_row)
         return out.reshape(-1)
 
     @property
     def address(self) -> int:
-        """Of the first tile."""
+        """Address of the first tile."""
         return int(self._data.ctypes.data)

@@ -32,17 +32,16 @@ _ADVICE = (
 
 
 class CudaBackend:
-    """See `engine.backends.base.Backend`.
+    """A `Backend` on one GPU or several.
 
-    Layers go to the fewest of the devices that hold the model, or, if `even`, to all by their free memory.
-    `where` names them for people; of each one's memory `keep_free` bytes are left to others.
+    Layers go to as few of the devices as hold the model, or, with `even`, to all by their free memory.
+    `where` is the devices' display name; `keep_free` bytes of each one's memory are left to other programs.
     """
 
     def __init__(
         self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0
     ) -> None:
-        # What torch imports with it keeps the frames of whoever imports first: not of a reply, whose frames
-        # hold a model's memory.
+        # Its import keeps references to the caller's frames; those of a reply would keep a model's memory.
         import torch.nn.attention.bias  # noqa: F401
 
         assert devices
@@ -55,8 +54,8 @@ class CudaBackend:
         self._layers: list[int] = []
 
     def replace(self, why: str, report: str) -> None:
-        """From now on torch's own operations do what kernels do; `why` is half a sentence, `report` more of
-        it. Programs and caches that there are stay as they are.
+        """Use torch's own operations instead of kernels from now on; `why` is a clause for the user, `report`
+        the details. Existing programs and caches stay as they are.
         """
         self.notice = (
             f"On {self.where}, {why}. PyTorch's own operations take their place: the answers are right, but "
@@ -66,8 +65,8 @@ class CudaBackend:
         logging.getLogger(__name__).warning("%s\n%s", self.notice, report)
 
     def to_prove(self, forward: Forward, cache_dtype: str) -> list[Trial]:
-        """What the kernels of `forward` still have to prove, for each device where there is something. One
-        that stopped a device before is replaced without another trial.
+        """The kernels of `forward` that have not been proven yet, for each device that has any. A kernel that
+        stopped a device before is replaced without another trial.
         """
         trials: list[Trial] = []
         for device in self._devices[: self._split.used]:
@@ -87,7 +86,7 @@ class CudaBackend:
         return [] if self.notice else trials
 
     def forget_proofs(self) -> None:
-        """All kernels have to prove themselves again."""
+        """Forget which kernels are proven."""
         for device in self._devices:
             if device.identity:
                 proven.forget(device.identity)
@@ -98,7 +97,7 @@ class CudaBackend:
         return self._devices
 
     def free_memory(self) -> int:
-        """See `Backend.free_memory`: of all devices together."""
+        """Of all devices together."""
         return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)
 
     def trim(self) -> None:
@@ -107,7 +106,7 @@ class CudaBackend:
         give_memory_back()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
-        """Compile the kernels that `forward` calls, or take them from the disk, and load them."""
+        """Compile the kernels that `forward` calls, or read them from the disk cache, and load them."""
         if self.notice:
             return
         try:
@@ -125,7 +124,7 @@ class CudaBackend:
         return seen
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
-        """See `Backend.work_space`: buffers, constants, scratch memory of products."""
+        """Buffers, constants, scratch memory and a decode loop, on the first device."""
         return work_space(forward, self._devices[0])
 
     def load_weight(self, tensor: RawTensor) -> Weight:

@@ -1,4 +1,4 @@
-"""The paged key/value store on GPUs: where each number lies, and the store itself.
+"""The paged key/value cache on GPUs, and its layout.
 
 A layer has one buffer for keys and one for values. In it page p of head g (of G key/value heads) is one block
 of `Layout.block` bytes, at (p G + g) block; a block holds the 256 positions of the page:
@@ -101,14 +101,14 @@ def page_bytes(kind: CacheType, kv_heads: int, head_dim: int) -> int:
 
 
 def touched(addresses: tuple[int, int]) -> tuple[object, object]:
-    """What stands for a layer's keys and values in what calls read and write."""
+    """A layer's keys and values as calls read and write them."""
     return (KEYS, addresses[0]), (VALUES, addresses[1])
 
 
 class CudaCache:
-    """Keys and values of all layers; see `engine.backends.base.KVCache`. Layer i lies on `devices[i]`.
+    """Keys and values of all layers, layer i on `devices[i]`.
 
-    Raises `NotEnoughMemory`. Copies come in order with the devices' launches.
+    Raises `NotEnoughMemory`. Copies are in stream order with the devices' launches.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class CudaCache:
         self._sent: list[Mark] = []
 
     def addresses(self, layer: int) -> tuple[int, int]:
-        """Of the layer's keys and values, on its device."""
+        """Addresses of the layer's keys and values, on its device."""
         keys, values = self._layers[layer]
         return keys.data_ptr(), values.data_ptr()
 
@@ -145,16 +145,13 @@ class CudaCache:
             device.trim()
 
     def copy_page(self, source: int, target: int) -> None:
-        """See `KVCache.copy_page`; returns at once."""
+        """Returns at once."""
         if source != target:
             for (device, one), (_, other) in zip(self._page(source), self._page(target), strict=True):
                 device.copy(one, other)
 
     def read_page(self, page: int) -> Bytes:
-        """See `KVCache.read_page`: each layer's keys and values, heads one after the other.
-
-        Waits for the devices.
-        """
+        """Each layer's keys and values, head by head. Waits for the devices."""
         host, at = self._staging(), 0
         for device, part in self._page(page):
             device.copy(part, host[at : at + part.nbytes])
@@ -165,9 +162,7 @@ class CudaCache:
         return data
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """See `KVCache.write_page`; returns when `data` is copied for the devices, which take it in order
-        with their launches.
-        """
+        """Returns when `data` is copied to pinned memory; devices read it in stream order."""
         assert data.dtype == np.uint8
         assert data.shape == (self.page_bytes,)
         host, at = self._staging(), 0
@@ -178,7 +173,7 @@ class CudaCache:
         self._sent = [device.mark() for device in self._each_device()]
 
     def _staging(self) -> torch.Tensor:
-        """Pinned memory for one page, which no copy uses any more."""
+        """Pinned memory for one page, once no copy uses it."""
         for mark in self._sent:
             mark.wait()
         self._sent = []

@@ -32,12 +32,10 @@ _HEAD = 64
 
 
 class State:
-    """What tells a device about a step: the position of its first row, its token ids, its block table.
+    """A step's runtime arguments on one device: the position of its first row, token ids and block table.
 
-    One for each device.
-
-    `staging` is the same in the host's memory; `send` copies it over. `parts` are the memory of position,
-    tokens, and block table.
+    `staging` is the same in the host's memory, and `send` copies it to the device. `parts` are the device
+    memory of position, tokens and block table.
     """
 
     def __init__(self, device: Device, rows: int, pages: int) -> None:
@@ -56,13 +54,13 @@ class State:
         )
 
     def write(self, step: Step) -> None:
-        """Put a step into the staging memory, which no copy may be reading."""
+        """Write a step to the staging memory, which no copy may be reading."""
         self._position[0] = step.positions[0]
         self._tokens[: len(step.token_ids)] = step.token_ids
         self._pages[: len(step.pages)] = step.pages
 
     def send(self) -> None:
-        """Copy the staging memory to the device, in order with its work."""
+        """Copy the staging memory to the device, in stream order."""
         self._device.copy(self.staging, self.memory)
 
     @property
@@ -73,7 +71,7 @@ class State:
 
 @dataclass
 class _Replay:
-    """A step of few rows: graphs, and rows moved between devices."""
+    """A small batch: graphs, and rows copied between devices."""
 
     parts: list[tuple[int, Graph | PeerCopy]]
     result: torch.Tensor
@@ -81,7 +79,7 @@ class _Replay:
 
 
 class CudaProgram:
-    """See `engine.backends.base.Program`. `devices` are those that the recording's numbers mean."""
+    """A `Program` on one GPU or several; device i of the pass is `devices[i]`."""
 
     def __init__(
         self, lowered: LoweredPass, cache: CudaCache, max_rows: int, devices: Sequence[Device]
@@ -94,7 +92,7 @@ class CudaProgram:
         self._small = [
             Arena(device, i, lowered.small, lowered.logits, SMALL_BATCH) for i, device in enumerate(devices)
         ]
-        # Taken now, so that a reply that has begun does not run out of memory.
+        # Allocated now, so that a reply does not run out of memory halfway.
         self._large = [
             Arena(device, i, lowered.large, lowered.logits, max_rows) for i, device in enumerate(devices)
         ]
@@ -108,8 +106,8 @@ class CudaProgram:
         }
         self._decode_loops: DecodeLoops | None = None
         self._closed = False
-        # Now, not in a reply: what a step of one row replays, with its draw and without.
-        self._replays[1, 1] = self._record(1, 1)
+        # Captured now, not in a reply: the step of one row, with sampling and without.
+        self._replays[1, 1] = self._capture(1, 1)
         self.decode_loop(SamplingPlan(lowered.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
@@ -122,12 +120,12 @@ class CudaProgram:
             state.write(step)
         return self._run_small(rows, logit_rows) if rows <= SMALL_BATCH else self._run_large(step)
 
-    # -- few rows
+    # -- small batches
 
     def _run_small(self, rows: int, logit_rows: int) -> Floats:
         key = rows, logit_rows
         if key not in self._replays:
-            self._replays[key] = self._record(rows, logit_rows)
+            self._replays[key] = self._capture(rows, logit_rows)
         replay, last = self._replays[key], self._devices[self._lowered.logits.device]
         for number, part in replay.parts:
             if isinstance(part, PeerCopy):
@@ -137,8 +135,8 @@ class CudaProgram:
         last.mark().wait()
         return replay.logits
 
-    def _record(self, rows: int, logit_rows: int) -> _Replay:
-        """Record the graphs of steps of so many rows: a step's state first, its logits last."""
+    def _capture(self, rows: int, logit_rows: int) -> _Replay:
+        """Capture the graphs of steps of `rows` rows: first they copy the state, last the logits."""
         last, logits = self._lowered.logits.device, self._lowered.logits
         size = logit_rows * logits.stride
         target = self._devices[last].pinned(size)
@@ -199,9 +197,7 @@ class CudaProgram:
         return device.record(launches)
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """See `HasDecodeLoop.decode_loop`: on one device only, where the token that is drawn is where the
-        next step begins.
-        """
+        """On one device only: there the sampled token is where the next step reads it."""
         assert not self._closed, "the program is closed"
         if len(self._devices) > 1:
             return None
@@ -214,7 +210,7 @@ class CudaProgram:
             self._decode_loops = DecodeLoops(self._devices[0], row)
         return self._decode_loops.decode_loop(plan)
 
-    # -- many rows
+    # -- large batches
 
     def _run_large(self, step: Step) -> Floats:
         rows, logit_rows = len(step.token_ids), step.logit_rows
@@ -245,7 +241,7 @@ class CudaProgram:
     # -- both
 
     def _copy_over(self, number: int, copy: PeerCopy, arenas: list[Arena], rows: int) -> None:
-        """Bring rows over from another device, when it has made them."""
+        """Copy rows from another device, once it has computed them."""
         source, target = self._devices[copy.x.device], self._devices[number]
         target.wait_for(source.mark())
         size = rows * copy.x.row_bytes
@@ -268,8 +264,8 @@ class CudaProgram:
             self._lowered.small, self._lowered.large, self._lowered.kept = [], [], []
 
 
-def _given(state: State, rows: int, first_row: int) -> dict[Runtime, int]:
-    """What is known when an operation of so many rows runs."""
+def _runtime_arguments(state: State, rows: int, first_row: int) -> dict[Runtime, int]:
+    """The runtime arguments of a call over `rows` rows."""
     return {
         Runtime.ROWS: rows,
         Runtime.FIRST_ROW: first_row,
@@ -279,32 +275,32 @@ def _given(state: State, rows: int, first_row: int) -> dict[Runtime, int]:
     }
 
 
-def _value(argument: Argument, arena: Arena, given: dict[Runtime, int]) -> int | float:
+def _value(argument: Argument, arena: Arena, runtime: dict[Runtime, int]) -> int | float:
     if isinstance(argument, Buffer):
         return arena.address(argument)
-    return given[argument] if isinstance(argument, Runtime) else argument
+    return runtime[argument] if isinstance(argument, Runtime) else argument
 
 
 def launch_small(device: Device, arena: Arena, state: State, call: Call, rows: int, logit_rows: int) -> None:
-    """Launch a call of a step of few rows."""
+    """Launch a call of a small batch."""
     count = (logit_rows if call.on_logit_rows else rows) * call.copies
-    given = _given(state, count, rows - logit_rows)
-    arguments = [_value(argument, arena, given) for argument in call.arguments]
+    runtime = _runtime_arguments(state, count, rows - logit_rows)
+    arguments = [_value(argument, arena, runtime) for argument in call.arguments]
     device.launch(call.kernel, call.blocks(count), arguments)
 
 
 def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call]) -> None:
-    """A step of one row, without its state and without telling its logits.
+    """A step of one row, without copying its state or logits.
 
-    A decode loop keeps this and not its program, which keeps the decode loop: they would be a cycle, whose
-    memory on the device stays until somebody looks for cycles.
+    A decode loop holds this and not its program, which holds the decode loop: that would be a cycle, whose
+    device memory is not freed before the garbage collector runs.
     """
     for call in calls:
         launch_small(device, arena, state, call, 1, 1)
 
 
 class BoundStep:
-    """See `engine.backends.cuda.lowering.call.Bound`."""
+    """A large batch while it runs: what a `TorchCall` gets."""
 
     def __init__(self, program: CudaProgram, number: int, rows: int, first_row: int, step: Step) -> None:
         self._program, self._number, self.rows, self._step = program, number, rows, step
@@ -327,8 +323,8 @@ class BoundStep:
         return self._program._large[self._number].tensor(buffer, rows * buffer.copies)
 
     def address(self, argument: Argument) -> int | float:
-        given = _given(self._program._states[self._number], self.rows, self._first_row)
-        return _value(argument, self._program._large[self._number], given)
+        runtime = _runtime_arguments(self._program._states[self._number], self.rows, self._first_row)
+        return _value(argument, self._program._large[self._number], runtime)
 
     def launch(self, call: Call) -> None:
         arguments = [self.address(argument) for argument in call.arguments]

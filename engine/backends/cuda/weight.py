@@ -1,6 +1,4 @@
-"""A matrix on a GPU, in the packed layout of its weight layout; and the table by which kernels find an
-expert's matrix.
-"""
+"""A matrix on a GPU in its weight layout; and the table in which kernels find an expert's matrix."""
 
 from __future__ import annotations
 
@@ -32,13 +30,13 @@ _PACKERS = min(4, os.cpu_count() or 1)
 
 
 class WeightSpec:
-    """What a tensor's header alone tells of its `CudaWeight`: passes can be recorded with it, not run.
+    """The shape and size of a `CudaWeight`, from its tensor's header: passes can be lowered with it, not run.
 
-    `nbytes` are those on the device.
+    `nbytes` counts bytes on the device.
     """
 
     device_number = 0
-    """Of the backend's devices."""
+    """The number of its device in the backend."""
 
     def __init__(self, tensor: RawTensor, capability: int = 80) -> None:
         self.shape = tensor.shape
@@ -50,12 +48,12 @@ class WeightSpec:
 
     @property
     def address(self) -> int:
-        """Of the first tile: none."""
+        """0: there are no tiles."""
         return 0
 
 
 class CudaWeight(WeightSpec):
-    """(N, K) on a device, in tiles of 16 rows. It is sent in pieces, so the host never holds it whole.
+    """(N, K) on a device, in tiles of 16 rows. It is sent in pieces, so the host never holds all of it.
 
     Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and
     `BadCheckpoint` for a number that is too large for F16.
@@ -86,7 +84,7 @@ class CudaWeight(WeightSpec):
         device.synchronize()  # before the piece's memory is given to another
 
     def _packed(self, name: str, raw: Bytes, rows: int) -> Bytes:
-        """Tiles of so many rows, with zero rows up to a whole tile and zero columns up to a whole block."""
+        """Tiles of `rows` rows, padded with zero rows to a whole tile and zero columns to a whole block."""
         columns = self.shape[1]
         full, width = -(-rows // ROWS) * ROWS, padded(columns)
         if full != rows or width != columns:
@@ -97,7 +95,7 @@ class CudaWeight(WeightSpec):
         return self.weight_layout.pack(name, np.ascontiguousarray(raw), full, width)
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
-        """A type that the weight layout packs, and the rows' bytes in it."""
+        """A type that the weight layout packs, and the rows' bytes in that type."""
         if rows.type in self.weight_layout.types:
             return rows.type, rows.data
         values = rows.dequantise()
@@ -120,19 +118,18 @@ class CudaWeight(WeightSpec):
 
     @property
     def address(self) -> int:
-        """Of the first tile, on the device."""
+        """Address of the first tile, on the device."""
         return int(self._data.data_ptr())
 
 
 class ExpertTable:
-    """The addresses of one weight layout's matrices of a stack of experts, int64 on the device: 0 for those
-    of other weight layouts.
+    """The addresses of a stack of experts' matrices of one weight layout, int64 on the device; 0 for others.
 
     `weights` are all of the stack, of equal shape; `first` is one of the weight layout.
     """
 
     def __init__(self, device: Device | None, weights: Sequence[WeightSpec], first: WeightSpec) -> None:
-        """Without a device for outlines."""
+        """`device` is None where `weights` are specs."""
         assert all(w.shape == first.shape for w in weights)
         self.first, self.weights = first, weights
         self._data: torch.Tensor | None = None
@@ -145,11 +142,11 @@ class ExpertTable:
 
     @property
     def address(self) -> int:
-        """Of the table, on the device; 0 of specs."""
+        """Address of the table on the device; 0 for specs."""
         return 0 if self._data is None else int(self._data.data_ptr())
 
 
 def expert_tables(device: Device | None, weights: Sequence[WeightSpec]) -> list[ExpertTable]:
-    """A table for each weight layout among the experts' matrices."""
+    """A table for each weight layout of the experts' matrices."""
     firsts = {w.weight_layout.name: w for w in reversed(weights)}
     return [ExpertTable(device, weights, first) for first in firsts.values()]

@@ -15,7 +15,7 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
 
 if TYPE_CHECKING:
-    from engine.backends.estimates import MemoryEstimator
+    from engine.backends.base import MemoryEstimator
     from engine.models.config import ModelConfig
     from engine.models.layers import Parts
 

@@ -113,7 +113,7 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
     kept = (
         sum(constants.values())
         + CpuBackend().threads * program._pool.scratch
-        + program._recording.arrays[0].nbytes
+        + program._captured.arrays[0].nbytes
     )
     vocabulary = TOKEN_BYTES * model.config.vocab_size
     logits = (

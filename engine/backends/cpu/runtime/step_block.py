@@ -6,4 +6,4 @@ ROWS, LOGIT_ROWS, TOKENS, POSITIONS, PAGES, SERIAL = range(6)
 WORDS = 8
 
 SMALL_BATCH = 8
-"""Up to this many rows a step is bound by reading weights, and kernels take their few-rows path."""
+"""Steps of up to this many rows are bound by reading weights; larger ones take other code in kernels."""

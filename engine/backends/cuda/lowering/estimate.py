@@ -26,7 +26,7 @@ def kept_as(dtype: str) -> CacheType:
 
 
 def weight_spec(tensor: RawTensor, capability: int) -> Weight:
-    """See `Backend.weight_spec`, for a GPU of this compute capability (times ten)."""
+    """The spec of a matrix on a GPU of this compute capability (times ten)."""
 
     def one(tensor: RawTensor) -> WeightSpec:
         return WeightSpec(tensor, capability)
@@ -45,7 +45,9 @@ def dry_pass(
 
 
 def work_space(forward: Forward, device: Device | None = None) -> tuple[int, int, int]:
-    """See `Backend.work_space`, on this device: buffers, scratch memory, constants, and a decode loop."""
+    """Bytes for each row, for each position, and besides, as `Backend.work_space`: of buffers, scratch
+    memory, constants and a decode loop.
+    """
     constants = CountedConstants(device)
     lowered = dry_pass(forward, "auto", constants=constants)
     small, small_logits = row_bytes(lowered.small, 0, lowered.logits)

@@ -246,7 +246,7 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
         tape.run(step(np.arange(2)))
-        recording, control = tape._recording, tape._pool._control
+        recording, control = tape._captured, tape._pool._control
         words, counters = tape._step, recording.counters.copy()
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
         scratch = np.zeros(1 << 20, np.uint8)

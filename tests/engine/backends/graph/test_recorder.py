@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from engine.backends.base import AttentionShape, RotaryTable, Routing
+from engine.backends.cpu.lowering import lower as cpu
+from engine.backends.cuda.lowering import lower as cuda
 from engine.backends.graph import nodes
 from engine.backends.graph.recorder import Recorder
 
@@ -78,3 +80,12 @@ def test_a_norm_of_another_size_is_refused(size: int) -> None:
     x = recorder.embed(FakeWeight((50, 32)))
     with pytest.raises(AssertionError):
         recorder.rms_norm(x, np.ones(size, np.float32), 1e-5, 2)
+
+
+def test_both_backends_lower_every_node() -> None:
+    """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself."""
+    every = {kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, nodes.Node)}
+    every -= {nodes.Node, nodes.Value, nodes.Producer, nodes.PeerCopy, nodes.Linear}
+    assert cuda.SMALL.keys() == every - {nodes.Rope}
+    assert cuda.LARGE.keys() == cuda.SMALL.keys()
+    assert cpu.LOWER.keys() == every - {nodes.AddNorm, nodes.RopeGroup}  # not among its patterns
