@@ -75,16 +75,16 @@ log = logging.getLogger(__name__)
 
 EXIT_TROUBLE = 1
 FIRST_CHATS = 200
-"""More than any screen shows of the sidebar's list; the others are read behind the first paint."""
+"""More chats than any screen shows; the others are read after the first paint."""
 SWITCH_S = 0.001
-"""So long at most the window waits for another thread's Python code; Python's own 5 ms are a third of a
+"""The longest that the window waits for another thread's Python code; Python's own 5 ms are a third of a
 frame, each time.
 """
 
 
 @dataclass(frozen=True)
 class EngineApi:
-    """The engine as the desktop uses it; tests put fakes in their place."""
+    """What the desktop uses of the engine; tests pass fakes."""
 
     open_chat: OpenChat = open_chat
     describe: Describe = describe
@@ -97,7 +97,7 @@ class EngineApi:
 
 
 class _FirstPaint(QObject):
-    """Calls `then` once, in the event loop's next round after `window` was painted for the first time."""
+    """Calls `then` once, in the next round of the event loop after the first paint of `window`."""
 
     def __init__(self, window: QObject, then: Callable[[], None]) -> None:
         super().__init__(window)
@@ -112,12 +112,13 @@ class _FirstPaint(QObject):
 
 
 class Desktop(QObject):
-    """Everything behind one window, over the data in `folder`, whose lock may have been taken before.
+    """One window with everything that it needs, over the data in `folder`, whose lock the caller may pass.
 
-    `painted` once the window was seen for the first time, `ended` once `close` was called.
-    Signals: `end_wanted()` can be emitted from any thread and closes the window; `closed()` is emitted when
-    all is saved, before the folder is free for another program. Raises `StoreError` when the folder cannot be
-    used, `AlreadyOpen` among them.
+    `painted` is true once the window was seen, `ended` once `close` was called.
+
+    Signals: `end_wanted()` may be emitted from any thread and closes the window; `closed()` comes when
+    everything is saved, before the folder is free for another program. Raises `StoreError` if the folder
+    cannot be used, `AlreadyOpen` among them.
     """
 
     end_wanted = Signal()
@@ -145,7 +146,7 @@ class Desktop(QObject):
         self.theme = Theme(app, self)
         look = self.session.settings(Appearance)
         self.theme.prepare(look.theme, look.text_scale)
-        with contextlib.suppress(OSError):  # Qt keeps the rights of the file that it replaces
+        with contextlib.suppress(OSError):  # Qt keeps the permissions of the file that it replaces.
             private_file(folder / "window.ini")
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
         self.window = MainWindow(self.services, self.theme, places, self.close)
@@ -155,24 +156,24 @@ class Desktop(QObject):
 
     @property
     def acting(self) -> bool:
-        """Whether the user scrolls or types at this moment."""
+        """Whether the user is scrolling or typing right now."""
         return self._input is not None and self._input.acting
 
     def _make_services(self, folder: Path, preferences: Preferences, api: EngineApi) -> Services:
         models = folder / "models"
         session = ChatSession(self._stores, preferences, api.open_chat, api.describe, api.draft_problem, self)
-        catalogue = LocalModelsService(api.describe, api.find_models, self)
+        local_models = LocalModelsService(api.describe, api.find_models, self)
         devices = DeviceService(api.find_devices, self)
         return Services(
             folder,
             models,
             session,
-            catalogue,
+            local_models,
             download=DownloadService(models, api.fetch, self),
             validation=ValidationService(parent=self),
             hub=HubService(preferences, models, api.hub, self),
             devices=devices,
-            library=LibraryService(session, catalogue, api.measure, api.find_devices, self),
+            library=LibraryService(session, local_models, api.measure, api.find_devices, self),
             chat_list=ChatList(session, self),
             transfer=TransferService(self._stores, self),
             backups=BackupService(session, self),
@@ -190,10 +191,10 @@ class Desktop(QObject):
 
     @Slot(object)
     def _on_moved(self, folder: Path) -> None:
-        """All data is in another folder, or in a new one of the same name: it gets the lock, and copies
-        are made there.
+        """The data moved to another folder, or to a new one of the same name: lock it, and back up from
+        there.
         """
-        self._lock.unlock()  # first: it removes the file of its name
+        self._lock.unlock()  # First, because it removes the file of its name.
         try:
             self._lock = take_lock(folder)
         except StoreError as error:
@@ -207,7 +208,7 @@ class Desktop(QObject):
         files: Sequence[Path] = (),
         last_run: str | None = None,
     ) -> None:
-        """Show the window with the last conversation; after the first paint bring in `files` and a model:
+        """Show the window with the last conversation; after the first paint open `files` and a model:
         `model`, the starter, or the last one. `last_run` is what a run that ended unexpectedly left
         (`Diagnostics.last_run`).
         """
@@ -235,7 +236,7 @@ class Desktop(QObject):
         )
         self.window.files.open(files)
         if last_run is not None:
-            self.window.application_controller.tell_last_run(last_run)
+            self.window.application_controller.report_last_run(last_run)
 
     def _bring_model(self, model: Path | None, starter: bool, keep_last: bool) -> None:
         models, last = self.window.model_controller, self.session.preferences.last_model
@@ -246,11 +247,11 @@ class Desktop(QObject):
         elif last and keep_last and Path(last).exists():
             models.open(Path(last))
         else:
-            models.look_for_models()  # for the first page
+            models.look_for_models()  # For the welcome page.
 
     @Slot(object)
     def asked(self, request: Request) -> None:
-        """A later start: come to the front, and open what it was given."""
+        """A second start of the program: come to the front, and open what it was given."""
         bring_forward(self.window, request.token)
         self.window.files.open(request.paths)
         if request.starter and not self.services.download.running:
@@ -258,16 +259,16 @@ class Desktop(QObject):
 
     @Slot(str, str)
     def show_trouble(self, sentence: str, trace: str = "") -> None:
-        """Tell the user of an error that nothing handled."""
-        self.window.application_controller.tell_error(sentence, trace)
+        """Show an error that nothing handled."""
+        self.window.application_controller.report_error(sentence, trace)
 
     @Slot()
     def _end(self) -> None:
-        self.window.close_guard.sure = True  # the system does not wait for an answer
+        self.window.close_guard.sure = True  # The system does not wait for an answer.
         self.window.close()
 
     def close(self) -> None:
-        """Stop and save what runs, end the threads, close the files; calling again does nothing."""
+        """Stop and save what runs, end the threads, close the files. A second call does nothing."""
         if self.ended:
             return
         self.ended = True
@@ -295,7 +296,7 @@ class Application(QApplication):
 
 def make_application(arguments: list[str]) -> Application:
     """The QApplication with the program's name, icon and exact fractional scaling."""
-    share_arenas()  # before the first thread
+    share_arenas()  # Before the first thread starts.
     QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
     app = Application(arguments)
     app.setApplicationName("Inglenook")
@@ -306,9 +307,9 @@ def make_application(arguments: list[str]) -> Application:
 
 
 def _first_lock(folder: Path, request: Request) -> QLockFile | None:
-    """The folder's lock; None when the program that has it took the request.
+    """The folder's lock; None if the program that holds it took the request.
 
-    Raises `StoreError` when that one does not answer.
+    Raises `StoreError` if that program does not answer.
     """
     taken: list[QLockFile] = []
 
@@ -331,11 +332,11 @@ def run(
     debug: bool = False,
     files: Sequence[Path] = (),
 ) -> int:
-    """Run the desktop until its window is closed, or hand all this to the one that is open; returns the
+    """Run the desktop until its window is closed, or hand the arguments to the one that is open; returns the
     exit code.
     """
     sys.setswitchinterval(SWITCH_S)
-    os.umask(0o077)  # what is written from now on, exports included, is for this user's eyes
+    os.umask(0o077)  # Files written from now on, exports included, are for this user only.
     if data is not None:
         os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())
     app = make_application(sys.argv[:1])
@@ -365,7 +366,7 @@ def run(
     desktop.start(model, starter, absolute(files), diagnostics.last_run)
     while not (desktop.painted or desktop.ended):
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
-    from desktop.event_loop import live  # the first paint does not wait for asyncio
+    from desktop.event_loop import live  # The first paint does not wait for asyncio.
 
     live(app, lambda: desktop.ended)
     desktop.close()

@@ -249,7 +249,7 @@ class MainWindow(QMainWindow):
         )
         self.settings_controller.reload_requested.connect(self.model_controller.reload)
         chat.reload_requested.connect(self.model_controller.reload)
-        chat.origin_wanted.connect(self.reply_details.open)
+        chat.details_requested.connect(self.reply_details.open)
         self.reply_details.notice.connect(chat.show_notice)
         self.top_bar.temporary.clicked.connect(self.navigation.new_temporary)
         self.top_bar.left.clicked.connect(lambda: self.panes.toggle(LEFT))
@@ -320,7 +320,7 @@ class MainWindow(QMainWindow):
     # -- the window itself
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc that nothing else wanted: dismiss the notice, then clear the selection."""
+        """Esc that no other widget used: dismiss the notice, then clear the selection."""
         if event.key() != Qt.Key.Key_Escape:
             super().keyPressEvent(event)
         elif self.chat.banner.isVisible():
@@ -341,9 +341,7 @@ class MainWindow(QMainWindow):
         self.settings_controller.recall(self._geometry)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask
-        first.
-        """
+        """Remember the window's place, save and end everything; ask first if a reply would lose its end."""
         self.inspector.finish()
         self.autosave.save()
         if not self.close_guard.may_close():

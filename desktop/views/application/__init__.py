@@ -1,1 +1,1 @@
-"""What concerns the program as a whole: log, error reports, backups, the system's menu."""
+"""The program as a whole: log, error reports, backups, the system's menu."""

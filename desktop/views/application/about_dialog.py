@@ -1,4 +1,4 @@
-"""What this program is, and what it is made of: its version and the licences of the packages it stands on."""
+"""The About dialog: version, and the licences of the packages in use."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _MAIN = (
     "llguidance",
     "huggingface_hub",
 )
-"""What to begin with in a checkout that was not installed."""
+"""The root package in a checkout that was not installed."""
 
 
 def components() -> list[tuple[str, str, str]]:
-    """Name, version and licence of each package that this one needs and that is installed, by name; "not
-    stated" where it says none.
+    """Name, version and licence of each installed package that this one needs, by name; "not stated" if it
+    names no licence.
     """
     found: dict[str, tuple[str, str, str]] = {}
     waiting = _needs("inglenook") or list(_MAIN)
@@ -57,7 +57,7 @@ def components() -> list[tuple[str, str, str]]:
         try:
             about = metadata.metadata(name)
         except metadata.PackageNotFoundError:
-            continue  # for another system, or for an extra that was not installed
+            continue  # For another system, or for an extra that was not installed.
         found[key] = (about["Name"], about["Version"], _licence(about))
         waiting += _needs(name)
     return sorted(found.values(), key=lambda entry: entry[0].lower())
@@ -72,7 +72,7 @@ def _needs(name: str) -> list[str]:
 
 
 def _licence(about: metadata.PackageMetadata) -> str:
-    """The licence expression, else what the classifiers say, else the first line of a short licence field."""
+    """The licence expression, or the classifiers, or the first line of a short licence field."""
     fields = {key: about.get_all(key) or [] for key in ("License-Expression", "Classifier", "License")}
     if fields["License-Expression"]:
         return str(fields["License-Expression"][0])

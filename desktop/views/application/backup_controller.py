@@ -1,6 +1,4 @@
-"""Between the window and what keeps the chats safe: backups and the way back to them, and what is said of
-a damaged file.
-"""
+"""Makes and restores backups, and reports a damaged file."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ class BackupController(QObject):
         self,
         session: ChatSession,
         backups: BackupService,
-        exchange: TransferService,
+        transfer: TransferService,
         chat: ChatPane,
         window: QWidget,
     ) -> None:
         super().__init__(window)
-        self._session, self._backups, self._exchange = session, backups, exchange
+        self._session, self._backups, self._transfer = session, backups, transfer
         self._chat, self._window = chat, window
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
         self.dialog: BackupDialog | None = None
@@ -45,16 +43,16 @@ class BackupController(QObject):
         backups.trouble.connect(self._on_trouble)
         backups.refused.connect(self._on_refused)
         backups.restored.connect(self._on_restored)
-        session.notice.connect(self._offer_file)  # behind the pane, which shows it without the button
+        session.notice.connect(self._offer_file)  # After the chat pane, which shows it without the button.
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The command that opens the list of backups."""
         return {"restore_backup": self.open}
 
     def open(self) -> None:
-        """Show the backups."""
+        """Show the list of backups."""
         if self.dialog is None:
-            from desktop.views.application.backup_dialog import BackupDialog  # when it is first wanted
+            from desktop.views.application.backup_dialog import BackupDialog  # Only when needed.
 
             self.dialog = dialog = BackupDialog(self._window)
             dialog.make_requested.connect(self._backups.make_now)
@@ -79,8 +77,8 @@ class BackupController(QObject):
             self._backups.look()
 
     def _restore(self, path: Path, when: str) -> None:
-        if self._exchange.busy:
-            self._tell(
+        if self._transfer.busy:
+            self._show_notice(
                 "An import or export still runs: wait for it or cancel it, then restore again.", "warning"
             )
             return
@@ -91,7 +89,7 @@ class BackupController(QObject):
 
     @Slot(str)
     def _on_refused(self, sentence: str) -> None:
-        self._tell(f"Nothing was restored. {sentence}", "error")
+        self._show_notice(f"Nothing was restored. {sentence}", "error")
 
     @Slot(str)
     def _on_restored(self, aside: str) -> None:
@@ -108,11 +106,11 @@ class BackupController(QObject):
 
     @Slot(str)
     def _on_trouble(self, sentence: str) -> None:
-        self._tell(sentence, "warning")
+        self._show_notice(sentence, "warning")
 
-    def _tell(self, sentence: str, level: str) -> None:
+    def _show_notice(self, sentence: str, level: str) -> None:
         if self.dialog is not None:
-            self.dialog.tell(sentence)
+            self.dialog.show_notice(sentence)
         else:
             self._chat.show_notice(sentence, level)
 

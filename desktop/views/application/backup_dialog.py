@@ -1,4 +1,4 @@
-"""The list of backups, and the way back to one of them."""
+"""The list of backups, from which one can be restored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["BackupDialog", "when_text"]
 
 
 def when_text(moment: float) -> str:
-    """A time in words, as the system writes it: "Today, 14:05"; seconds since 1970."""
+    """A time (seconds since 1970) in the system's words: "Today, 14:05"."""
     made = QDateTime.fromSecsSinceEpoch(round(moment))
     days = made.date().daysTo(QDate.currentDate())
     day = {0: "Today", 1: "Yesterday"}.get(days) or QLocale.system().toString(
@@ -36,9 +36,9 @@ def when_text(moment: float) -> str:
 
 
 class BackupDialog(QDialog):
-    """`restore_requested(object path, str when)`: the user chose a copy and agreed.
+    """`restore_requested(object path, str when)`: the user chose a backup and confirmed.
 
-    `make_requested()`: make one now.
+    `make_requested()`: make a backup now.
     """
 
     restore_requested = Signal(object, str)
@@ -81,7 +81,7 @@ class BackupDialog(QDialog):
         self.resize(min(500, max(320, parent.width() - 40)), min(420, max(300, parent.height() - 60)))
 
     def show_rows(self, rows: Sequence[BackupRow]) -> None:
-        """The copies there are, latest first."""
+        """Show the backups, latest first."""
         self.make.setEnabled(True)
         self.list.clear()
         for row in rows:
@@ -104,14 +104,14 @@ class BackupDialog(QDialog):
             self.list.setCurrentRow(0)
             self.list.setFocus()
 
-    def tell(self, sentence: str) -> None:
-        """What went wrong, in the place of the words."""
+    def show_notice(self, sentence: str) -> None:
+        """Show an error instead of the explanation."""
         self.words.setText(sentence)
         self.make.setEnabled(True)
         self._show_choice(self.list.currentRow())
 
     def show_restoring(self) -> None:
-        """A copy is being put in place."""
+        """A backup is being restored."""
         self.words.setText("The copy is checked and put in place…")
         self.restore.setEnabled(False)
         self.make.setEnabled(False)

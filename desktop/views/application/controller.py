@@ -1,6 +1,4 @@
-"""What concerns the program as a whole: its log, reports on errors, notifications, and its place in the
-system's menu.
-"""
+"""Log, error reports, notifications, and the entry in the system's menu."""
 
 from __future__ import annotations
 
@@ -37,18 +35,18 @@ def make_notifier(platform: str = sys.platform) -> Notifier:
     """The notifications of this system."""
     if platform not in ("win32", "darwin"):
         return BusNotifier()
-    from desktop.views.application.tray_notifier import TrayNotifier  # where it is wanted
+    from desktop.views.application.tray_notifier import TrayNotifier  # Only where it is needed.
 
     return TrayNotifier()
 
 
 def in_front() -> bool:
-    """Whether the user looks at one of this program's windows."""
+    """Whether one of this program's windows is active."""
     return QGuiApplication.applicationState() == Qt.ApplicationState.ApplicationActive
 
 
 class ApplicationController(QObject):
-    """Serves `window`: tells of errors in its banner, and makes the log's window when that is first wanted.
+    """Serves `window`: reports errors in its banner, and makes its dialogs when they are first opened.
 
     `show_chat(conversation)` shows a chat in the window; `log_window` and `entry_dialog` are None until they
     are made.
@@ -72,13 +70,13 @@ class ApplicationController(QObject):
         return {"log": self.show_log, "menu_entry": self.show_menu_entry, "about": self.show_about}
 
     def show_about(self) -> None:
-        """Show what this program is."""
+        """Show the About dialog."""
         from desktop.views.application.about_dialog import AboutDialog  # only when needed
 
         AboutDialog(self._window).open()
 
     def close(self) -> None:
-        """Close what belongs to it, with the window."""
+        """Close its windows, with the main window."""
         self.watch.close()
         if self.log_window is not None:
             self.log_window.close()
@@ -95,7 +93,7 @@ class ApplicationController(QObject):
         self.log_window.activateWindow()
 
     def show_menu_entry(self) -> None:
-        """Let the user put the program into the system's menu, or take it out."""
+        """Let the user add the program to the system's menu, or remove it."""
         if self.entry_dialog is None:
             # when it is first wanted
             from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
@@ -104,22 +102,22 @@ class ApplicationController(QObject):
         self.entry_dialog.look()
         self.entry_dialog.open()
 
-    def tell_error(self, sentence: str, trace: str) -> None:
-        """An error that nothing handled; one that comes again and again is told once."""
+    def report_error(self, sentence: str, trace: str) -> None:
+        """Report an error that nothing handled; a repeated one is reported once."""
         if self._banner.isVisible() and self._banner.text.text() == sentence:
             return
-        self._tell(sentence, "error", trace)
+        self._show_with_report(sentence, "error", trace)
 
-    def tell_last_run(self, trace: str) -> None:
-        """The last run ended unexpectedly; `trace` is what its crash wrote, if it was one."""
+    def report_last_run(self, trace: str) -> None:
+        """Report that the last run ended unexpectedly; `trace` is what a crash wrote, "" without one."""
         left_out = (
             NOT_LOADED
             if self._services.session.preferences.last_model and self._services.session.state == "no_model"
             else ""
         )
-        self._tell(CRASHED + left_out if trace else CUT_OFF, "warning", trace)
+        self._show_with_report(CRASHED + left_out if trace else CUT_OFF, "warning", trace)
 
-    def _tell(self, sentence: str, level: str, trace: str) -> None:
+    def _show_with_report(self, sentence: str, level: str, trace: str) -> None:
         from desktop.report import shortened
 
         offer = ("Show report…", lambda: self._show_report(sentence, trace))

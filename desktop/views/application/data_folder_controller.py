@@ -58,7 +58,7 @@ class DataFolderController(QObject):
             box.setEscapeButton(later)
             button = await answer(box)
             if self.box is not box:
-                return  # it was taken back, or another question took its place
+                return  # It was closed, or another question replaced it.
             self.box = None
             if button is not None and button is leave:
                 self._place.given_up = True
@@ -94,7 +94,7 @@ class DataFolderController(QObject):
             box.close()
 
     def _put_off(self) -> None:
-        """The notice stays on screen, and its button asks again."""
+        """Show a notice with a button that asks again."""
         self._leaving = False
         if not self._place.gone:
             return
@@ -103,7 +103,7 @@ class DataFolderController(QObject):
 
     @Slot()
     def _on_notice(self) -> None:
-        """Whatever else is reported, this notice stays on screen."""
+        """Other notices do not replace this one."""
         if self._place.gone and self.box is None:
             self._put_off()
 

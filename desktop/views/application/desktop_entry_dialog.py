@@ -1,4 +1,4 @@
-"""Offers to put the program into the system's menu of applications, and to take it out again."""
+"""Offers to add the program to the system's menu of applications, and to remove it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,17 @@ _ABSENT = (
 _PRESENT = "Inglenook is in the applications menu. Put it there again after it was moved, or take it out."
 
 
-def _doing(deed: Callable[[], str]) -> Generator[None, None, tuple[bool, str]]:
-    """Do it on the worker's thread, for it starts programs of the system; returns whether it went well,
-    and a sentence.
-    """
+def _doing(action: Callable[[], str]) -> Generator[None, None, tuple[bool, str]]:
+    """Run on the worker's thread, as it starts programs; returns whether it succeeded, and a sentence."""
     yield None
     try:
-        return True, deed()
+        return True, action()
     except menu_entry.EntryError as error:
         return False, str(error)
 
 
 class MenuEntryDialog(QDialog):
-    """Says whether the program is in the menu; `look` brings that up to date."""
+    """Shows whether the program is in the menu; `look` updates that."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -68,7 +66,7 @@ class MenuEntryDialog(QDialog):
         self.look()
 
     def look(self) -> None:
-        """See whether it is there."""
+        """Check whether it is there."""
         present = menu_entry.installed()
         self.words.setText(_PRESENT if present else _ABSENT)
         self.put.setText("Put it there again" if present else "Put it there")
@@ -84,14 +82,14 @@ class MenuEntryDialog(QDialog):
         self._fit()
 
     def _fit(self) -> None:
-        """As wide as reads well, as high as the text then needs, and inside the window behind it."""
+        """As wide as is good to read, as high as the text needs, inside the parent window."""
         parent, layout = self.parentWidget(), self.layout()
         if parent is not None and layout is not None:
             wide = min(self.fontMetrics().averageCharWidth() * 62, max(340, parent.width() - 40))
             layout.activate()
             self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))
 
-    def _do(self, deed: Callable[[], str]) -> None:
+    def _do(self, action: Callable[[], str]) -> None:
         if self._worker is not None:
             return
         for button in (self.put, self.take):
@@ -101,7 +99,7 @@ class MenuEntryDialog(QDialog):
         self._worker.failed.connect(self._failed)
 
         def make(_stop: threading.Event) -> Generator[None, None, tuple[bool, str]]:
-            return _doing(deed)
+            return _doing(action)
 
         self._worker.start(make)
 

@@ -1,6 +1,4 @@
-"""Shows a report on an error or a crash as it would be sent, so that one sees what one gives away, and
-copies it.
-"""
+"""Shows an error report as it would be sent, so that the user sees what it contains, and copies it."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ _PROMISE = (
 
 
 class ErrorReportDialog(QDialog):
-    """`what` happened, in a sentence, over the text of the report; `show_log` opens the log.
+    """`what` is the sentence above the report; `show_log` opens the log.
 
-    It deletes itself when closed.
+    The dialog deletes itself when closed.
     """
 
     def __init__(self, what: str, report: str, show_log: Callable[[], object], parent: QWidget) -> None:
@@ -55,10 +53,10 @@ class ErrorReportDialog(QDialog):
         log.clicked.connect(show_log)
         shut = QPushButton("Close")
         shut.clicked.connect(self.close)
-        self._told = QLabel()
-        self._told.setProperty("tone", "muted")
+        self._copied = QLabel()
+        self._copied.setProperty("tone", "muted")
         line = QHBoxLayout()
-        line.addWidget(self._told, 1)
+        line.addWidget(self._copied, 1)
         for button in (self.copy, log, shut):
             line.addWidget(button)
         layout = QVBoxLayout(self)
@@ -72,5 +70,5 @@ class ErrorReportDialog(QDialog):
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text.toPlainText())
-        self._told.setText("Copied")
+        self._copied.setText("Copied")
         announce(self, "The report was copied")

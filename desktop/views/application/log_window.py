@@ -1,4 +1,4 @@
-"""The log as it grows: filtered by level and words, to be copied, and its folder to be opened."""
+"""The log as it grows, filtered by level and words, with buttons that copy it and open its folder."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _COLOURS = {2: "warning", 3: "danger", 4: "danger"}
 
 
 class LogWindow(QDialog):
-    """Shows the end of the log at `path`, and what comes while it is seen; `open_folder(path)` shows where
-    it lies.
+    """Shows the end of the log at `path`, and new entries while it is visible; `open_folder(path)` shows the
+    file.
     """
 
     def __init__(self, path: Path, open_folder: Callable[[Path], object], parent: QWidget) -> None:
@@ -120,7 +120,7 @@ class LogWindow(QDialog):
         if new:
             self._entries.extend(new)
             self._add(new)
-        self._tell_count()
+        self._show_count()
 
     def _wanted(self, entry: LogEntry) -> bool:
         return (
@@ -133,10 +133,10 @@ class LogWindow(QDialog):
         self._shown = 0
         self._add(self._entries)
         self.text.verticalScrollBar().setValue(self.text.verticalScrollBar().maximum())
-        self._tell_count()
+        self._show_count()
 
     def _add(self, entries: deque[LogEntry] | list[LogEntry]) -> None:
-        """Put entries below; the view follows them only when it was at the end."""
+        """Append entries; the view follows them only if it was at the end."""
         bar = self.text.verticalScrollBar()
         at_end, colours = bar.value() >= bar.maximum() - 1, tokens("dark" if self._is_dark() else "light")
         cursor = QTextCursor(self.text.document())
@@ -155,7 +155,7 @@ class LogWindow(QDialog):
         self._mark_words(colours)
 
     def _mark_words(self, colours: dict[str, str]) -> None:
-        """Show where the words are."""
+        """Highlight the words."""
         marks: list[QTextEdit.ExtraSelection] = []
         words = self.words.text()
         place = QTextCursor(self.text.document())
@@ -168,7 +168,7 @@ class LogWindow(QDialog):
             marks.append(mark)
         self.text.setExtraSelections(marks)
 
-    def _tell_count(self) -> None:
+    def _show_count(self) -> None:
         words = "1 entry" if self._shown == 1 else f"{self._shown:,} entries"
         if not self._shown:
             words = "Nothing like this in the log" if self._entries else "Nothing was written yet"
@@ -188,7 +188,7 @@ class LogWindow(QDialog):
         self.text.setFont(font)
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Read the log as long as it is seen."""
+        """Follow the log while it is visible."""
         super().showEvent(event)
         self._look()
         self._timer.start()
@@ -196,7 +196,7 @@ class LogWindow(QDialog):
         self.words.setFocus()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Nobody looks."""
+        """Stop following the log."""
         super().hideEvent(event)
         self._timer.stop()
 

@@ -1,4 +1,4 @@
-"""Notifications through the system's tray, where there is no bus for them: Windows and macOS."""
+"""Notifications through the system tray, on Windows and macOS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 15
 
 
 class TrayNotifier(QObject):
-    """Shows an icon in the tray as long as its notification is there, for Qt shows none without one."""
+    """Shows an icon in the tray while its notification is visible: Qt shows none without an icon."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -25,7 +25,7 @@ class TrayNotifier(QObject):
         self._timer = debounce(self, self.close)
 
     def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
-        """Show one for a quarter of a minute."""
+        """Show a notification for 15 seconds."""
         if not (QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages()):
             failed()
             return
@@ -39,7 +39,7 @@ class TrayNotifier(QObject):
         self._timer.start(_SECONDS * 1000)
 
     def close(self) -> None:
-        """Take the icon away."""
+        """Remove the icon."""
         self._timer.stop()
         if self._icon is not None:
             self._icon.hide()

@@ -37,11 +37,11 @@ BUSY = ("prefill", "answering", "stopping")
 class ChatPane(QWidget):
     """Shows and drives the open conversation of `session`. `header` is put at the top.
 
-    `origin_wanted(message)`: what produced a reply was asked for. `reload_requested()`: the model is to be
-    loaded again.
+    Signals: `details_requested(message)` asks what produced a reply, `reload_requested()` to load the model
+    again.
     """
 
-    origin_wanted = Signal(int)
+    details_requested = Signal(int)
     reload_requested = Signal()
 
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
@@ -264,7 +264,7 @@ class ChatPane(QWidget):
         elif name == "fork":
             self.fork(message)
         elif name == "origin":
-            self.origin_wanted.emit(message)
+            self.details_requested.emit(message)
         elif name in ("previous", "next"):
             self._session.show_variant(message, {"previous": -1, "next": 1}[name])
 

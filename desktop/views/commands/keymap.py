@@ -1,5 +1,6 @@
-"""Which keys do what: the table of commands with the user's own keys over it, in force in menus, tool tips
-and lists at once.
+"""Which keys run which command: the table of commands with the user's own keys over it.
+
+A change applies to menus, tool tips and lists at once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _EDITING = (
 
 
 def portable(keys: str) -> str:
-    """Keys as they are saved and compared; "" for what is none."""
+    """Keys as they are saved and compared; "" for text that names no keys."""
     sequence = QKeySequence(keys, _PORTABLE)
     known = _combinations(sequence)
     return (
@@ -53,9 +54,7 @@ def native(keys: str) -> str:
 
 
 def typing_trouble(keys: str) -> str:
-    """Why these keys had better do nothing else: they are needed where text is written; "" when they are
-    not.
-    """
+    """Why these keys should not be used: text boxes need them; "" if they do not."""
     sequence = QKeySequence(keys, _PORTABLE)
     if sequence.isEmpty():
         return ""
@@ -73,10 +72,10 @@ def typing_trouble(keys: str) -> str:
 
 
 class Keymap(QObject):
-    """The keys of all commands. A key belongs to one command only: giving it to another one takes it away.
+    """The keys of all commands. Each key belongs to one command: giving it to another takes it away.
 
-    What is saved and cannot be used is left out, with a sentence in the notices of `preferences`. `changed()`
-    after every change.
+    Saved keys that cannot be used are dropped, with a sentence in the notices of `preferences`. `changed()`
+    is emitted after every change.
     """
 
     changed = Signal()
@@ -108,7 +107,7 @@ class Keymap(QObject):
                 owners.update(dict.fromkeys(read[name], name))
                 for written in saved[name]:
                     if not portable(written):
-                        self._tell(
+                        self._note(
                             f"“{written}” is no key that can be used for “{self._names[name]}”; it was left "
                             "out."
                         )
@@ -119,13 +118,13 @@ class Keymap(QObject):
 
     def _usable(self, key: str, name: str, owners: Mapping[str, str]) -> bool:
         if key in owners:
-            self._tell(
+            self._note(
                 f"{native(key)} was saved for “{self._names[owners[key]]}” and for “{self._names[name]}”; "
                 "it stays with the first."
             )
         return bool(key) and key not in owners
 
-    def _tell(self, sentence: str) -> None:
+    def _note(self, sentence: str) -> None:
         self._preferences.notices += (sentence,)
 
     # -- what is asked
@@ -138,11 +137,11 @@ class Keymap(QObject):
         return self._keys[name]
 
     def is_changed(self, name: str) -> bool:
-        """Whether the user gave it other keys than it comes with."""
+        """Whether its keys differ from the defaults."""
         return self._keys[name] != self._defaults[name]
 
     def owner(self, key: str) -> str:
-        """The command that has a key, "" for none."""
+        """The command that has a key; "" if none has it."""
         return next((name for name, keys in self._keys.items() if portable(key) in keys), "")
 
     def words(self, name: str) -> str:
@@ -150,13 +149,13 @@ class Keymap(QObject):
         return self._names[name]
 
     def shown(self, name: str) -> str:
-        """The first key of a command as this system writes it; "" for none."""
+        """The first key of a command as this system writes it; "" if it has none."""
         return native(self._keys[name][0]) if self._keys.get(name) else ""
 
     # -- what the user does
 
     def set_keys(self, name: str, keys: Iterable[str]) -> None:
-        """Give a command these keys and no others; who had one of them has it no more."""
+        """Give a command exactly these keys, taking them from any other command."""
         wanted = tuple(dict.fromkeys(key for key in map(portable, keys) if key))
         for other, its in self._keys.items():
             if other != name:
@@ -165,16 +164,16 @@ class Keymap(QObject):
         self._save()
 
     def reset(self, name: str) -> None:
-        """Give a command the keys that it comes with."""
+        """Restore the default keys of a command."""
         self.set_keys(name, self._defaults[name])
 
     def reset_all(self) -> None:
-        """Give every command the keys that it comes with."""
+        """Restore the default keys of every command."""
         self._keys = dict(self._defaults)
         self._save()
 
     def _save(self) -> None:
-        # a later version's
+        # From a later version of the program.
         unknown = {name: keys for name, keys in self._preferences.shortcuts.items() if name not in self._keys}
         own = {name: keys for name, keys in self._keys.items() if keys != self._defaults[name]}
         self._preferences.save_shortcuts({**unknown, **own})
@@ -184,12 +183,12 @@ class Keymap(QObject):
     # -- where keys are shown
 
     def attach(self, actions: Mapping[str, QAction]) -> None:
-        """Keep the keys of these actions, by the command's name, as they are here."""
+        """Keep the keys of these actions, by the command's name, up to date."""
         self._actions = actions
         self._apply()
 
     def tip(self, widget: QWidget, words: str, name: str) -> None:
-        """Give a widget a tool tip of these words and the keys of a command, whatever they are."""
+        """Give a widget a tool tip with these words and the current keys of a command."""
         self._tips.append((widget, words, name))
         self._apply()
 

@@ -32,7 +32,7 @@ _STEPS = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}
 
 
 class _Box(QLineEdit):
-    """The text; keys that move in the list are told by `pressed(key)`."""
+    """The text; `pressed(key)` carries the keys that move in the list."""
 
     pressed = Signal(int)
     OWN = (
@@ -59,8 +59,8 @@ class _Box(QLineEdit):
 class Palette(QWidget):
     """Covers `window` while it is open.
 
-    `asked(text)`: another text stands in the box; the owner answers with `show_rows`, later also `add_rows`.
-    `chosen(entry)` after it closed. `closed()` always.
+    `asked(text)`: the text changed; the owner answers with `show_rows`, later also `add_rows`.
+    `chosen(entry)` comes after the palette closed, `closed()` always.
     """
 
     asked = Signal(str)
@@ -144,11 +144,11 @@ class Palette(QWidget):
 
     @property
     def kind(self) -> str:
-        """The kind that the box is narrowed to; "" for all."""
+        """The kind that the search is narrowed to; "" for all."""
         return narrowed(self.box.text())[0]
 
     def open(self, text: str = "") -> None:
-        """Show it with this text in the box; the keyboard goes there."""
+        """Show it with this text in the box, and focus the box."""
         if self.isHidden():
             self._before = QApplication.focusWidget()
         self._tint()
@@ -167,7 +167,7 @@ class Palette(QWidget):
         self.close_palette() if self.isVisible() else self.open()
 
     def close_palette(self) -> None:
-        """Hide it; the keyboard goes back to where it was."""
+        """Hide it, and give the focus back."""
         if self.isHidden():
             return
         before, self._before = self._before, None
@@ -179,19 +179,19 @@ class Palette(QWidget):
         self.closed.emit()
 
     def _follow(self, _old: QWidget | None, new: QWidget | None) -> None:
-        """The keyboard went elsewhere in the window."""
+        """The focus went elsewhere in the window."""
         if self.isVisible() and new is not None and new is not self and not self.isAncestorOf(new):
             self.close_palette()
 
     def narrow(self, kind: str) -> None:
-        """Put the sign of a kind before what stands in the box; "" for none."""
+        """Begin the text with the sign of a kind; "" removes the sign."""
         query = narrowed(self.box.text())[1]
         self.box.setText(f"{KINDS[kind].sign} {query}" if kind else query)
 
     # -- what the owner shows
 
     def show_rows(self, rows: Sequence[PaletteRow], nothing: str) -> None:
-        """Show these rows; `nothing` is said when there are none."""
+        """Show these rows, or the text `nothing` if there are none."""
         self.rows.reset(rows)
         self.nothing.setText(nothing)
         for name, button in self.signs.items():
@@ -200,7 +200,7 @@ class Palette(QWidget):
         self._show_amount()
 
     def add_rows(self, rows: Sequence[PaletteRow]) -> None:
-        """Show these below the others; what is chosen stays."""
+        """Append these rows; the selection stays."""
         self.rows.add(rows)
         self._show_amount()
 
@@ -215,7 +215,7 @@ class Palette(QWidget):
         self._fit()
 
     def _say(self, row: int) -> None:
-        """Tell a screen reader, because the keyboard stays in the box."""
+        """Announce the row to a screen reader, because the focus stays in the box."""
         if 0 <= row < len(self.rows.rows) and self.isVisible():
             announce(self.list, f"{self.rows.rows[row].spoken}, {row + 1} of {len(self.rows.rows)}")
 
@@ -253,7 +253,7 @@ class Palette(QWidget):
         self.chosen.emit(entry)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """A click beside the card closes it."""
+        """A click outside the card closes it."""
         if not self.card.geometry().contains(event.position().toPoint()):
             self.close_palette()
 
@@ -279,12 +279,12 @@ class Palette(QWidget):
         self.update()
 
     def _name_signs(self, wide: int) -> None:
-        """With their words where there is room for them."""
+        """Show their labels where there is room."""
         words = {name: f"{kind.sign}  {kind.heading.lower()}" for name, kind in KINDS.items()}
         full = sum(self.fontMetrics().horizontalAdvance(text) + 24 for text in words.values()) + 20 <= wide
         for name, button in self.signs.items():
             text = words[name] if full else KINDS[name].sign
-            # the sign is the one to write, not its mirror image
+            # Signs are not mirrored.
             button.setText(f"\u2066{text}\u2069" if self.isRightToLeft() else text)
 
     def _tint(self) -> None:
@@ -304,7 +304,7 @@ class Palette(QWidget):
             self._fit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """The window steps back, and the card throws a soft shadow."""
+        """Dims the window, and draws a soft shadow below the card."""
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         veil = QColor(self.palette().color(QPalette.ColorRole.Window))

@@ -56,13 +56,18 @@ class PaletteController(QObject):
         self,
         window: QWidget,
         session: ChatSession,
-        catalogue: LocalModelsService,
+        local_models: LocalModelsService,
         presets: PresetService,
         commands: CommandController,
         targets: PaletteTargets,
     ) -> None:
         super().__init__(window)
-        self._window, self._session, self._catalogue, self._presets = window, session, catalogue, presets
+        self._window, self._session, self._local_models, self._presets = (
+            window,
+            session,
+            local_models,
+            presets,
+        )
         self._commands, self._targets = commands, targets
         self._palette: Palette | None = None
         self._sources: dict[str, EntrySource] = {}
@@ -77,7 +82,7 @@ class PaletteController(QObject):
             model.dataChanged,
         ):
             signal.connect(lambda *_where: self._forget_chats())
-        catalogue.changed.connect(lambda _entries: self._show_models())
+        local_models.changed.connect(lambda _entries: self._show_models())
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The command that opens the palette."""
@@ -198,7 +203,7 @@ class PaletteController(QObject):
     def _models(self) -> EntrySource:
         loaded = self._session.model.path if self._session.model is not None else ""
         entries = []
-        for found in self._catalogue.entries:
+        for found in self._local_models.entries:
             detail = "loaded" if found.path == loaded else found.detail
             entries.append(
                 Entry(

@@ -1,6 +1,4 @@
-"""The rows of the command palette: an icon, the title with the letters that were found, what is said of
-it, and its keys.
-"""
+"""The rows of the command palette: icon, title with the matching letters marked, detail, keys."""
 
 from __future__ import annotations
 
@@ -37,26 +35,26 @@ Index = QModelIndex | QPersistentModelIndex
 ROW_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 _NO_PARENT = QModelIndex()
 _SIDE = 12
-# the painter turns them round where the language is
+# The painter mirrors them in right-to-left languages.
 _LEADING = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter
 _TRAILING = Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter
 
 
 class PaletteRows(QAbstractListModel):
-    """What is shown now."""
+    """The rows that are shown."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[PaletteRow] = []
 
     def reset(self, rows: Sequence[PaletteRow]) -> None:
-        """Show these and no others."""
+        """Show exactly these rows."""
         self.beginResetModel()
         self.rows = list(rows)
         self.endResetModel()
 
     def add(self, rows: Sequence[PaletteRow]) -> None:
-        """Show these below the others."""
+        """Append these rows."""
         if rows:
             self.beginInsertRows(QModelIndex(), len(self.rows), len(self.rows) + len(rows) - 1)
             self.rows += rows
@@ -67,7 +65,7 @@ class PaletteRows(QAbstractListModel):
         return 0 if parent.isValid() else len(self.rows)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        """The title, the row as it is said, what is in the way of it as a tool tip, or the row itself."""
+        """The title, the row's accessible text, why it is disabled as a tool tip, or the row itself."""
         if not index.isValid() or not 0 <= index.row() < len(self.rows):
             return None
         row = self.rows[index.row()]
@@ -120,7 +118,7 @@ class _Painter(QStyledItemDelegate):
         body: QRect,
         right_to_left: bool,
     ) -> None:
-        """Icon, texts and keys, laid out from left to right and mirrored where the language is."""
+        """Draw icon, texts and keys from left to right, mirrored in right-to-left languages."""
         entry, palette, metrics = row.match.entry, option.palette, QFontMetrics(option.font)
         line = metrics.height()
         muted = palette.color(QPalette.ColorRole.PlaceholderText)
@@ -177,7 +175,7 @@ class _Painter(QStyledItemDelegate):
         self, painter: QPainter, font: QFont, place: QRectF, keys: str, ink: QColor, palette: QPalette
     ) -> None:
         painter.save()
-        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the names of keys are not turned round
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # Names of keys are not mirrored.
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(palette.color(QPalette.ColorRole.Mid))
         painter.drawRoundedRect(place.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
@@ -204,9 +202,7 @@ def _draw_marked(
     ink: QColor,
     palette: QPalette,
 ) -> None:
-    """One line of text, cut to its place, with the letters in `spans` in the accent's colour, bold and
-    underlined.
-    """
+    """One line of elided text, with the letters in `spans` bold, underlined and in the accent colour."""
     shown = QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideRight, max(0, round(place.width())))
     same = len(text) if shown == text else max(0, len(shown) - 1)
     mark = QTextCharFormat()
@@ -238,7 +234,7 @@ def _draw_marked(
 
 
 class PaletteList(QListView):
-    """Shows `rows`; the keyboard stays in the box above it."""
+    """Shows `rows`; the focus stays in the box above it."""
 
     def __init__(self, rows: PaletteRows, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -254,7 +250,7 @@ class PaletteList(QListView):
         self.setModel(rows)
 
     def wanted_height(self) -> int:
-        """Pixels in which all rows are seen."""
+        """The height in pixels that shows all rows."""
         model = self.model()
         option = QStyleOptionViewItem()
         option.font = self.font()

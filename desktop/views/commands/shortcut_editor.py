@@ -1,6 +1,4 @@
-"""Where a key is pressed that a command shall have: who has it now, whether writing needs it, and the
-choice.
-"""
+"""The editor in which a new key for a command is pressed; it says who has that key now."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ __all__ = ["ShortcutEditor"]
 
 
 class ShortcutEditor(QFrame):
-    """Changes one key of one command of `keymap`; `done(name)` when it is over."""
+    """Changes one key of one command of `keymap`; emits `done(name)` at the end."""
 
     done = Signal(str)
 
@@ -40,7 +38,7 @@ class ShortcutEditor(QFrame):
         if inner is not None:
             inner.setPlaceholderText("Press the new keys")
             inner.setAccessibleName("Press the new keys")
-        self.keys.keySequenceChanged.connect(lambda _keys: self._judge())
+        self.keys.keySequenceChanged.connect(lambda _keys: self._check())
         self.keys.installEventFilter(self)
         self.use = QPushButton("Use")
         self.use.clicked.connect(self._use)
@@ -63,13 +61,13 @@ class ShortcutEditor(QFrame):
         column.addWidget(self.note)
 
     def begin(self, name: str, key: str) -> None:
-        """Ask for another key in the place of `key`; "" for one more."""
+        """Ask for a key that replaces `key`; "" adds one."""
         self._name, self._before = name, key
         self.keys.setKeySequence(QKeySequence(key, QKeySequence.SequenceFormat.PortableText))
         self.remove.setVisible(bool(key))
         self.setAccessibleName(f"Key for {self._keymap.words(name)}")
         self.show()
-        self._judge()
+        self._check()
         self.keys.setFocus(Qt.FocusReason.OtherFocusReason)
 
     @property
@@ -77,8 +75,8 @@ class ShortcutEditor(QFrame):
         """The key that was pressed, as it is saved."""
         return portable(self.keys.keySequence().toString(QKeySequence.SequenceFormat.PortableText))
 
-    def _judge(self) -> None:
-        """Say what stands in the way of the key that was pressed."""
+    def _check(self) -> None:
+        """Say why the pressed key may not be a good choice."""
         key = self.wanted
         owner = self._keymap.owner(key) if key else ""
         taken = bool(owner) and owner != self._name
@@ -114,7 +112,7 @@ class ShortcutEditor(QFrame):
         self.done.emit(self._name)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Tab goes on to the buttons, for it is no key that a command could have."""
+        """Tab moves to the buttons: no command can have it."""
         tabs = (Qt.Key.Key_Tab, Qt.Key.Key_Backtab)
         if (
             event.type() == QEvent.Type.KeyPress

@@ -1,4 +1,4 @@
-"""The list of all keys, in which each command can be given others."""
+"""The list of all keys, where they can be changed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ __all__ = ["ShortcutsDialog"]
 
 
 class _KeyRow(QFrame):
-    """A command, its keys, a button for another one and the way back; `edit(key)` is asked with "" for
-    another key.
+    """A command, its keys, a button that adds one and a button that resets them.
+
+    `edit(row, key)` is called to change a key, with "" to add one.
     """
 
     def __init__(self, keymap: Keymap, name: str, edit: Callable[[_KeyRow, str], None]) -> None:
@@ -76,7 +77,7 @@ class _KeyRow(QFrame):
             old.deleteLater()
         self._buttons = []
         for key in keys:
-            # keys are never turned round
+            # Names of keys are not mirrored.
             button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))
             button.setObjectName("key")
             button.setAutoDefault(False)
@@ -88,16 +89,16 @@ class _KeyRow(QFrame):
 
     def _reset(self) -> None:
         self._keymap.reset(self.name)
-        self.add.setFocus()  # the button that was pressed is gone
+        self.add.setFocus()  # The pressed button is hidden now.
 
     def matches(self, words: list[str]) -> bool:
-        """Whether the command, or one of its keys, has all these lower-case words."""
+        """Whether the command and its keys contain all these lower-case words."""
         keys = " ".join(f"{native(key)} {native(key).replace('+', ' ')}" for key in self._shown or ())
         return all(word in f"{self.label.text()} {keys}".lower() for word in words)
 
 
 class _Query(QLineEdit):
-    """Esc empties it before it closes the dialog."""
+    """Esc clears it before it closes the dialog."""
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and self.text():
@@ -107,7 +108,7 @@ class _Query(QLineEdit):
 
 
 class ShortcutsDialog(QDialog):
-    """Shows and changes `keymap`; what is changed is in force at once."""
+    """Shows and changes `keymap`; changes apply at once."""
 
     def __init__(self, keymap: Keymap, parent: QWidget) -> None:
         super().__init__(parent)
@@ -214,8 +215,10 @@ class ShortcutsDialog(QDialog):
     def _begin_edit(self, row: _KeyRow, key: str) -> None:
         row.column.addWidget(self.editor)
         self.editor.begin(row.name, key)
-        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # it has a place now
-        # with room for what it has to say
+        QCoreApplication.sendPostedEvents(
+            None, QEvent.Type.LayoutRequest.value
+        )  # Now its place in the layout is known.
+        # With room for its notes.
         self._scroll.ensureWidgetVisible(self.editor, 0, self.fontMetrics().height() * 3)
 
     def _end_edit(self, name: str) -> None:

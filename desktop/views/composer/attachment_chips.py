@@ -1,6 +1,4 @@
-"""The files that go with the next message, as chips: what each is, how many tokens it has, a look at it,
-and away with it.
-"""
+"""The files of the next message as chips: name, number of tokens, preview, remove."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ _LONGEST_NAME = 26
 
 
 def count_words(held: Held) -> str:
-    """Its number of tokens, with a ~ before an estimate."""
+    """Its number of tokens, estimates with a ~."""
     return f"{'' if held.exact else '~'}{held.tokens:,} {'token' if held.tokens == 1 else 'tokens'}"
 
 
 class AttachmentChips(QWidget):
-    """`opened(key)`, `removed(key)` and `stopped()`, which ends the reading, are the user's wishes."""
+    """Emits `opened(key)`, `removed(key)`, and `stopped()` to stop reading files."""
 
     opened = Signal(int)
     removed = Signal(int)
@@ -55,7 +53,7 @@ class AttachmentChips(QWidget):
         self.hide()
 
     def show_held(self, all_held: Sequence[Held], reading: int = 0) -> None:
-        """Show these, and that `reading` more are being read."""
+        """Show these chips, and that `reading` more files are being read."""
         self._shown = (tuple(all_held), reading)
         while self._flow.takeAt(0) is not None:
             pass
@@ -116,7 +114,7 @@ class _Chip(QFrame):
 
 
 def _shortened(attachment: Attachment) -> str:
-    """The name, a long one without its middle."""
+    """The name; a long one loses its middle."""
     name = attachment.name
     if len(name) <= _LONGEST_NAME:
         return name

@@ -1,6 +1,4 @@
-"""Between the files that go with the next message and what shows them: chips, paperclip, drops, pastes,
-previews.
-"""
+"""Serves the files of the next message: chips, paperclip, drops, pastes, previews."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ PASTED = "pasted"
 
 
 class AttachmentController(QObject):
-    """Serves the chips in the composer of `chat`; `offers` is where a long paste is offered to become a
-    file.
-    """
+    """Serves the chips in the composer of `chat`; `offers` offers to attach a long paste as a file."""
 
     def __init__(
         self,
@@ -75,11 +71,11 @@ class AttachmentController(QObject):
         self._chat.composer.setFocus()
 
     def ask(self) -> None:
-        """Have files chosen and attach them."""
+        """Let the user choose files, and attach them."""
         ask_open(self._window, "Attach files", self.take, _KINDS, several=True)
 
     def show(self) -> None:
-        """Bring the chips up to date."""
+        """Update the chips."""
         held = self.held()
         self.chips.show_held(held, self._reading)
         self._chat.composer.set_laden(bool(held))
@@ -121,7 +117,7 @@ class AttachmentController(QObject):
         )  # fmt: skip
 
     def _attach_pasted(self, text: str) -> None:
-        """Take the pasted text out of the box again and hold it as a file."""
+        """Move the pasted text from the box into a file."""
         composer = self._chat.composer
         box_text, plain = (
             composer.text(),
@@ -149,5 +145,5 @@ class AttachmentController(QObject):
 
 
 def _utf16(text: str) -> int:
-    """How many places Qt counts in a text."""
+    """The number of UTF-16 units, by which Qt counts text positions."""
     return len(text.encode("utf-16-le")) // 2

@@ -1,4 +1,4 @@
-"""A look at an attached file: the text exactly as the model gets it, not to be changed."""
+"""A preview of an attached file: the text exactly as the model gets it, read-only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_SHOWN = 400_000
 
 
 class AttachmentPreview(QDialog):
-    """`words` says how many tokens it has; empty where that is not known."""
+    """`words` says how many tokens it has; empty if unknown."""
 
     def __init__(self, attachment: Attachment, words: str, parent: QWidget) -> None:
         super().__init__(parent)

@@ -1,6 +1,4 @@
-"""What stands unsent in the composer, kept for the next start: written half a second after a key, when a
-chat is left, and at the end.
-"""
+"""Saves unsent text for the next start: half a second after a key, when a chat is left, and at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ SAVE_MS = 500
 
 
 class DraftAutosave(QObject):
-    """Saves the drafts of `composer` and gives them back. Those of temporary chats are never written.
+    """Saves and restores the drafts of `composer`; those of temporary chats are never written.
 
     `changed(frozenset)`: the conversations that have a draft.
     """
@@ -44,7 +42,7 @@ class DraftAutosave(QObject):
         files.changed.connect(self._mark)
 
     def begin(self) -> None:
-        """Tell which conversations have a draft."""
+        """Emit which conversations have a draft."""
         try:
             self._files.begin()
             self._known = self._store.conversations()
@@ -53,7 +51,7 @@ class DraftAutosave(QObject):
             self._session.notice.emit(str(error), "error")
 
     def save(self) -> None:
-        """Write what was typed since the last time; trouble is told once, and the next key tries again."""
+        """Save what was typed; an error is reported once, and the next key tries again."""
         self._timer.stop()
         self._files.save()
         if self._dirty:
@@ -64,12 +62,12 @@ class DraftAutosave(QObject):
             return
         self._dirty = True
         if not self._composer.text().strip() and not self._composer.opening():
-            self.save()  # it was sent or taken away: nothing of it is to come back
+            self.save()  # It was sent or deleted: nothing of it may come back.
         elif not self._timer.isActive():
             self._timer.start()
 
     def _leave(self, conversation: int, text: str, opening: str) -> None:
-        """Another chat is about to be shown."""
+        """Save before another chat is shown."""
         self._timer.stop()
         if self._dirty:
             self._put(conversation, text, opening)

@@ -1,6 +1,4 @@
-"""Where the user writes: a box that grows, Enter that sends (never while an input method composes), a
-draft for each chat.
-"""
+"""The message box: it grows, Enter sends (never while an input method composes), each chat has a draft."""
 
 from __future__ import annotations
 
@@ -20,15 +18,14 @@ COLUMN_WIDTH = 860
 
 
 class Composer(QWidget):
-    """The box, how the reply is to begin, and the buttons: files, that beginning, saved prompts, and Send, or
+    """The box, the beginning of the reply, and the buttons: files, beginning, saved prompts, and Send, or
     Stop while a reply is written.
 
-    `submitted(text)` asks to send, or while a reply is written to let it wait; the text stays in the box
-    until the owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
+    `submitted(text)` asks to send, or to queue while a reply is written; the text stays in the box until the
+    owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
     `previous_wanted()` is the Up key in an empty box; `attach_requested()` and `prompts_requested()` are
-    buttons. What others `add_above` stands over the frame, what they `add_inside` over the box. With `laden`
-    a message without a word can be sent. `left(conversation, text, opening)` before those of another chat are
-    shown, which are `recall(conversation)` the first time.
+    buttons. With `laden` a message without text can be sent. `left(conversation, text, opening)` comes before
+    the text of another chat is shown, which is `recall(conversation)` the first time.
     """
 
     submitted = Signal(str)
@@ -107,39 +104,39 @@ class Composer(QWidget):
         outside.addStretch(1)
 
     def add_above(self, widget: QWidget) -> None:
-        """Put something over the frame."""
+        """Put a widget above the frame."""
         self._above.addWidget(widget)
 
     def add_inside(self, widget: QWidget) -> None:
-        """Put something into the frame, over the text."""
+        """Put a widget into the frame, above the text."""
         self._inside.insertWidget(0, widget)
 
     def text(self) -> str:
-        """What is written now."""
+        """The text in the box."""
         return self.box.toPlainText()
 
     def set_text(self, text: str) -> None:
-        """Write `text` and put the cursor behind it."""
+        """Replace the text, and put the cursor at its end."""
         self.box.setPlainText(text)
         self.box.moveCursor(self.box.textCursor().MoveOperation.End)
 
     def opening(self) -> str:
-        """How the reply is to begin; empty for no wish."""
+        """The beginning of the reply; empty for none."""
         text = self.opening_box.text() if self.opening_button.isChecked() else ""
         return text if text.strip() else ""
 
     def set_opening(self, text: str) -> None:
-        """Show how the reply is to begin, or (empty) no such wish."""
+        """Show the beginning of the reply; empty hides it."""
         self.opening_box.show_text(text)
         self.opening_button.setChecked(bool(text))
 
     def accept(self) -> None:
-        """The message was taken: empty the box."""
+        """The message was accepted: empty the box."""
         self.box.clear()
         self.set_opening("")
 
     def set_laden(self, laden: bool) -> None:
-        """Whether there is something to send besides the text."""
+        """Set whether there is something to send besides the text."""
         self._laden = laden
         self._show_state()
 
@@ -149,9 +146,7 @@ class Composer(QWidget):
         self._show_state()
 
     def set_send_with(self, key: str) -> None:
-        """ "enter" sends with Enter and breaks lines with Shift+Enter; "ctrl+enter" sends with Ctrl+Enter
-        only.
-        """
+        """ "enter": Enter sends and Shift+Enter breaks the line; "ctrl+enter": only Ctrl+Enter sends."""
         self.box.send_with = key
         self.box.setAccessibleDescription(
             "Enter sends, Shift and Enter makes a new line."
@@ -161,7 +156,7 @@ class Composer(QWidget):
         self._show_state()
 
     def switch_conversation(self, conversation: int | None) -> None:
-        """Keep what is written in the chat that was open and bring back that of `conversation`."""
+        """Keep the text of the chat that was open, and restore that of `conversation`."""
         if conversation == self._conversation:
             return
         if self.text() or self.opening():
@@ -200,7 +195,7 @@ class Composer(QWidget):
             self.box.setPlaceholderText(
                 "Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends"
             )
-        self.box.viewport().update()  # Qt paints another placeholder only with the next event that paints
+        self.box.viewport().update()  # Qt shows another placeholder only with the next paint.
         self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))
 
     def _show_opening(self, shown: bool) -> None:
@@ -209,7 +204,7 @@ class Composer(QWidget):
             (self.opening_box if shown else self.box).setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Enter in the reply's beginning goes on to the message, Esc gives it up."""
+        """Enter in the reply's beginning moves to the message, Esc clears it."""
         if watched is self.opening_box and isinstance(event, QKeyEvent):
             held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
             if event.key() == Qt.Key.Key_Escape and event.type() in (

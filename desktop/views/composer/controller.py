@@ -1,6 +1,4 @@
-"""Sends what is written in the composer: with its files, into the queue while a reply runs, cut where it
-is too long.
-"""
+"""Sends messages: with their files, queued while a reply is written, checked for their length."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ __all__ = ["ComposerController"]
 
 _TOO_LONG = "too long"
 _UNTIL = {"loading": "the model is loaded", "no_model": "a model is loaded"}
-"""For what a message waits in these states."""
+"""What a message waits for in these states."""
 _SURELY_SHORT = 1000
-"""Bytes of a message that need not be counted."""
+"""Messages of fewer bytes need not be counted."""
 
 
 class ComposerController(QObject):
@@ -68,13 +66,11 @@ class ComposerController(QObject):
     # -- sending
 
     def message(self, text: str) -> str:
-        """What would be sent: the files, then the words."""
+        """The message that would be sent: the files, then the text."""
         return join([held.attachment for held in self.files.held()], unescaped(text))
 
     def send(self, text: str) -> None:
-        """Send what is written, unless it is too long; while a reply runs or the model is loaded, let it
-        wait for the end of that.
-        """
+        """Send the text unless it is too long; while a reply is written or the model is loaded, queue it."""
         message, opening = self.message(text), self._chat.composer.opening()
         if self._may_be_long(message, opening):
             if self._waits():
@@ -87,7 +83,7 @@ class ComposerController(QObject):
         self._submit(message, opening)
 
     def send_to(self, name: str) -> None:
-        """Send what is written, to be answered by this participant."""
+        """Send the text, to be answered by this participant."""
         self._answers = name
         self.send(self._chat.composer.text())
 
@@ -108,7 +104,7 @@ class ComposerController(QObject):
         self._submit(self.message(composer.text()), composer.opening())
 
     def _may_be_long(self, message: str, opening: str) -> bool:
-        """Whether it is worth counting: a short message among few words fits anyway."""
+        """Whether counting is worth it: a short message in a short chat fits anyway."""
         model = self._session.model
         if model is None:
             return False
@@ -122,8 +118,8 @@ class ComposerController(QObject):
         )
 
     def _warned(self, message: str) -> bool:
-        """While a reply runs the model cannot count: by its characters the message is far too long, and
-        that is said.
+        """While a reply is written the model cannot count; warn if the message is far too long by its
+        characters.
         """
         model = self._session.model
         over = estimated(message) - model.context_length if model is not None else 0
@@ -147,11 +143,11 @@ class ComposerController(QObject):
         self._show_queue()
 
     def _on_sized(self, size: PromptSize | None) -> None:
-        """It is known how long the message is: send it, or say by how much it is too long."""
+        """Send the message now that its length is known, or say by how much it is too long."""
         composer = self._chat.composer
         asked, self._asked = self._asked, None
         if asked is None or asked != (self._session.conversation, self.message(composer.text())):
-            return  # another chat is open, or the message was changed
+            return  # Another chat is open, or the text changed.
         if size is None or size.over <= 0:
             if not self._cut:
                 self._submit(asked[1], composer.opening())
@@ -177,7 +173,7 @@ class ComposerController(QObject):
         self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", self._other_way(size))
 
     def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
-        """What else can be done with a message that is too long; what does not fit at all would only fail."""
+        """The alternative for a message that is too long; one that does not fit at all would only fail."""
         if size.prompt <= size.context:
             return "Send anyway", self._send_anyway
         if self._session.settings(StopSettings).when_full == "stop" and self._session.messages.rowCount():
@@ -185,7 +181,7 @@ class ComposerController(QObject):
         return None
 
     def _drop_oldest(self) -> None:
-        """Let this chat forget its beginning where it is full, and send."""
+        """Let this chat drop its oldest turns when it is full, and send."""
         self._session.set_settings(replace(self._session.settings(StopSettings), when_full="drop_oldest"))
         self.send(self._chat.composer.text())
 
@@ -208,7 +204,7 @@ class ComposerController(QObject):
         composer.setFocus()
 
     def _on_shortened(self, conversation: int, text: str) -> None:
-        """The user's own words, cut at their end; the box can undo that."""
+        """Replace the user's text by its shortened form; the box can undo that."""
         composer = self._chat.composer
         whole = composer.text()
         if (
@@ -216,7 +212,7 @@ class ComposerController(QObject):
             or not unescaped(whole).startswith(text)
             or self.files.held()
         ):
-            return  # it was changed meanwhile
+            return  # It changed meanwhile.
         cut = whole[: len(whole) - (len(unescaped(whole)) - len(text))].rstrip()
         cursor = composer.box.textCursor()
         cursor.select(cursor.SelectionType.Document)
@@ -258,7 +254,7 @@ class ComposerController(QObject):
         self._writing.queue.add(text, opening)
 
     def _edit_waiting(self, number: int) -> None:
-        """Back into the composer, before what is written there."""
+        """Move a queued message back into the composer, before the text there."""
         found = self._writing.queue.remove(number)
         if found is None:
             return

@@ -1,6 +1,4 @@
-"""The box that a message is written in: it grows, the key that sends is chosen, files and long texts that
-are pasted are told.
-"""
+"""The box that a message is typed in: it grows, and reports pasted files and long texts."""
 
 from __future__ import annotations
 
@@ -15,15 +13,15 @@ from desktop.views.widgets.growing_text_edit import FittedTextEdit
 __all__ = ["LONG_PASTE", "MessageEdit"]
 
 LONG_PASTE = 2000
-"""Characters of a pasted text from which on it is offered to attach it instead."""
+"""A pasted text of this many characters or more may be attached instead."""
 _MOST_LINES = 9
 
 
 class MessageEdit(FittedTextEdit):
     """Grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
-    `files_pasted(list of Path)` instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters
-    or more was put in.
+    `files_pasted(list of Path)` comes instead of text; `long_pasted(str)` after a text of `LONG_PASTE`
+    characters or more was inserted.
     """
 
     send = Signal()
@@ -79,7 +77,7 @@ class MessageEdit(FittedTextEdit):
         return source.hasText() or source.hasUrls()
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        """Paste the text as it is, without styles; files are told."""
+        """Paste plain text; files are reported instead."""
         urls = source.urls()
         if urls and all(url.isLocalFile() for url in urls):
             self.files_pasted.emit([Path(url.toLocalFile()) for url in urls])
@@ -90,7 +88,7 @@ class MessageEdit(FittedTextEdit):
             self.long_pasted.emit(text)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Files are for the window."""
+        """Leave files to the window."""
         if event.mimeData().hasUrls():
             event.ignore()
         else:

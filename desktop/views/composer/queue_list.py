@@ -1,6 +1,4 @@
-"""The messages that wait for the running reply, above the composer: one line each, with a way back into
-the box.
-"""
+"""The queued messages above the composer, one line each."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ __all__ = ["QueueList"]
 
 
 class QueueList(QWidget):
-    """`edited(number)`, `removed(number)` and `sent(number)` are the user's wishes."""
+    """Emits `edited(number)`, `removed(number)` and `sent(number)`."""
 
     edited = Signal(int)
     removed = Signal(int)
@@ -40,7 +38,7 @@ class QueueList(QWidget):
     def show_waiting(
         self, all_waiting: Sequence[Queued], held: bool, until: str = "the reply is complete"
     ) -> None:
-        """Show these, which are sent when `until` says; `held` ones wait for the user."""
+        """Show these messages, which are sent when `until` says; `held` ones wait for the user."""
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
@@ -79,13 +77,13 @@ class _Row(QFrame):
         row.setSpacing(2)
         row.addWidget(self.text, 1)
         row.addWidget(self.send)
-        self.send.setVisible(sendable)  # only now: without a parent it would be a window for a moment
+        self.send.setVisible(sendable)  # Only now: without a parent it would be a window for a moment.
         row.addWidget(self.edit)
         row.addWidget(self.remove)
 
 
 class _Elided(QWidget):
-    """One line of text, cut to the room there is."""
+    """One line of elided text."""
 
     def __init__(self, words: str) -> None:
         super().__init__()

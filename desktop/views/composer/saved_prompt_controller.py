@@ -1,4 +1,4 @@
-"""Between saved prompts, slash commands and the composer."""
+"""Connects saved prompts and slash commands with the composer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SavedPromptController(QObject):
         return {"prompts": self.open_list}
 
     def find(self, text: str) -> tuple[Entry, ...]:
-        """The slash commands that fit a text."""
+        """The slash commands that match a text."""
         if not text.startswith("/"):
             return ()
         prompts = [
@@ -82,7 +82,7 @@ class SavedPromptController(QObject):
         self._list.activateWindow()
 
     def insert(self, prompt: Prompt) -> None:
-        """Write a prompt into the message, after its variables were asked for."""
+        """Insert a prompt into the message, after asking for its variables."""
         if variables(prompt.text):
             from desktop.views.composer.saved_prompt_form import SavedPromptForm  # only when needed
 
@@ -131,7 +131,7 @@ class SavedPromptController(QObject):
 
     def _set_system(self, text: str) -> None:
         if self._session.set_system_prompt(text):
-            self._session.conversation_changed.emit(self._session.conversation)  # the settings show it too
+            self._session.conversation_changed.emit(self._session.conversation)  # The settings show it too.
             self._chat.banner.show_notice("The system prompt of this chat was set.", "info")
 
     def _presets(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The saved prompts: a list, and the one that is chosen to be written; what is typed is kept at once."""
+"""The window of saved prompts: a list, and an editor for the selected one; changes are saved at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILES = "Prompts (*.json)"
 
 
 class SavedPromptsWindow(QDialog):
-    """`chosen(prompt)`: the user wants it in the message."""
+    """`chosen(prompt)`: insert it into the message."""
 
     chosen = Signal(object)
 
@@ -70,7 +70,7 @@ class SavedPromptsWindow(QDialog):
         self.text.typed.connect(lambda _text: self._show_variables())
         self.undo.clicked.connect(self._bring_back)
         service.changed.connect(self._fill)
-        service.notice.connect(self._tell)
+        service.notice.connect(self._show_notice)
         self._fill()
 
     def _make_buttons(self) -> None:
@@ -94,7 +94,7 @@ class SavedPromptsWindow(QDialog):
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
         side, body = QVBoxLayout(left), QVBoxLayout(right)
-        side.setContentsMargins(1, 0, 1, 0)  # a mirrored splitter cuts one pixel off
+        side.setContentsMargins(1, 0, 1, 0)  # A mirrored splitter cuts off one pixel.
         body.setContentsMargins(0, 0, 0, 0)
         side.addWidget(self.list, 1)
         side.addWidget(self.new)
@@ -142,7 +142,7 @@ class SavedPromptsWindow(QDialog):
         self._select(chosen.id if chosen is not None else 0)
 
     def _select(self, number: int) -> None:
-        """Show the list as it is now, with this prompt chosen, or the first one."""
+        """Update the list, and select this prompt, or the first one."""
         blocked = self.list.blockSignals(True)
         self.list.clear()
         row = 0
@@ -170,7 +170,7 @@ class SavedPromptsWindow(QDialog):
         names = list(variables(self.text.text()))
         self.hint.setText(f"Asks for: {', '.join(names)}." if names else _HINT)
 
-    def _tell(self, sentence: str, _level: str) -> None:
+    def _show_notice(self, sentence: str, _level: str) -> None:
         self.notice.setText(sentence)
         self.notice.show()
         self.undo.hide()
@@ -197,7 +197,7 @@ class SavedPromptsWindow(QDialog):
         prompt = self._current()
         self._deleted = self._service.remove(prompt.id) if prompt is not None else None
         if self._deleted is not None:
-            self._tell(f"“{self._deleted.name}” was deleted.", "info")
+            self._show_notice(f"“{self._deleted.name}” was deleted.", "info")
             self.undo.show()
             self.list.setFocus()
 
@@ -228,7 +228,7 @@ class SavedPromptsWindow(QDialog):
         )
 
     def done(self, result: int) -> None:
-        """Keep what was typed a moment ago, however the window is closed."""
+        """Save what was typed a moment ago, however the window is closed."""
         self.text.commit()
         self._keep()
         super().done(result)

@@ -1,6 +1,4 @@
-"""The list of slash commands over the composer: it filters as the user types, and its keys work from the
-box.
-"""
+"""The list of slash commands above the composer: it filters as the user types; its keys work in the box."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _MOST_ROWS = 8
 
 
 class SlashPopup(QFrame):
-    """Follows the text of `composer`; `find(text)` gives the commands that fit.
+    """Follows the text of `composer`; `find(text)` returns the matching commands.
 
     `chosen(entry, text)`: Enter or a click.
     """
@@ -64,7 +62,7 @@ class SlashPopup(QFrame):
         composer.box.installEventFilter(self)
 
     def entries(self) -> list[Entry]:
-        """What is shown."""
+        """The rows that are shown."""
         return [self.list.item(row).data(_ENTRY) for row in range(self.list.count())]
 
     def _follow(self) -> None:
@@ -112,7 +110,7 @@ class SlashPopup(QFrame):
         self._composer.set_text(completed(entry))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """The keys of the list, while it is shown."""
+        """Handle the keys of the list while it is visible."""
         if watched is not self._composer.box or not self.isVisible() or not isinstance(event, QKeyEvent):
             return False
         plain = not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
@@ -140,7 +138,7 @@ class SlashPopup(QFrame):
 
 
 class _Delegate(QStyledItemDelegate):
-    """The word at the start of the line, what it does behind it."""
+    """Draws the word at the start of the line, and what it does after it."""
 
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(100, option.fontMetrics.height() + 12)

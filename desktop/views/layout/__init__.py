@@ -1,1 +1,1 @@
-"""The window's frame: panes, the order of the keyboard, distances, what is dropped and what is closed."""
+"""The window's frame: panes, focus, spacing, dropped files, closing."""

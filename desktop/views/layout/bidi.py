@@ -1,6 +1,4 @@
-"""Figures and words that keep their own order in an interface that runs from right to left: "100 %" is not
-to become "% 100".
-"""
+"""Keeps the order of numbers and words in a right-to-left interface: "100 %" must not become "% 100"."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ _FIRST_STRONG_ISOLATE, _POP = "\u2068", "\u2069"
 
 
 def isolated(text: str) -> str:
-    """`text` for a mirrored interface: read in the direction of its own first letter, left to right for
-    figures alone.
+    """`text` isolated for a mirrored interface: its first letter decides its direction; numbers alone run
+    left to right.
     """
     if (
         not text

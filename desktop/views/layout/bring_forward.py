@@ -11,11 +11,9 @@ __all__ = ["bring_forward"]
 
 
 def bring_forward(window: QWidget, token: str = "") -> None:
-    """Show the window before all others, where the desktop allows that; else its entry in the task bar asks
-    for attention.
+    """Raise the window if the desktop allows it; otherwise its entry in the task bar asks for attention.
 
-    `token` is the leave to do so that a Wayland compositor gave; Qt takes it from the environment when it
-    asks for the front.
+    `token` is a Wayland compositor's permission; Qt reads it from the environment.
     """
     if token:
         os.environ["XDG_ACTIVATION_TOKEN"] = token
@@ -23,6 +21,8 @@ def bring_forward(window: QWidget, token: str = "") -> None:
     window.show()
     window.raise_()
     window.activateWindow()
-    os.environ.pop("XDG_ACTIVATION_TOKEN", None)  # good for once; what this program starts shall not have it
+    os.environ.pop(
+        "XDG_ACTIVATION_TOKEN", None
+    )  # It is valid once; programs that this one starts must not inherit it.
     if not window.isActiveWindow():
         QApplication.alert(window)

@@ -1,6 +1,4 @@
-"""Before the window closes: replies whose end is only on screen, because the disk is full, are not lost
-without a question.
-"""
+"""Asks before the window closes on replies whose end could not be saved, because the disk is full."""
 
 from __future__ import annotations
 

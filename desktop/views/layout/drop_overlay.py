@@ -1,4 +1,4 @@
-"""Files dragged onto the window: which they are, and the sign that they can be dropped."""
+"""Files dragged onto the window: which ones they are, and the overlay that invites to drop them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DropOverlay", "dropped_paths", "is_model", "model_path"]
 
 
 def dropped_paths(data: QMimeData) -> list[Path]:
-    """The local files and folders in `data`; none where anything in it is not local."""
+    """The local files and folders in `data`; none if any of them is not local."""
     urls = data.urls()
     return [Path(url.toLocalFile()) for url in urls] if all(url.isLocalFile() for url in urls) else []
 
@@ -24,12 +24,12 @@ def is_model(path: Path) -> bool:
 
 
 def model_path(path: Path) -> Path:
-    """What to open for a model's file: a .safetensors file stands for its folder."""
+    """The path to open for a model's file: a .safetensors file stands for its folder."""
     return path.parent if path.suffix.lower() == ".safetensors" else path
 
 
 class DropOverlay(QLabel):
-    """Covers its parent while files that it can use hover over it."""
+    """Covers its parent while files that can be opened are dragged over it."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)

@@ -1,5 +1,5 @@
-"""Tells when the user is acting in a window: what can wait does, and the model's threads leave a core to
-the window meanwhile.
+"""Notices when the user acts in a window: what can wait does, and the model's threads leave a core to the
+window.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QWidget
 __all__ = ["InputWatch"]
 
 _ACTING_S = 0.4
-"""Somebody who scrolls or types is still at it so long after the last event."""
+"""A user counts as acting for this long after the last event."""
 _KINDS = frozenset({
     QEvent.Type.Wheel, QEvent.Type.KeyPress, QEvent.Type.MouseButtonPress, QEvent.Type.TouchBegin,
     QEvent.Type.TouchUpdate, QEvent.Type.NativeGesture, QEvent.Type.Resize,
@@ -21,11 +21,10 @@ _KINDS = frozenset({
 
 
 class InputWatch(QObject):
-    """Watches what the window system sends to `window`, once it is shown: `acted()` comes before the window
-    handles it.
+    """Watches what the window system sends to `window`, which must be shown: `acted()` comes before the
+    window handles it.
 
-    The widgets' own events are not watched: there are many more of them, and each would cost a call of
-    Python.
+    The widgets' own events are not watched: there are many more of them, and each would cost a Python call.
     """
 
     acted = Signal()
@@ -40,7 +39,7 @@ class InputWatch(QObject):
 
     @property
     def acting(self) -> bool:
-        """Whether the user acts now: scrolls, types, drags, resizes."""
+        """Whether the user is acting now: scrolling, typing, dragging, resizing."""
         return time.monotonic() - self._last < _ACTING_S
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -1,4 +1,4 @@
-"""Sidebar, centre and inspector beside each other, as many of them as the window is wide enough for."""
+"""Sidebar, centre and inspector side by side, as many as the window is wide enough for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ __all__ = ["Panes"]
 
 LEFT, RIGHT = "left", "right"
 _CHARACTERS = {LEFT: 28, "centre": 42, RIGHT: 45}
-"""Widths in average characters: what each pane needs to be of use."""
+"""Widths in average characters that make each pane useful."""
 
 
 class Panes(QSplitter):
     """Three panes.
 
-    A side pane the user wants is shown where there is room; in a narrow window it is shown on demand, alone.
+    A side pane that the user wants is shown where there is room; in a narrow window it is shown on demand,
+    alone.
 
-    `alone_changed(side)` tells which side pane has the window to itself, "" for none.
+    `alone_changed(side)`: the side pane that fills the window, "" for none.
     """
 
     alone_changed = Signal(str)
@@ -29,11 +30,11 @@ class Panes(QSplitter):
         self._centre = centre
         self._wanted = {LEFT: True, RIGHT: True}
         self._alone = ""
-        self._told = ""
+        self._reported = ""
         for widget in (left, centre, right):
             self.addWidget(widget)
         self.setChildrenCollapsible(False)
-        self.setHandleWidth(1)  # Qt widens the part that can be grabbed by itself
+        self.setHandleWidth(1)  # Qt makes the draggable part wider.
         self.setStretchFactor(0, 0)
         self.setStretchFactor(1, 1)
         self.setStretchFactor(2, 0)
@@ -48,14 +49,12 @@ class Panes(QSplitter):
         return self._wanted[side]
 
     def set_wanted(self, side: str, wanted: bool) -> None:
-        """Want it or not, as when the window was closed."""
+        """Restore whether the user wants it, as when the window was closed."""
         self._wanted[side] = wanted
         self._arrange()
 
     def toggle(self, side: str) -> None:
-        """Show or hide a side pane; without room it takes the place of the others until it is toggled or
-        left.
-        """
+        """Show or hide a side pane; without room it replaces the others until it is toggled or left."""
         if not self._sides[side].isHidden():
             self._wanted[side] = self._alone == side and self._wanted[side]
             self._alone = ""
@@ -70,7 +69,7 @@ class Panes(QSplitter):
             self.toggle(side)
 
     def leave_side(self) -> None:
-        """In a narrow window: back to the conversation."""
+        """Go back to the conversation, in a narrow window."""
         self._alone = ""
         self._arrange()
 
@@ -82,7 +81,7 @@ class Panes(QSplitter):
         self._arrange()
 
     def _fitting(self) -> set[str]:
-        """The wanted side panes for which there is room beside the centre; the sidebar comes first."""
+        """The wanted side panes that fit beside the centre; the sidebar comes first."""
         room, fitting = self.width() - self.need("centre"), set()
         for side in (LEFT, RIGHT):
             if self._wanted[side] and self.need(side) <= room:
@@ -98,8 +97,8 @@ class Panes(QSplitter):
         self._centre.setVisible(not self._alone)
         for side, widget in self._sides.items():
             widget.setVisible(side in shown)
-        if self._alone != self._told:
-            self._told = self._alone
+        if self._alone != self._reported:
+            self._reported = self._alone
             self.alone_changed.emit(self._alone)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -108,9 +107,9 @@ class Panes(QSplitter):
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange and hasattr(self, "_told"):
+        if event.type() == QEvent.Type.FontChange and hasattr(self, "_reported"):
             self.fit_text()
 
     def minimumSizeHint(self) -> QSize:
-        """Small: panes that find no room are hidden instead of keeping the window wide."""
+        """Small: panes that do not fit are hidden instead of keeping the window wide."""
         return QSize(300, 240)

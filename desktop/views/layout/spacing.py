@@ -1,4 +1,4 @@
-"""The distances that all windows share, so that none looks as if it came from another program."""
+"""The distances that all windows share, so that they look alike."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from PySide6.QtWidgets import QLayout
 __all__ = ["SCALE", "dialog_margins"]
 
 SCALE = (4, 8, 12, 16, 24)
-"""Pixels between things: within a control, beside each other, between groups, around a window, between
-sections.
-"""
+"""Pixels within a control, between controls, between groups, around a window, between sections."""
 
 
 def dialog_margins(layout: QLayout) -> None:
-    """The edges and the inner distance of the outermost layout of a window."""
+    """Set the margins and the spacing of a window's outermost layout."""
     layout.setContentsMargins(SCALE[3], SCALE[3], SCALE[3], SCALE[3])
     layout.setSpacing(SCALE[1])

@@ -1,4 +1,4 @@
-"""The order in which Tab goes through controls, where some are made later than others."""
+"""The order in which Tab visits controls, some of which are made late."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["TabOrder"]
 
 
 class TabOrder(QObject):
-    """Lets Tab go through all controls in `root` as its layouts have them; Qt would go by the order in
-    which they were made.
+    """Lets Tab visit all controls in `root` in the order of its layouts; Qt would use the order of their
+    creation.
     """
 
     def __init__(self, root: QWidget) -> None:
         super().__init__(root)
         self._root = root
-        self._soon = debounce(self, self._follow)  # once for all that are made together
+        self._soon = debounce(self, self._follow)  # Once for all controls that are made together.
 
     @Slot()
     def renew(self) -> None:
-        """Controls came; they are put in their place soon."""
+        """Controls were added: update the order soon."""
         self._soon.start(0)
 
     @Slot()

@@ -33,5 +33,5 @@ class TopBar(QWidget):
         self._line.addWidget(self.right)
 
     def add_picker(self, picker: QWidget) -> None:
-        """Put another picker beside that of the model."""
+        """Add a picker beside that of the model."""
         self._line.insertWidget(2, picker)

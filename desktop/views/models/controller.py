@@ -1,4 +1,4 @@
-"""Getting a model into the session: file dialogs, the menu of found models, the download of the starter."""
+"""Loads models: file dialogs, the menu of known models, the download of the starter."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ __all__ = ["ModelController", "meant_model"]
 
 
 def meant_model(path: Path) -> Path:
-    """The model that a chosen path stands for: a folder with one GGUF file and no config.json stands for
-    that file.
-    """
+    """The model that a chosen path means: a folder with one GGUF file and no config.json means that file."""
     if path.is_dir() and not (path / "config.json").exists():
         found = sorted(path.glob("*.gguf"))
         return found[0] if len(found) == 1 else path
@@ -32,12 +30,10 @@ def meant_model(path: Path) -> Path:
 
 
 class ModelController(QObject):
-    """Stands between the model picker, the welcome page and the services; `models` is the folder of fetched
-    models.
+    """Serves the model picker and the welcome page; `models` is the folder of downloaded models.
 
-    What the welcome page shows of a download is told to others, too, because a conversation may be in its
-    place: `fetching(sentence, done, total)` with bytes, `fetch_ended()`, and `notice(sentence, level)` when
-    it failed.
+    The welcome page may be hidden by a conversation, so a download is also reported by `fetching(sentence,
+    done, total)` in bytes, `fetch_ended()`, and `notice(sentence, level)` if it failed.
     """
 
     notice = Signal(str, str)
@@ -47,7 +43,7 @@ class ModelController(QObject):
     def __init__(
         self,
         session: ChatSession,
-        catalogue: LocalModelsService,
+        local_models: LocalModelsService,
         download: DownloadService,
         models: Path,
         picker: ModelPicker,
@@ -55,7 +51,12 @@ class ModelController(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._session, self._catalogue, self._download, self._models = session, catalogue, download, models
+        self._session, self._local_models, self._download, self._models = (
+            session,
+            local_models,
+            download,
+            models,
+        )
         self._welcome = welcome
         for view in (picker, welcome):
             view.open_file_requested.connect(self.ask_for_file)
@@ -67,9 +68,9 @@ class ModelController(QObject):
         picker.unload_requested.connect(self.unload)
         welcome.download_requested.connect(self.get_starter)
         welcome.cancel_requested.connect(self._download.cancel)
-        self._catalogue.changed.connect(picker.show_entries)
-        self._catalogue.changed.connect(welcome.show_models)
-        self._catalogue.changed.connect(self._session.drafts.set_entries)
+        self._local_models.changed.connect(picker.show_entries)
+        self._local_models.changed.connect(welcome.show_models)
+        self._local_models.changed.connect(self._session.drafts.set_entries)
         self._download.progress.connect(self._show_progress)
 
     def commands(self) -> dict[str, Callable[[], object]]:
@@ -83,34 +84,32 @@ class ModelController(QObject):
         }
 
     def look_for_models(self) -> None:
-        """Bring the menu's entries up to date, in the background."""
+        """Update the menu's entries in the background."""
         preferences = self._session.preferences
-        # made by the first download
+        # Made by the first download.
         own = [("Inglenook", str(self._models))] if self._models.is_dir() else []
         folders = [*own, *(("Your folders", folder) for folder in preferences.model_folders)]
-        self._catalogue.refresh(preferences.recent_models, folders)
+        self._local_models.refresh(preferences.recent_models, folders)
 
     def open(self, path: Path) -> None:
-        """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that
-        file.
-        """
+        """Load the model that `path` means (`meant_model`)."""
         self.load(meant_model(path))
 
     @flow
     async def load(self, path: str | Path) -> None:
-        """Load the model at exactly this path; where that ends a reply, ask first."""
+        """Load the model at exactly this path; ask first if that ends a reply."""
         if await self._may_end_reply(f"Load {model_name(path)}?", "Stop the reply and load"):
             self._session.open_model(path)
 
     @flow
     async def unload(self) -> None:
-        """Release the model; where that ends a reply, ask first."""
+        """Release the model; ask first if that ends a reply."""
         if await self._may_end_reply("Unload the model?", "Stop the reply and unload"):
             self._session.unload_model()
 
     @flow
     async def reload(self) -> None:
-        """Load the present model again; where that ends a reply, ask first."""
+        """Load the present model again; ask first if that ends a reply."""
         if await self._may_end_reply("Load the model again?", "Stop the reply and load"):
             self._session.reload_model()
 
@@ -128,7 +127,7 @@ class ModelController(QObject):
 
     @flow
     async def get_starter(self) -> None:
-        """Download the starter model, unless it is there already, and load it; while that runs, cancel it."""
+        """Download the starter model, unless it is there, and load it; during the download, cancel it."""
         from desktop.event_loop import emitted
 
         download = self._download
@@ -144,7 +143,7 @@ class ModelController(QObject):
         if ended == 0:
             self.load(values[0])
         elif trouble and (self._session.messages.rowCount() or self._session.model is not None):
-            self._session.error_details = details  # the welcome page is out of sight
+            self._session.error_details = details  # The welcome page is hidden.
             self.notice.emit(trouble, "error")
 
     def ask_for_file(self) -> None:
@@ -156,7 +155,7 @@ class ModelController(QObject):
         self.ask_for_model("Open a model folder", self.open, folder=True)
 
     def ask_for_model(self, title: str, then: Callable[[Path], None], folder: bool = False) -> None:
-        """A dialog that does not stop the window: the chosen file or folder goes to `then`."""
+        """Open a dialog that leaves the window running; `then` gets the chosen file or folder."""
         parent, start = QApplication.activeWindow(), self._start_folder()
         if folder:
             ask_folder(parent, title, lambda chosen: then(chosen[0]), start)

@@ -1,4 +1,4 @@
-"""The downloads below the hub's lists: each with its progress, and pause, resume, cancel, load."""
+"""The downloads below the hub's lists, each with its progress and buttons."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class DownloadList(QWidget):
         self._layout.setSpacing(2)
 
     def show_downloads(self, downloads: Sequence[Fetching]) -> None:
-        """Show these and no others."""
+        """Show exactly these."""
         for key in set(self._rows) - {fetching.key for fetching in downloads}:
             row = self._rows.pop(key)
             self._layout.removeWidget(row)

@@ -128,7 +128,7 @@ class HubPage(QWidget):
         self.downloads.load_wanted.connect(self.load_wanted)
 
     def showEvent(self, event: QShowEvent) -> None:
-        """The first time, what there is already: reading the token may ask for the keyring's password."""
+        """Load the first time only: reading the token may ask for the keyring's password."""
         super().showEvent(event)
         if not self._begun:
             self._begun = True
@@ -137,15 +137,15 @@ class HubPage(QWidget):
     # -- searching
 
     def search(self) -> None:
-        """Ask the hub for what was typed."""
+        """Search the hub for the typed text."""
         if not self._service.offline:
             self.found.set_rows([])
             self._clear_choices()
             self._say("Searching…")
             self._service.search(self.query.text().strip())
 
-    def _tell(self, words: str) -> None:
-        """About the model that was chosen; without words the list begins as high as the other one."""
+    def _show_about(self, words: str) -> None:
+        """Show a text about the selected model; without one the lists begin at the same height."""
         self.about.setText(words)
         self.about.setVisible(bool(words))
 
@@ -163,7 +163,7 @@ class HubPage(QWidget):
         model = self.found.model(index.row()) if index.isValid() else None
         self._clear_choices()
         if model is not None:
-            self._tell(f"Looking up the files of {model.id}…")
+            self._show_about(f"Looking up the files of {model.id}…")
             self._service.ask_choices(model.id)
 
     def _show_choices(self, model_id: str, choices: list[HubChoice]) -> None:
@@ -175,18 +175,18 @@ class HubPage(QWidget):
             if gated
             else ""
         )
-        self._tell(f"{model_id}: choose one; a larger one is better and slower.{terms}")
+        self._show_about(f"{model_id}: choose one; a larger one is better and slower.{terms}")
         self.options.setCurrentIndex(self.choices.index(max(best, 0)))
         self._show_choice()
 
     def _clear_choices(self) -> None:
         self.choices.set_rows([])
-        self._tell("")
+        self._show_about("")
         self._show_choice()
 
     def _show_trouble(self, what: str, sentence: str) -> None:
         if what == "choices":
-            self._tell(sentence)
+            self._show_about(sentence)
         else:
             self._say(sentence, "danger")
 
@@ -224,7 +224,7 @@ class HubPage(QWidget):
         self._fit_downloads()
 
     def _fit_downloads(self) -> None:
-        """As high as the downloads, but never more than three of them."""
+        """As high as the downloads, but at most three of them."""
         height = self.downloads.minimumSizeHint().height()
         row = self.fontMetrics().height() * 5
         self._downloads_area.setVisible(bool(self._service.downloads))
@@ -245,7 +245,7 @@ class HubPage(QWidget):
 
 
 class _AsWideAsTheView(QStyledItemDelegate):
-    """Long lines end in an ellipsis instead of making the list wider than it is."""
+    """Elides long lines instead of making the list wider."""
 
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(0, super().sizeHint(option, index).height())

@@ -1,4 +1,4 @@
-"""The line for the hub's token: kept in the system's keyring, never shown again."""
+"""The line for the hub's token, which is kept in the system's keyring and never shown again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = {
 
 
 class TokenLine(QWidget):
-    """A field for a token, and where the present one is kept."""
+    """A field for a token, and where the present one is stored."""
 
     def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -51,7 +51,7 @@ class TokenLine(QWidget):
         service.token_changed.connect(self.show_token)
 
     def show_token(self, source: str, sentence: str) -> None:
-        """Show where the token is kept; `sentence` is what went wrong with keeping it."""
+        """Show where the token is stored; `sentence` says what went wrong."""
         place = _PLACES.get(source, f"The token in the environment variable {source} is used.")
         self.where.setText(f"{sentence} {place}".strip())
         self.remove.setVisible(source in ("keyring", "this run"))

@@ -1,6 +1,4 @@
-"""Between the library's window and the services: what is found and judged goes in, what the user does
-comes out.
-"""
+"""Connects the window of the model library with the services."""
 
 from __future__ import annotations
 
@@ -25,21 +23,21 @@ __all__ = ["LibraryController"]
 
 
 class LibraryController(QObject):
-    """Makes the window when it is first wanted. `window` is None before."""
+    """Makes the window when it is first opened; `window` is None until then."""
 
     def __init__(
         self,
         session: ChatSession,
         models: ModelController,
-        catalogue: LocalModelsService,
-        judge: LibraryService,
+        local_models: LocalModelsService,
+        library: LibraryService,
         hub: HubService,
         parent: QWidget,
     ) -> None:
         super().__init__(parent)
-        self._session, self._models, self._catalogue, self._parent = session, models, catalogue, parent
-        self._judge, self._hub = judge, hub
-        self._shower = FileShower(self._tell, self)
+        self._session, self._models, self._local_models, self._parent = session, models, local_models, parent
+        self._library, self._hub = library, hub
+        self._shower = FileShower(self._show_sentence, self)
         self.window: LibraryWindow | None = None
 
     def commands(self) -> dict[str, Callable[[], object]]:
@@ -49,16 +47,16 @@ class LibraryController(QObject):
     def open(self) -> None:
         """Show the library, and look for models."""
         if self.window is None:
-            from desktop.views.models.library_window import LibraryWindow  # when it is first wanted
+            from desktop.views.models.library_window import LibraryWindow  # Only when needed.
 
-            self.window = LibraryWindow(self._session, self._judge, self._hub, self._parent)
+            self.window = LibraryWindow(self._session, self._library, self._hub, self._parent)
             self._connect(self.window)
         self.window.show()
         self.window.activateWindow()
         self.refresh()
 
     def close_window(self) -> None:
-        """Close the window with the program."""
+        """Close the window at the end of the program."""
         if self.window is not None:
             self.window.local.details.kept.show_entry(None)
             self.window.close()
@@ -66,7 +64,7 @@ class LibraryController(QObject):
     def refresh(self) -> None:
         """Look for models again."""
         if self.window is not None:
-            self.window.tell("")
+            self.window.show_notice("")
             self._models.look_for_models()
             self.window.local.show_searching(True)
             self._show_entries()
@@ -85,12 +83,12 @@ class LibraryController(QObject):
         local.file_wanted.connect(lambda: self._models.ask_for_model("Open a model file", self._models.open))
         local.refresh_wanted.connect(self.refresh)
         local.restore_wanted.connect(self._restore)
-        local.details.kept.told.connect(window.tell)
+        local.details.kept.trouble.connect(window.show_notice)
         window.hub.load_wanted.connect(self._load)
         self._hub.finished.connect(lambda _path: self.refresh())
-        self._catalogue.changed.connect(self._show_entries)
-        self._catalogue.finished.connect(self._searched)
-        self._judge.estimated.connect(self._show_fits)
+        self._local_models.changed.connect(self._show_entries)
+        self._local_models.finished.connect(self._searched)
+        self._library.estimated.connect(self._show_fits)
         session.model_changed.connect(self._show_loaded)
         session.notice.connect(self._show_notice)
         self._show_loaded(session.model)
@@ -98,7 +96,7 @@ class LibraryController(QObject):
     @Slot()
     def _show_entries(self) -> None:
         if self.window is not None:
-            self.window.models.show_entries(self._catalogue.entries)
+            self.window.models.show_entries(self._local_models.entries)
             self.window.local.refresh()
 
     @Slot()
@@ -120,17 +118,17 @@ class LibraryController(QObject):
     @Slot(str, str)
     def _show_notice(self, sentence: str, level: str) -> None:
         if self.window is not None and self.window.isVisible() and level == "error":
-            self.window.tell(sentence)
+            self.window.show_notice(sentence)
 
-    def _tell(self, sentence: str) -> None:
+    def _show_sentence(self, sentence: str) -> None:
         if self.window is not None:
-            self.window.tell(sentence)
+            self.window.show_notice(sentence)
 
     # -- what the user does
 
     def _load(self, path: str) -> None:
         if self.window is not None:
-            self.window.tell("")
+            self.window.show_notice("")
         self._models.load(path)
 
     def _show_file(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Beside the table: everything about the selected model, and what can be done with it."""
+"""The details beside the table: the selected model, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _label(tone: str = "", wrap: bool = True) -> QLabel:
 
 
 def _breakable(text: str) -> str:
-    """With places to break a long path or name: a zero-width space behind each separator."""
+    """The path with places to break the line: a zero-width space after each separator."""
     for mark in "/\\-_.:":
         text = text.replace(mark, mark + "\u200b")
     return text
@@ -93,7 +93,7 @@ class LibraryDetails(VerticalScrollArea):
         layout = QVBoxLayout(body)
         layout.setContentsMargins(14, 10, 14, 14)
         layout.setSpacing(8)
-        head = QHBoxLayout()  # the deed beside the name, so that it is seen in the smallest window
+        head = QHBoxLayout()  # The button beside the name, so that it is visible in the smallest window.
         head.addWidget(self.name, 1, Qt.AlignmentFlag.AlignTop)
         head.addWidget(self.load, 0, Qt.AlignmentFlag.AlignTop)
         layout.addLayout(head)
@@ -110,7 +110,7 @@ class LibraryDetails(VerticalScrollArea):
         self.setWidget(body)
 
     def show_entry(self, entry: ModelEntry | None, fit: Fit | None) -> None:
-        """Show a model with what was found out about it; None shows what to do."""
+        """Show a model with what is known about it; None shows what to do."""
         changed = entry != self._entry
         self._entry = entry
         self.name.setText(_breakable(entry.name) if entry is not None else NOTHING)
@@ -148,7 +148,7 @@ class LibraryDetails(VerticalScrollArea):
         )
 
     def _settings_changed(self, cls: type[Settings]) -> None:
-        if cls is LoadSettings:  # which chat template is used
+        if cls is LoadSettings:  # Which chat template is used.
             self._show_facts()
 
     def _show_facts(self) -> None:

@@ -1,6 +1,4 @@
-"""The library's first page: search, filter and folders above, the table with its details below, and what
-goes on at the foot.
-"""
+"""The library's first page: search, filter and folders, the table and its details, the progress."""
 
 from __future__ import annotations
 
@@ -39,15 +37,15 @@ EMPTY = "No models were found on this computer yet. Add a folder, open a file, o
 NO_MATCH = "No model matches. Change the search, or choose Everywhere."
 SEARCH_MS = 120
 _WIDE = 130
-"""From so many characters of width on the details stand beside the table."""
+"""From this width in characters on, the details are beside the table."""
 _NARROW = 80
-"""With fewer, the search has a line of its own."""
+"""Below this width, the search has a line of its own."""
 
 
 class LibraryPage(QWidget):
-    """Shows `models`; the deeds are told: `load_wanted(path)`, `unload_wanted()`, `stop_wanted()`,
-    `show_wanted(path)`, `remove_wanted(path)`, `folder_add_wanted()`, `folder_remove_wanted(folder)`,
-    `file_wanted()`, `refresh_wanted()`, `restore_wanted()` (removed models again).
+    """Shows `models`. Signals: `load_wanted(path)`, `unload_wanted()`, `stop_wanted()`, `show_wanted(path)`,
+    `remove_wanted(path)`, `folder_add_wanted()`, `folder_remove_wanted(folder)`, `file_wanted()`,
+    `refresh_wanted()`, `restore_wanted()` (show removed models again).
     """
 
     load_wanted = Signal(str)
@@ -152,17 +150,17 @@ class LibraryPage(QWidget):
         details.remove_wanted.connect(self.remove_wanted)
         self._session.progress.connect(self._show_progress)
         self._session.state_changed.connect(self.show_state)
-        for keys, deed in (("Ctrl+F", self.search), ("F5", self.refresh_wanted.emit)):
+        for keys, handler in (("Ctrl+F", self.search), ("F5", self.refresh_wanted.emit)):
             action = QAction(self)
             action.setShortcut(QKeySequence(keys))
             action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            action.triggered.connect(deed)
+            action.triggered.connect(handler)
             self.addAction(action)
 
     # -- what is shown
 
     def refresh(self) -> None:
-        """The models or what is known of them changed."""
+        """Update the page: the models, or what is known about them, changed."""
         sources = [EVERYWHERE, *self.models.sources()]
         if sources != [self.source.itemText(row) for row in range(self.source.count())]:
             chosen = self.source.currentText()
@@ -173,7 +171,7 @@ class LibraryPage(QWidget):
         self._show_details(self.table.path())
 
     def apply_filter(self) -> None:
-        """Show the models that match what was typed and chosen."""
+        """Show the models that match the search and the filter."""
         chosen = self.source.currentText()
         self.models.show_matching(
             self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models
@@ -181,12 +179,12 @@ class LibraryPage(QWidget):
         shown, all_ = self.models.rowCount(), self.models.count
         self._tables.setCurrentWidget(self.table if shown else self.nothing)
         self.nothing.setText(NO_MATCH if all_ else "Looking for models…" if self._searching else EMPTY)
-        self._tell_count(shown, all_)
+        self._show_count(shown, all_)
 
     def show_searching(self, searching: bool) -> None:
-        """Whether models are being looked for.
+        """Show whether models are being searched.
 
-        At the end one is selected, the loaded one where it is there.
+        At the end one is selected, if possible the loaded one.
         """
         self._searching = searching
         self.apply_filter()
@@ -196,18 +194,18 @@ class LibraryPage(QWidget):
                 self.table.choose_row(0)
 
     def show_state(self, state: str) -> None:
-        """Show the bar while a model comes or goes."""
+        """Show the progress while a model is loaded or released."""
         for widget in (self.doing, self.bar, self.stop):
             widget.setVisible(state == "loading")
         if state != "loading":
             self.doing.setText("")
 
     def search(self) -> None:
-        """Put the cursor into the search box."""
+        """Focus the search box."""
         self.query.setFocus()
         self.query.selectAll()
 
-    def _tell_count(self, shown: int, all_: int) -> None:
+    def _show_count(self, shown: int, all_: int) -> None:
         models = f"{all_:,} model{'' if all_ == 1 else 's'}"
         text = models if shown == all_ else f"{shown:,} of {models}"
         self.count.setText(f"{text}, still looking…" if self._searching else text if all_ else "")
@@ -237,12 +235,12 @@ class LibraryPage(QWidget):
             menu.popup(point)
 
     def make_menu(self, entry: ModelEntry) -> QMenu:
-        """The menu of one model."""
+        """The context menu of a model."""
         menu = QMenu(self)
         loaded = self._session.model is not None and self._session.model.path == entry.path
-        deed = menu.addAction("Unload" if loaded else "Load")
-        deed.triggered.connect(lambda: self.unload_wanted.emit() if loaded else self._load(entry.path))
-        deed.setEnabled(not entry.trouble)
+        action = menu.addAction("Unload" if loaded else "Load")
+        action.triggered.connect(lambda: self.unload_wanted.emit() if loaded else self._load(entry.path))
+        action.setEnabled(not entry.trouble)
         menu.addAction("Show in folder", lambda: self.show_wanted.emit(entry.path))
         menu.addSeparator()
         menu.addAction("Remove from list", lambda: self.remove_wanted.emit(entry.path))
@@ -274,7 +272,7 @@ class LibraryPage(QWidget):
     # -- room
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Details beside the table where there is room, else below it."""
+        """The details beside the table if there is room, otherwise below it."""
         super().resizeEvent(event)
         self._arrange()
 

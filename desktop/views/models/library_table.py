@@ -1,4 +1,4 @@
-"""The table of models: a view that asks only for the rows it shows, in the colours of the palette."""
+"""The table of models: it asks only for visible rows, and uses the palette's colours."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _SAMPLES = (
     "Q4_K_M, Q6_K", "16.0", "1,048,576", "qwen3moe 235 B", "Safetensors", "Yes", "Apache-2.0",
     "Hugging Face cache",
 )  # fmt: skip
-"""What each column has room for, besides its own name."""
+"""The text that each column has room for, besides its title."""
 _SHORT_NAME = "Mistral-Small-24B"
-"""The room that the name keeps at least."""
+"""The least width of the name column, in characters."""
 _WITH_WHOLE_NAMES = 3
-"""Where so many of the others find room beside it, the name has its whole room."""
+"""If this many other columns fit beside it, the name column has its full width."""
 _BY_IMPORTANCE = (
     MEMORY,
     SIZE,
@@ -60,18 +60,16 @@ _BY_IMPORTANCE = (
     BITS,
     TEMPLATE,
 )
-"""Where there is no room for all columns the last of these leave first: the details beside the table have
-all of it.
-"""
+"""Columns are hidden from the end of this list if there is no room; the details show all values."""
 _MARGIN = 9
 _TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.PlaceholderText}
 
 
 class _Cells(QStyledItemDelegate):
-    """Draws a cell as one elided text in the colour of its tone, which the words tell as well.
+    """Draws a cell as one elided text in the colour of its tone; the text says the same.
 
-    The style's own drawing asks the model nine questions a cell and runs the style sheet for each: a frame
-    took twice its time.
+    The style's own drawing asks the model nine questions per cell and runs the style sheet each time: a frame
+    took twice as long.
     """
 
     def paint(
@@ -87,8 +85,8 @@ class _Cells(QStyledItemDelegate):
         if selected:
             colour = palette.color(QPalette.ColorRole.HighlightedText)
         else:
-            # the application's own colours: a style sheet makes a paler one of the view's for places that are
-            # empty
+            # The application's own colours: style sheets make the view's paler for empty
+            # places.
             colour = QGuiApplication.palette().color(
                 _TONES.get(index.data(TONE_ROLE), QPalette.ColorRole.Text)
             )
@@ -124,7 +122,7 @@ class LibraryTable(QTableView):
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setTabKeyNavigation(False)  # Tab leaves the table, arrows go through it
+        self.setTabKeyNavigation(False)  # Tab leaves the table, arrows move in it.
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setSortingEnabled(True)
@@ -149,7 +147,7 @@ class LibraryTable(QTableView):
         metrics = self.fontMetrics()
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalHeader().setDefaultSectionSize(round(metrics.height() * 1.75))
-        sign = 2 * metrics.height()  # which says how the column is sorted, and the header's own edges
+        sign = 2 * metrics.height()  # It shows the sort order, and the header's own edges.
         for column, (title, sample) in enumerate(zip(COLUMNS, _SAMPLES, strict=True)):
             header = self.horizontalHeader().fontMetrics().horizontalAdvance(title) + sign
             self._wide[column] = max(header, metrics.horizontalAdvance(sample) + 2 * _MARGIN + 4)
@@ -158,7 +156,7 @@ class LibraryTable(QTableView):
             self._fit_columns()
 
     def _fit_columns(self) -> None:
-        """Show what finds room beside the name, which gets the rest: nothing is out of sight sideways."""
+        """Show the columns that fit beside the name, which gets the rest: nothing scrolls sideways."""
         room = self.viewport().width() - self._wide[NAME]
         if room < sum(self._wide[column] for column in _BY_IMPORTANCE[:_WITH_WHOLE_NAMES]):
             room += max(0, self._wide[NAME] - self.fontMetrics().horizontalAdvance(_SHORT_NAME) - 2 * _MARGIN)
@@ -174,7 +172,7 @@ class LibraryTable(QTableView):
         self._fitting = False
 
     def _resized(self, column: int, _before: int, now: int) -> None:
-        """What the user makes wider or narrower stays so."""
+        """A width that the user set stays."""
         if not self._fitting and now:
             self._wide[column] = now
 
@@ -187,16 +185,14 @@ class LibraryTable(QTableView):
         return self._path(self.currentIndex())
 
     def select(self, path: str) -> None:
-        """Select the model at `path`, where it is shown."""
+        """Select the model at `path`, if it is shown."""
         row = self._models.row_of(path)
         if row >= 0:
             self.choose_row(row)
             self.scrollTo(self._models.index(row, 0))
 
     def choose_row(self, row: int) -> None:
-        """As `selectRow`, which finds no column where the table is mirrored: without scrolling to the
-        side.
-        """
+        """Select a row without scrolling sideways; `selectRow` finds no column if the table is mirrored."""
         edge = self.viewport().width() - 1 if self.isRightToLeft() else 0
         self.setCurrentIndex(self._models.index(row, max(0, self.horizontalHeader().logicalIndexAt(edge))))
 
@@ -204,9 +200,7 @@ class LibraryTable(QTableView):
         self._was = self.path()
 
     def _recall(self) -> None:
-        """Other rows are shown: the same model stays selected, as long as it is among them, and the list
-        stays where it was.
-        """
+        """The rows changed: keep the selected model, if it is still shown, and the scroll position."""
         row = self._models.row_of(self._was) if self._was else -1
         if row >= 0:
             place = self.verticalScrollBar().value()
@@ -230,7 +224,7 @@ class LibraryTable(QTableView):
             super().keyPressEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        """The same deeds as beside the table."""
+        """The same actions as beside the table."""
         index = (
             self.indexAt(event.pos())
             if event.reason() == QContextMenuEvent.Reason.Mouse

@@ -1,4 +1,4 @@
-"""The window of the library: the models on this computer, and those that can be fetched."""
+"""The window of the model library: the models on this computer, and those of the hub."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ __all__ = ["LibraryWindow"]
 
 
 class LibraryWindow(QDialog):
-    """Two pages, and a line for what went wrong; the chat goes on beside it."""
+    """Two pages, and a line for errors; it leaves the chat usable."""
 
-    def __init__(self, session: ChatSession, judge: LibraryService, hub: HubService, parent: QWidget) -> None:
+    def __init__(
+        self, session: ChatSession, library: LibraryService, hub: HubService, parent: QWidget
+    ) -> None:
         super().__init__(parent)
-        self._judge = judge
+        self._library = library
         self.setWindowTitle("Model library")
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.models = LibraryModel(self)
@@ -42,18 +44,18 @@ class LibraryWindow(QDialog):
         layout.addWidget(self.trouble)
         self.resize(min(1180, max(560, parent.width() - 60)), min(760, max(420, parent.height() - 60)))
 
-    def tell(self, sentence: str) -> None:
-        """Show what went wrong; "" takes it away."""
+    def show_notice(self, sentence: str) -> None:
+        """Show an error; "" hides it."""
         self.trouble.setText(sentence)
         self.trouble.setVisible(bool(sentence))
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Judge the models as long as they are seen."""
+        """Estimate how the models fit while they are visible."""
         super().showEvent(event)
-        self._judge.set_active(True)
+        self._library.set_active(True)
         self.local.search()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Nobody looks."""
+        """Stop the estimates."""
         super().hideEvent(event)
-        self._judge.set_active(False)
+        self._library.set_active(False)

@@ -1,4 +1,4 @@
-"""The settings kept for one model: context, cache type, chat template, and the sampling its makers advise."""
+"""The settings kept for one model: context, cache type, chat template, recommended sampling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_TEMPLATE_BYTES = 1 << 20
 
 
 def advice_text(values: Sequence[tuple[str, Any]]) -> str:
-    """Sampler values for people: "temperature 0.6, top K 20"."""
+    """Sampler values in words: "temperature 0.6, top K 20"."""
     labels = {field.name: setting_info(field).label for field in dataclasses.fields(SamplerSettings)}
     return ", ".join(
         f"{labels[name][:1].lower()}{labels[name][1:]} {_value_text(value)}"
@@ -43,11 +43,11 @@ def _value_text(value: Any) -> str:
 
 
 class ModelDefaults(QWidget):
-    """Shows and keeps the settings of one model; they hold whenever it is loaded. `told(sentence)` is trouble
-    with a file, `changed()` that other settings are kept.
+    """Shows and keeps the settings of one model, which apply whenever it is loaded. `trouble(sentence)`: a
+    file could not be used; `changed()`: the settings changed.
     """
 
-    told = Signal(str)
+    trouble = Signal(str)
     changed = Signal()
 
     def __init__(self, session: ChatSession, parent: QWidget | None = None) -> None:
@@ -88,7 +88,7 @@ class ModelDefaults(QWidget):
         session.settings_changed.connect(lambda _cls: self.refresh())
 
     def show_entry(self, entry: ModelEntry | None) -> None:
-        """Show what is kept for a model; what was being typed for another one is kept with that one first."""
+        """Show what is kept for a model; pending changes of the previous one are saved first."""
         for row in self.rows.values():
             row.editor.finish()
         self._entry = entry if entry is not None and entry.info is not None else None
@@ -96,7 +96,7 @@ class ModelDefaults(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the values as they are now."""
+        """Update the values."""
         if self._entry is None or self._entry.info is None:
             return
         path = self._entry.path
@@ -107,7 +107,7 @@ class ModelDefaults(QWidget):
             row.editor.set_value(getattr(settings, name))
             if isinstance(row.editor, TextEditor):
                 row.editor.box.setPlaceholderText(template_text(self._entry.info))
-            row.tell_source("model" if own else "saved default" if saved else "default", own)
+            row.show_source("model" if own else "saved default" if saved else "default", own)
         advised = self._entry.info.defaults
         kept = self._session.preferences.kept(path, SamplerSettings)
         used = self._session.settings(Behaviour).makers_advice
@@ -157,15 +157,15 @@ class ModelDefaults(QWidget):
         )
 
     def take_template(self, path: Path) -> None:
-        """Keep the text of a file as the model's chat template."""
+        """Use the text of a file as the model's chat template."""
         try:
             if path.stat().st_size > MAX_TEMPLATE_BYTES:
-                self.told.emit(
+                self.trouble.emit(
                     f"{path.name} is too large for a chat template (more than 1 MB); choose another file."
                 )
                 return
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
-            self.told.emit(f"{path.name} cannot be read as text; choose another file.")
+            self.trouble.emit(f"{path.name} cannot be read as text; choose another file.")
             return
         self._keep(LoadSettings, "chat_template", text)

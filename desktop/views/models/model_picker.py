@@ -1,6 +1,4 @@
-"""The button with the model's name, and its menu: models used or found before, and the ways to get another
-one.
-"""
+"""The button with the model's name, and its menu: known models, and ways to get others."""
 
 from __future__ import annotations
 
@@ -25,11 +23,10 @@ _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
 
 
 class ModelPicker(QToolButton):
-    """Shows the loaded model; the menu asks for entries with `entries_wanted()` when it opens, answered by
-    `show_entries`.
+    """Shows the loaded model; the menu emits `entries_wanted()` when it opens, answered by `show_entries`.
 
     `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`,
-    `starter_requested()`, `unload_requested()`. `device_chosen(value)` of those that `show_devices` shows.
+    `starter_requested()`, `unload_requested()`; `device_chosen(value)` for a device of `show_devices`.
     """
 
     entries_wanted = Signal()
@@ -68,7 +65,7 @@ class ModelPicker(QToolButton):
         self.show_model("", "")
 
     def show_model(self, path: str, name: str) -> None:
-        """Show the loaded model, or with empty names that there is none."""
+        """Show the loaded model; empty names for none."""
         self._path = path
         self.setText(f"{_shortened(name) or 'Choose a model'}  ▾")
         self.setToolTip(f"{name}\n{one_line(path)}" if path else "Choose a model")
@@ -76,7 +73,7 @@ class ModelPicker(QToolButton):
         self._unload.setEnabled(bool(path))
 
     def show_loading(self, path: str) -> None:
-        """Show which model is being loaded, in the place of the one before."""
+        """Show which model is being loaded."""
         name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
         self.show_model(path, name)
         self.setText(f"Loading {_shortened(name)} …  ▾")
@@ -89,7 +86,7 @@ class ModelPicker(QToolButton):
         self._starter.setText("Cancel the download" if running else STARTER_WORDS)
 
     def show_entries(self, entries: Iterable[ModelEntry]) -> None:
-        """Fill the first part of the menu; also while it is open, when more becomes known."""
+        """Fill the first part of the menu; it may be open."""
         shown = (self._path, tuple(entries)[:_MOST_ENTRIES])
         if shown == self._shown:
             return
@@ -102,7 +99,7 @@ class ModelPicker(QToolButton):
         self._end_of_entries.setVisible(bool(self._entry_actions))
 
     def show_devices(self, choices: Iterable[tuple[str, str]], current: str) -> None:
-        """The devices as (value, words), and the one that is chosen."""
+        """Show the devices as (value, text), and the current one."""
         shown = (tuple(choices), current)
         if shown == self._shown_devices:
             return

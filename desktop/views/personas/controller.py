@@ -1,6 +1,4 @@
-"""Between the personas and the window: who answers, shown and chosen in the top bar, and the window in
-which they are made.
-"""
+"""Connects personas with the window: the picker in the top bar, and the window that manages them."""
 
 from __future__ import annotations
 
@@ -37,12 +35,12 @@ class PersonaController(QObject):
         session: ChatSession,
         chat: ChatPane,
         models: ModelController,
-        catalogue: LocalModelsService,
+        local_models: LocalModelsService,
         window: QWidget,
     ) -> None:
         super().__init__(window)
         self._session, self._chat, self._window = session, chat, window
-        self._models, self._catalogue = models, catalogue
+        self._models, self._local_models = models, local_models
         self.service = PersonaService(session, session.push_undo, self)
         self.picker = PersonaPicker(self._draw)
         self.dialog: PersonasDialog | None = None
@@ -53,7 +51,7 @@ class PersonaController(QObject):
         self.picker.manage_requested.connect(self.manage)
         session.persona_changed.connect(self._show)
         self.service.changed.connect(self._renew)
-        self.service.notice.connect(self._show_told)
+        self.service.notice.connect(self._show_notice)
         self._faces: dict[int, Persona] = {}
         self._draw_speakers()
 
@@ -62,45 +60,43 @@ class PersonaController(QObject):
         return {"persona": self.picker.open_menu, "personas": self.manage}
 
     def choose(self, persona_id: int | None) -> None:
-        """Let a persona answer in the open chat, and offer its model where another one is loaded."""
+        """Let a persona answer in the open chat, and offer its model if another one is loaded."""
         if self.service.choose(persona_id):
             self._offer_model(self._session.persona)
             self._chat.composer.setFocus()
 
     def manage(self) -> None:
-        """Show the window in which personas are made and changed."""
+        """Show the window that manages personas."""
         if self.dialog is None:
-            from desktop.views.personas.personas_dialog import PersonasDialog  # when it is first wanted
+            from desktop.views.personas.personas_dialog import PersonasDialog  # Only when needed.
 
             self.dialog = PersonasDialog(self.service, self._window)
             self.dialog.banner.undo_requested.connect(self._session.undo)
-            self._catalogue.changed.connect(self.dialog.show_models)
+            self._local_models.changed.connect(self.dialog.show_models)
         elif not self.dialog.isVisible():
             self.dialog.show_personas(self._session.persona.id if self._session.persona is not None else 0)
-        self.dialog.show_models(self._catalogue.entries)
+        self.dialog.show_models(self._local_models.entries)
         self._models.look_for_models()
         self.dialog.show()
         self.dialog.activateWindow()
 
     def close(self) -> None:
-        """The program ends: what was typed and is not saved yet is saved."""
+        """Save what was typed, at the end of the program."""
         if self.dialog is not None:
             self.dialog.save()
             self.dialog.hide()
 
     def draw(self, number: int, name: str, side: int) -> QPixmap:
-        """The picture of a persona, also of one that was deleted; of somebody who is none, the initials of
-        the name.
-        """
+        """The picture of a persona, even of a deleted one; without a persona, the initials of the name."""
         if number and number not in self._faces:
             try:
                 self._faces[number] = PersonaStore(self._session.stores.database).get(number)
-            except StoreError:  # a number of another store
+            except StoreError:  # The id of another store.
                 self._faces[number] = Persona(0, name)
         return self._draw(self._faces.get(number) or Persona(0, name), side)
 
     def offer_model_of(self, number: int) -> None:
-        """Offer the model of a persona where another one is loaded."""
+        """Offer the model of a persona if another one is loaded."""
         persona = (
             next((persona for persona in self.service.personas() if persona.id == number), None)
             if number
@@ -139,7 +135,7 @@ class PersonaController(QObject):
     def _draw_speakers(self) -> None:
         self._chat.transcript.avatars.draw_with(self.draw)
 
-    def _show_told(self, sentence: str, level: str, undoable: bool) -> None:
+    def _show_notice(self, sentence: str, level: str, undoable: bool) -> None:
         if self.dialog is None or not self.dialog.isVisible():
             self._chat.banner.show_notice(sentence, level, undo=undoable)
 

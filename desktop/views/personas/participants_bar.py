@@ -1,4 +1,4 @@
-"""The row of names over the message box: who can be made to speak, and who the user writes as."""
+"""The row of names above the message box: the participants, and the name that the user writes as."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Draw = Callable[[int, str, int], QPixmap]
 
 
 class ParticipantsBar(QWidget):
-    """`chosen(name)`: a participant is to speak; `writing_as(name)`: the user is somebody else now;
-    `edit_requested()`: the cast is to be changed. `draw(persona, name, side)` gives a picture. Nothing is
-    shown in a plain chat.
+    """`chosen(name)`: this participant is to answer; `writing_as(name)`: the user writes under another name;
+    `edit_requested()`: the cast is to be changed. `draw(persona, name, side)` returns a picture. The row
+    is hidden in a plain chat.
     """
 
     chosen = Signal(str)
@@ -51,9 +51,7 @@ class ParticipantsBar(QWidget):
     def show_cast(
         self, voices: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool
     ) -> None:
-        """Show who takes part; `next_name` answers the next message, `user` is the name the user writes
-        as.
-        """
+        """Show the cast; `next_name` answers the next message, `user` is the name that the user writes as."""
         self._voices = tuple(voices)
         while len(self.buttons) < len(voices):
             button = QPushButton()
@@ -65,7 +63,7 @@ class ParticipantsBar(QWidget):
             self._flow.addWidget(self.user)
         self.title.setText("Who answers?" if by_hand else "Let speak:")
         for button, voice in zip(self.buttons, voices, strict=False):
-            button.setText(f" {_short(voice.name)}")  # the blank keeps the word away from the picture
+            button.setText(f" {_short(voice.name)}")  # The space separates the text from the picture.
             button.setToolTip(f"Let {voice.name} speak now, to what you have written" + (
                 "; answers next" if voice.name == next_name else ""))  # fmt: skip
             button.setAccessibleName(
@@ -99,7 +97,7 @@ class ParticipantsBar(QWidget):
         self.user.setAccessibleName(f"You write as {user}" if user else "You, and who takes part")
 
     def set_busy(self, busy: bool) -> None:
-        """While a reply is written nobody else can begin."""
+        """Disable the buttons while a reply is written."""
         for button in self.buttons:
             button.setEnabled(not busy)
 

@@ -1,6 +1,4 @@
-"""Between the cast of the open chat and the window: the row of names over the message box, the window of
-roles, slash commands.
-"""
+"""Connects the cast of the open chat with the window: the row of names, the dialog, slash commands."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ __all__ = ["ParticipantsController"]
 
 
 class ParticipantsController(QObject):
-    """Owns the row of names; `dialog` is the window of roles while it is open."""
+    """Owns the row of names; `dialog` is the dialog of participants while it is open."""
 
     def __init__(
         self,
@@ -46,7 +44,7 @@ class ParticipantsController(QObject):
         self.bar.chosen.connect(self.let_speak)
         self.bar.writing_as.connect(self.write_as)
         self.bar.edit_requested.connect(self.open)
-        personas.picker.roles_requested.connect(self.open)
+        personas.picker.participants_requested.connect(self.open)
         personas.service.changed.connect(self._show)
         session.roles_changed.connect(self._show)
         session.roles_changed.connect(meter.prompt_changed)
@@ -60,7 +58,7 @@ class ParticipantsController(QObject):
         self._show()
 
     def commands(self) -> dict[str, Callable[[], object]]:
-        """The command that opens the window of participants."""
+        """The command that opens the dialog of participants."""
         return {"roles": self.open}
 
     def slash_words(self) -> dict[str, SlashWord]:
@@ -71,23 +69,23 @@ class ParticipantsController(QObject):
         }
 
     def open(self) -> None:
-        """Show who takes part in the open chat, to be changed."""
+        """Show the participants of the open chat for editing."""
         if self.dialog is not None:
             self.dialog.activateWindow()
             return
-        # read when it is first wanted
+        # Only when needed.
         from desktop.views.personas.participants_dialog import ParticipantsDialog
 
         conversation = self._session.conversation
         self.dialog = ParticipantsDialog(
             self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window()
         )
-        self.dialog.accepted_roles.connect(lambda roles: self._take(conversation, roles))
+        self.dialog.accepted_cast.connect(lambda roles: self._take(conversation, roles))
         self.dialog.finished.connect(self._closed)
         self.dialog.open()
 
     def let_speak(self, name: str) -> None:
-        """Let a participant answer what is written, else say something now."""
+        """Let a participant answer the text in the message box; without text, continue the conversation."""
         voice = self._session.voice(name)
         if voice is None:
             return
@@ -99,7 +97,7 @@ class ParticipantsController(QObject):
         self._chat.composer.setFocus()
 
     def write_as(self, name: str) -> None:
-        """Let the user's messages be from another one of his names."""
+        """Let the user write under another one of their names."""
         if self._session.write_as(name):
             self._chat.composer.setFocus()
 
@@ -123,7 +121,7 @@ class ParticipantsController(QObject):
         if voices and session.conversation:
             try:
                 path = session.stores.of(session.conversation).path(session.conversation)
-            except StoreError:  # the session tells of it
+            except StoreError:  # The session reports it.
                 path = ()
             following = next_voice(roles, voices, said_of(path))
         self.bar.show_cast(
@@ -134,7 +132,7 @@ class ParticipantsController(QObject):
             roles.turn == "hand",
         )
         self._show_state(session.state)
-        self._personas.picker.show_roles(len(voices))
+        self._personas.picker.show_participants(len(voices))
 
     def _show_state(self, state: str) -> None:
         self.bar.set_busy(state in BUSY)

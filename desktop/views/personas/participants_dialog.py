@@ -1,6 +1,4 @@
-"""The window with the cast of a chat: participants in their order, what the model is told of each, the
-user's names, who answers.
-"""
+"""The dialog of a chat's cast: the participants, their descriptions, the user's names, who answers next."""
 
 from __future__ import annotations
 
@@ -51,12 +49,12 @@ _NOTHING = (
 
 
 class ParticipantsDialog(QDialog):
-    """Edits a copy of `roles`; `accepted_roles(roles)` when OK was pressed.
+    """Edits a copy of `roles`; `accepted_cast(roles)` when OK was pressed.
 
     `draw(persona, name, side)` gives a picture.
     """
 
-    accepted_roles = Signal(object)
+    accepted_cast = Signal(object)
 
     def __init__(self, roles: Cast, personas: Sequence[Persona], draw: Draw, parent: QWidget) -> None:
         super().__init__(parent)
@@ -152,7 +150,7 @@ class ParticipantsDialog(QDialog):
         column.addLayout(form)
         column.addWidget(hint)
         column.addWidget(self.trouble)
-        column.addStretch(1)  # of any size only while there is no list
+        column.addStretch(1)  # Only the placeholder may have any size.
         column.addWidget(self.buttons)
         line = self.fontMetrics().height()
         self.resize(min(30 * line, max(18 * line, parent.width() - 24)), min(34 * line, parent.height() - 24))
@@ -160,7 +158,7 @@ class ParticipantsDialog(QDialog):
     # -- what the user does
 
     def roles(self) -> Cast:
-        """The cast as the fields say it now."""
+        """The cast that the fields describe."""
         own = [name_of(name) for name in self.own.text().split(",")]
         made = replace(self._kept, participants=tuple(self._cast),
             own=tuple(dict.fromkeys(filter(None, own))),
@@ -168,11 +166,11 @@ class ParticipantsDialog(QDialog):
         return replace(made, writing_as=made.writing_as if made.writing_as in made.own else "")
 
     def add_persona(self, persona: Persona) -> None:
-        """Let a persona take part."""
+        """Add a persona to the cast."""
         self._append(Participant(self._free(name_of(persona.name) or "Persona"), "", persona.id))
 
     def add_other(self) -> None:
-        """Let somebody take part who is no persona."""
+        """Add a participant who is not a persona."""
         self._append(Participant(self._free("Somebody")))
         self.name.setFocus()
         self.name.selectAll()
@@ -227,11 +225,11 @@ class ParticipantsDialog(QDialog):
         problem = self._problem()
         self.trouble.setText(problem)
         if not problem:
-            self.accepted_roles.emit(self.roles())
+            self.accepted_cast.emit(self.roles())
             self.accept()
 
     def _problem(self) -> str:
-        """Why the cast cannot be as it is."""
+        """Why this cast is invalid; "" if it is valid."""
         names = [participant.name.casefold() for participant in self._cast]
         own = {name.casefold() for name in self.roles().own}
         if "" in names:

@@ -32,7 +32,7 @@ _LONGEST_NAME, _LONGEST_FACE = 60, 8
 
 
 class PersonaEditor(QWidget):
-    """Shows a persona and what the user makes of it.
+    """Shows a persona for editing.
 
     `edited()` at every change by the user; `trouble(sentence)`.
     """
@@ -96,7 +96,7 @@ class PersonaEditor(QWidget):
             form.addRow(label, field)
 
     def show_choices(self, presets: Iterable[str], models: Iterable[ModelEntry]) -> None:
-        """What can be chosen; the present choice stays."""
+        """Set the choices; the present choice stays."""
         preset, model = self.preset.currentData() or "", self.model.currentData() or ""
         self._fill(self.preset, "As it is in the chat", [(name, name) for name in presets])
         self._fill(
@@ -114,7 +114,7 @@ class PersonaEditor(QWidget):
             combo.setItemData(combo.count() - 1, value, Qt.ItemDataRole.ToolTipRole)
 
     def _pick_both(self, preset: str, model: str) -> None:
-        """Choose these, also those that are not there at present."""
+        """Select these, even if they are not available at present."""
         found = model_name(model) if Path(model).exists() else f"{model_name(model)} (not found)"
         for combo, value, words in ((self.preset, preset, f"{preset} (deleted)"), (self.model, model, found)):
             if combo.findData(value) < 0:
@@ -122,7 +122,7 @@ class PersonaEditor(QWidget):
             combo.setCurrentIndex(combo.findData(value))
 
     def show_persona(self, persona: Persona, image: bytes) -> None:
-        """Show this one; nothing is told."""
+        """Show this persona; nothing is emitted."""
         self._shown, self._image, self._image_changed = persona, image, False
         self.name.setText(persona.name)
         self.face.setText(persona.avatar)
@@ -131,7 +131,7 @@ class PersonaEditor(QWidget):
         self._draw()
 
     def persona(self) -> Persona:
-        """What the fields say."""
+        """The persona that the fields describe."""
         return replace(
             self._shown, name=" ".join(self.name.text().split()), avatar=self.face.text().strip(),
             system_prompt=self.prompt.text(), preset=self.preset.currentData() or "",
@@ -139,7 +139,7 @@ class PersonaEditor(QWidget):
         )  # fmt: skip
 
     def image(self) -> bytes | None:
-        """The picture, or None where it is the one that was shown."""
+        """The new picture, or None if it was not changed."""
         return self._image if self._image_changed else None
 
     def _on_edit(self) -> None:
@@ -150,7 +150,7 @@ class PersonaEditor(QWidget):
         ask_open(self.window(), "Choose a picture", lambda chosen: self.take_picture(chosen[0]), _PICTURES)
 
     def take_picture(self, path: Path) -> None:
-        """Make the picture in a file the avatar; tells `trouble` when it cannot be read."""
+        """Use the picture in a file as the avatar; emits `trouble` if it cannot be read."""
         try:
             data = read_picture(path)
         except StoreError as error:

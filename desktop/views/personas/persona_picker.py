@@ -1,6 +1,4 @@
-"""The button with the persona of the open chat, and its menu: nobody in particular, all personas, and the
-way to manage them.
-"""
+"""The button with the persona of the open chat, and its menu."""
 
 from __future__ import annotations
 
@@ -21,16 +19,16 @@ Draw = Callable[[Persona, int], QPixmap]
 
 
 class PersonaPicker(QToolButton):
-    """Shows who answers; the menu asks with `entries_wanted()` when it opens, answered by `show_entries`.
+    """Shows who answers; the menu emits `entries_wanted()` when it opens, answered by `show_entries`.
 
-    `chosen(id or None)`; `manage_requested()`; `roles_requested()`: who takes part is to be changed.
-    `draw(persona, side)` gives a picture.
+    `chosen(id or None)`; `manage_requested()`; `participants_requested()`: the cast is to be changed.
+    `draw(persona, side)` returns a picture.
     """
 
     entries_wanted = Signal()
     chosen = Signal(object)
     manage_requested = Signal()
-    roles_requested = Signal()
+    participants_requested = Signal()
 
     def __init__(self, draw: Draw, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -46,20 +44,20 @@ class PersonaPicker(QToolButton):
         self._menu.aboutToShow.connect(self.entries_wanted)
         self._group = QActionGroup(self)
         self._end = self._menu.addSeparator()
-        self._menu.addAction("Roles in this chat…", self.roles_requested.emit)
+        self._menu.addAction("Roles in this chat…", self.participants_requested.emit)
         self._menu.addAction("Manage personas…", self.manage_requested.emit)
         self.setMenu(self._menu)
         self.show_persona(None)
 
     def show_persona(self, persona: Persona | None) -> None:
-        """Show who answers in the open chat; None is nobody in particular."""
+        """Show the persona of the open chat; None is no persona."""
         self._persona = persona
         self._show()
 
-    def show_roles(self, count: int) -> None:
-        """Show that several take part; 0 is a plain chat.
+    def show_participants(self, count: int) -> None:
+        """Show the number of participants; 0 is a plain chat.
 
-        They come before the persona, which cannot be chosen then.
+        With participants a persona cannot be chosen.
         """
         self._roles = count
         self._show()
@@ -76,7 +74,7 @@ class PersonaPicker(QToolButton):
             return
         name = persona.name if persona is not None else ""
         short = name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"
-        # the space keeps the words away from the picture
+        # The space separates the text from the picture.
         self.setText(f" {short}".replace("&", "&&") if short else "")
         style = Qt.ToolButtonStyle
         self.setToolButtonStyle(style.ToolButtonTextBesideIcon if name else style.ToolButtonIconOnly)
@@ -112,7 +110,7 @@ class PersonaPicker(QToolButton):
         return tuple(self._group.actions())
 
     def open_menu(self) -> None:
-        """Show the menu for the keyboard, at the one that is chosen."""
+        """Open the menu with the focus on the chosen entry."""
         self.setFocus()
         self._menu.popup(self.mapToGlobal(self.rect().bottomLeft()))
         checked = (action for action in self.entries() if action.isChecked())

@@ -1,6 +1,6 @@
-"""The window of personas: their list, and the one that is edited.
+"""The window of personas: a list, and an editor for the selected one.
 
-What is changed is saved after a pause and when it is left.
+Changes are saved after a pause and when the persona is left.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["PersonasDialog"]
 
 _PAUSE_MS = 600
 _NARROW = 76
-"""With fewer average characters than this, the list stands above the editor."""
+"""In fewer average characters than this, the list is above the editor."""
 _WORDS = (
     "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any "
     "chat."
@@ -49,7 +49,7 @@ _NAME = "New persona"
 class PersonasDialog(QDialog):
     """Manages the personas of `service`.
 
-    The owner tells `show_models`, and connects `banner.undo_requested`.
+    The owner calls `show_models`, and connects `banner.undo_requested`.
     """
 
     def __init__(self, service: PersonaService, parent: QWidget) -> None:
@@ -84,7 +84,7 @@ class PersonasDialog(QDialog):
         self.editor.edited.connect(self._edited)
         self.editor.trouble.connect(lambda sentence: self.banner.show_notice(sentence, "error"))
         service.changed.connect(self._renew)
-        service.notice.connect(self._show_told)
+        service.notice.connect(self._show_notice)
         self.show_personas()
         self.list.setFocus()
 
@@ -118,12 +118,12 @@ class PersonasDialog(QDialog):
         layout.addWidget(self.banner)
         layout.addLayout(foot)
         for button in (self.new, close):
-            button.setAutoDefault(False)  # Enter in a field ends the field, it does not close the window
+            button.setAutoDefault(False)  # Enter in a field does not close the window.
 
     # -- what there is
 
     def show_personas(self, chosen: int = 0) -> None:
-        """Read the list again and edit the one of this id, else the one that was edited, else the first."""
+        """Update the list and edit the persona of this id, or the one that was edited, or the first."""
         wanted = chosen or self._present_id()
         self.list.blockSignals(True)
         self.list.clear()
@@ -138,7 +138,7 @@ class PersonasDialog(QDialog):
         self._edit()
 
     def show_models(self, models: tuple[ModelEntry, ...]) -> None:
-        """The models that a persona can have."""
+        """Set the models that a persona can have."""
         self._models = models
         self.editor.show_choices(self._service.preset_names(), models)
 
@@ -194,7 +194,7 @@ class PersonasDialog(QDialog):
         self._timer.start()
 
     def save(self) -> bool:
-        """Save what was changed; False when that did not work: it stays in the fields."""
+        """Save the changes; False if that failed: they stay in the fields."""
         self._timer.stop()
         item = self.list.currentItem()
         if not self._dirty or item is None:
@@ -242,14 +242,14 @@ class PersonasDialog(QDialog):
             self._dirty = False
             self._service.delete(replace(present))
 
-    def _show_told(self, sentence: str, level: str, undoable: bool) -> None:
+    def _show_notice(self, sentence: str, level: str, undoable: bool) -> None:
         if self.isVisible():
             self.banner.show_notice(sentence, level, undo=undoable)
 
     # -- the window
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Beside each other where there is room for both."""
+        """Side by side if there is room for both."""
         super().resizeEvent(event)
         narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
         self._main.setDirection(
@@ -257,7 +257,7 @@ class PersonasDialog(QDialog):
         )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc closes it as its button does."""
+        """Esc closes it, as the button does."""
         if event.key() == Qt.Key.Key_Escape:
             self.close()
         elif event.key() == Qt.Key.Key_Delete and self.list.hasFocus():
@@ -266,7 +266,7 @@ class PersonasDialog(QDialog):
             super().keyPressEvent(event)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Save first. What cannot be saved keeps the window open once; closing it again leaves it out."""
+        """Save first. If that fails, the window stays open once; closing it again discards the change."""
         if self.save():
             event.accept()
         else:

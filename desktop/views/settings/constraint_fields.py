@@ -1,6 +1,4 @@
-"""The format of a reply and its pattern: examples for each format, a text of its own for each, and what is
-wrong with it.
-"""
+"""The fields of a reply's format and pattern: examples for each format, a text for each, and errors."""
 
 from __future__ import annotations
 
@@ -84,8 +82,8 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 class ConstraintFields(ValidatedFields):
     """The rows `format` and `pattern` of the constraint form."""
 
-    def __init__(self, form: SettingsForm, checks: ValidationService) -> None:
-        super().__init__(form, ("format", "pattern"), checks, "constraint")
+    def __init__(self, form: SettingsForm, validation: ValidationService) -> None:
+        super().__init__(form, ("format", "pattern"), validation, "constraint")
         self._texts: dict[str, str] = {}
         self._format = ""
         self._editor: TextEditor | None = None
@@ -112,9 +110,7 @@ class ConstraintFields(ValidatedFields):
         self._fit_row(editor)
 
     def look(self, at_once: bool) -> None:
-        """Have the pair checked; a format without pattern, or one whose pattern is not written yet, needs
-        no check.
-        """
+        """Check format and pattern; no check is needed without a pattern."""
         form, pattern = self.values()
         self._fit()
         if form in _WITHOUT_PATTERN:
@@ -133,14 +129,14 @@ class ConstraintFields(ValidatedFields):
         super()._on_proposed(name, value, at_leisure)
 
     def _on_shown(self) -> None:
-        """A reset can take the text from under its format."""
+        """A reset can change the text without the format."""
         self._fit()
         if not self._form.proposes(self._names):
             form, pattern = self.values()
             super().say("" if form in _WITHOUT_PATTERN or pattern.strip() else _MISSING)
 
     def _swap_text(self, form: str) -> None:
-        """Each format has a text of its own, so that trying another one costs nothing."""
+        """Each format keeps its own text, so that trying another one loses nothing."""
         if self._format not in _WITHOUT_PATTERN:
             self._texts[self._format] = self._form.wanted("pattern")
         if form not in _WITHOUT_PATTERN and (
@@ -149,7 +145,7 @@ class ConstraintFields(ValidatedFields):
             self._form.propose("pattern", self._texts.get(form, ""))
 
     def _fit(self) -> None:
-        """Name, placeholder and examples of the pattern for the format that is chosen."""
+        """Name, placeholder and examples of the pattern for the chosen format."""
         form = str(self._form.wanted("format"))
         if form == self._format:
             return

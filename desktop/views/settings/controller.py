@@ -1,6 +1,4 @@
-"""Between the inspector and the session: values and their sources, presets, checks, memory, and what is
-remembered of the panes.
-"""
+"""Connects the inspector with the session: values and their sources, presets, validation, memory."""
 
 from __future__ import annotations
 
@@ -44,11 +42,11 @@ _SLIDERS: dict[type[Settings], str] = {CacheSettings: "context_length", LoadSett
 
 
 class SettingsController(QObject):
-    """Shows the settings of `session` in `inspector` and puts what the user changes there in force.
+    """Shows the settings of `session` in `inspector`, and applies the user's changes.
 
     Signals:
-        notice(str sentence, str level, bool undoable): what a preset's deed came to, or that defaults were
-        saved. reload_requested(): the model is to be loaded again, with the settings as they are now.
+        notice(str sentence, str level, bool undoable): the outcome of a change to a preset or to the defaults.
+        reload_requested(): the model is to be loaded again, with the present settings.
     """
 
     notice = Signal(str, str, bool)
@@ -59,7 +57,7 @@ class SettingsController(QObject):
         session: ChatSession,
         inspector: Inspector,
         panes: Panes,
-        checks: ValidationService,
+        validation: ValidationService,
         devices: DeviceService,
         forecast: MemoryForecast,
         parent: QObject | None = None,
@@ -87,14 +85,14 @@ class SettingsController(QObject):
             inspector.forms[cls].typed.connect(lambda name, value, cls=cls: self._preview(cls, name, value))
         forms = inspector.forms
         self._checked = (
-            ConstraintFields(forms[ConstraintSettings], checks),
-            CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
-            ValidatedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
-            CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
+            ConstraintFields(forms[ConstraintSettings], validation),
+            CheckedLines(forms[ConstraintSettings], ("logit_bias",), validation, "bias"),
+            ValidatedFields(forms[StopSettings], ("stop_regex",), validation, "expression"),
+            CheckedLines(forms[AdapterSettings], ("adapters",), validation, "adapters"),
         )
         self._unshown = set(forms)
         self._connect()
-        # a start opens a conversation first, which shows most of them
+        # At the start a conversation is opened first, which shows most of them.
         QTimer.singleShot(0, self, self._show_unshown)
 
     def _connect(self) -> None:
@@ -139,7 +137,7 @@ class SettingsController(QObject):
     # -- what the session says
 
     def show_settings(self, cls: type[Settings]) -> None:
-        """Show the values in force of a settings class."""
+        """Show the effective values of a settings class."""
         if cls not in self._inspector.forms:
             return
         self._follow_conversation()
@@ -163,11 +161,11 @@ class SettingsController(QObject):
         self._inspector.show_values(settings.settings(cls), sources, settings.after_reset(cls), layers)
 
     def show_prompt(self, prompt: Prompt) -> None:
-        """Show the system prompt of the open conversation, and where it comes from."""
+        """Show the system prompt of the open conversation, and its source."""
         self._inspector.show_system_prompt(prompt.own, prompt.inherited, prompt.source, prompt.inherits)
 
     def show_model(self, _model: ModelInfo | None = None) -> None:
-        """Show what the loaded model's memory is, and whether it waits for being loaded again."""
+        """Show the memory estimate, and whether the model must be loaded again."""
         session = self._session
         self._estimate(session.settings(CacheSettings))
         used = session.loaded_with if session.model is not None else None
@@ -188,9 +186,7 @@ class SettingsController(QObject):
                 self._estimate(moved)
 
     def _follow_conversation(self) -> None:
-        """What was typed for one conversation and is not good yet waits there, and does not follow into
-        another one.
-        """
+        """An invalid value that was typed for one conversation stays with it."""
         before, self._conversation = self._conversation, self._session.conversation
         if before != self._conversation:
             forms = self._inspector.forms
@@ -213,7 +209,7 @@ class SettingsController(QObject):
     # -- what is remembered
 
     def remember(self, places: QSettings) -> None:
-        """Note which groups are unfolded."""
+        """Remember which groups are unfolded."""
         places.setValue(_GROUPS, "\n".join(self._inspector.opened_groups()))
 
     def recall(self, places: QSettings) -> None:

@@ -1,4 +1,4 @@
-"""What an editor is: the control for one setting, and what all of them have in common."""
+"""What all editors have in common: the control for one setting."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _WheelGuard(QObject):
 class Editor(QWidget):
     """A control for one setting.
 
-    `edited` carries the new value when the user made it, never when the program did.
+    `edited` carries the new value when the user changed it, never when the program did.
 
-    `typed` carries what a text would be now, at every key; `edited` follows when the user pauses or leaves.
-    `beside` is a part that belongs on the line of the label; `labelled` is true when the control shows the
-    label itself.
+    `typed` carries the value of the present text, at every key; `edited` follows when the user pauses or
+    leaves. `beside` is a part that belongs on the line of the label; `labelled` is true if the control shows
+    the label itself.
     """
 
     edited = Signal(object)
@@ -38,7 +38,7 @@ class Editor(QWidget):
     labelled = False
 
     def value(self) -> Any:
-        """The value shown, in the type of the setting."""
+        """The value shown, in the setting's type."""
         raise AssertionError(f"{type(self).__name__} must say its value.")
 
     def set_value(self, value: Any) -> None:
@@ -46,17 +46,17 @@ class Editor(QWidget):
         raise AssertionError(f"{type(self).__name__} must show {value!r}.")
 
     def show_context(self, settings: Settings) -> None:
-        """Take note of the other values of the same pane."""
+        """Receive the other values of the same pane."""
 
     def finish(self) -> None:
-        """Tell at once what would be told after a pause."""
+        """Emit `edited` now instead of after a pause."""
 
     def _guard(self, *controls: QWidget) -> None:
         guard_wheel(self, *controls)
 
 
 def guard_wheel(owner: QWidget, *controls: QWidget) -> None:
-    """Let the wheel scroll what is around these controls of `owner` while they have no focus."""
+    """Let the wheel scroll the area around these controls of `owner` while they have no focus."""
     guard = _WheelGuard(owner)
     for control in controls:
         control.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

@@ -1,4 +1,4 @@
-"""The editor of a list of folders, one on each line, which a button adds."""
+"""The editor of a list of folders, one per line, with a button that adds one."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ class FolderListEditor(LinesEditor):
         ask_folder(self, "Choose the folder of an adapter", lambda chosen: self.add_folder(str(chosen[0])))
 
     def add_folder(self, folder: str) -> None:
-        """Put a folder at the end of the list."""
+        """Append a folder to the list."""
         self.box.show_text("\n".join((*self.value(), folder)))
-        self._tell()
+        self._emit_edit()

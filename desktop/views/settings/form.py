@@ -1,6 +1,4 @@
-"""A settings dataclass as a form: one row a field under the headings of its groups, each telling where its
-value comes from.
-"""
+"""A settings dataclass as a form: one row per field, under group headings, with the source of its value."""
 
 from __future__ import annotations
 
@@ -22,17 +20,16 @@ __all__ = ["SettingsForm"]
 
 
 class SettingsForm(QWidget):
-    """The rows of settings class `cls`, at first with the `advanced` ones or without.
+    """The rows of settings class `cls`, with or without the `advanced` ones at first.
 
-    `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset
-    button was pressed; the owner answers with `show_values`. `typed(name, value)` tells of every key and
-    every step of a slider. Fields that were put on hold tell `proposed(name, value)` instead, at every key
-    and `at_leisure` (a third argument) when the user pauses or leaves; `accept` makes `changed` of it,
-    `refuse` does not. What was proposed stays in the editor until either, or until the value itself is
-    another one. `values_shown` after each `show_values`.
+    `changed(name, value)` is emitted when the user changed a value, `reset_requested(name)` when a reset
+    button was pressed; the owner answers with `show_values`. `typed(name, value)` comes with every key and
+    every step of a slider. Fields on hold emit `proposed(name, value, at_leisure)` instead of `changed`: at
+    every key, and with `at_leisure` when the user pauses or leaves; `accept` turns a proposal into `changed`,
+    `refuse` does not. A proposal stays in the editor until then, or until the value itself changes.
+    `values_shown` comes after each `show_values`.
 
-    A row is made when it is to be seen in a form that was not hidden, or asked for: `row_made(name)` tells of
-    it.
+    A row is made when it becomes visible or is asked for: then `row_made(name)` is emitted.
     """
 
     changed = Signal(str, object)
@@ -75,7 +72,7 @@ class SettingsForm(QWidget):
             )
 
     def _make(self, field: FormField) -> Row:
-        """The row of a field in its place, with its value."""
+        """Make the row of a field, in its place and with its value."""
         name, row = field.name, field.make()
         row.setVisible(False)
         row.editor.set_value(self.wanted(name))
@@ -90,7 +87,7 @@ class SettingsForm(QWidget):
         return row
 
     def _place(self, wanted: FormField) -> int:
-        """How many headings and rows stand before the row of a field."""
+        """The position of a field's row in the layout."""
         place = 0
         for heading, fields in self._sections:
             place += heading is not None
@@ -116,9 +113,9 @@ class SettingsForm(QWidget):
     ) -> None:
         """Show the fields of `settings`.
 
-        `sources` gives for each field what `LayeredSettings.source_of` says; `below` has the values that a
-        reset goes back to where a conversation has its own (the program's defaults when it is left out).
-        `levels` has what `LayeredSettings.source_layers` says.
+        `sources` gives the source of each field's value, as `LayeredSettings.source_of`; `below` are the
+        values that a reset restores (the program's defaults if omitted); `levels` is what
+        `LayeredSettings.source_layers` returns.
         """
         before, self.shown = self.shown, settings
         defaults = self.cls()
@@ -130,7 +127,7 @@ class SettingsForm(QWidget):
                 if field.row is not None:
                     field.row.editor.set_value(value)
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
-            field.tell_source(
+            field.show_source(
                 source,
                 value != getattr(defaults, name),
                 changed,
@@ -142,7 +139,7 @@ class SettingsForm(QWidget):
         self.values_shown.emit()
 
     def values(self) -> Settings:
-        """What the form shows. Raises `BadSetting` when the engine refuses a value."""
+        """The values that the form shows. Raises `BadSetting` if the engine rejects one."""
         shown = {
             name: self.wanted(name) if field.row is None else field.row.editor.value()
             for name, field in self._fields.items()
@@ -150,7 +147,7 @@ class SettingsForm(QWidget):
         return self.cls(**shown)
 
     def finish(self) -> None:
-        """Tell at once what would be told after a pause."""
+        """Emit pending changes now instead of after a pause."""
         for row in self._made():
             row.editor.finish()
 
@@ -160,33 +157,31 @@ class SettingsForm(QWidget):
     # -- fields whose values are looked at before they count
 
     def hold(self, names: Sequence[str]) -> None:
-        """From now on these fields tell `proposed` instead of `changed`."""
+        """Put fields on hold: from now on they emit `proposed` instead of `changed`."""
         self._held.update(names)
 
     def wanted(self, name: str) -> Any:
-        """What the user proposes for a field on hold; else its value."""
+        """The proposed value of a field on hold; otherwise its value."""
         return self._proposals.get(name, getattr(self.shown, name))
 
     def proposes(self, names: Sequence[str]) -> bool:
-        """Whether the user proposes something for one of these fields."""
+        """Whether the user proposes a value for any of these fields."""
         return any(name in self._proposals for name in names)
 
     def propose(self, name: str, value: Any) -> None:
-        """Put a value into the editor of a field on hold, as if the user had; `proposed` is not emitted."""
+        """Put a proposed value into the editor of a field on hold; `proposed` is not emitted."""
         self._proposals[name] = value
         self._put(name, value)
 
     def accept(self, name: str) -> None:
-        """What was proposed is good: tell it as the new value."""
+        """Accept a proposal: emit it as the new value."""
         if name in self._proposals:
             value = self._proposals.pop(name)
             if value != getattr(self.shown, name):
                 self.changed.emit(name, value)
 
     def take_proposals(self) -> dict[str, Any]:
-        """What was proposed and is neither accepted nor dropped; the editors show the values themselves
-        again.
-        """
+        """Take the open proposals out of the form; the editors show the values again."""
         taken = dict(self._proposals)
         for name in taken:
             self._forget(name)
@@ -194,14 +189,14 @@ class SettingsForm(QWidget):
         return taken
 
     def put_proposals(self, proposals: dict[str, Any]) -> None:
-        """Show again what was taken, and have it looked at."""
+        """Restore proposals that were taken, and have them checked."""
         for name, value in proposals.items():
             self.propose(name, value)
         for name, value in proposals.items():
             self.proposed.emit(name, value, True)
 
     def show_note(self, name: str, text: str, tone: str = "danger") -> None:
-        """A sentence below the editor of a field, as of `Row.show_note`."""
+        """Show a sentence below the editor of a field, as `Row.show_note`."""
         self._fields[name].show_note(text, tone)
 
     def _put(self, name: str, value: Any) -> None:
@@ -230,16 +225,14 @@ class SettingsForm(QWidget):
     # -- which rows are seen
 
     def set_advanced(self, shown: bool) -> None:
-        """Show advanced fields too; those that have another value than the program's default are always
-        shown.
-        """
+        """Show advanced fields too; those that differ from the program's default are always shown."""
         self._advanced = shown
         self._arrange(settled=True)
 
     def set_query(self, words: list[str]) -> bool:
-        """Show only rows with all these words; none shows the usual ones.
+        """Show only rows that contain all these words; without words show the usual ones.
 
-        Returns whether there is a row to show.
+        Returns whether any row is shown.
         """
         self._query = words
         self._called = ""
@@ -248,8 +241,8 @@ class SettingsForm(QWidget):
         return self._arrange(settled=True)
 
     def call(self, name: str) -> QWidget | None:
-        """Show the row of a field until the next search, advanced or not; returns it, or what took its
-        place.
+        """Show the row of a field until the next search, advanced or not; returns it, or the widget that
+        replaces it.
         """
         self._called = name
         if not self._fields[name].replaced:
@@ -264,8 +257,8 @@ class SettingsForm(QWidget):
         return self._fields[name].replaced
 
     def add_extra(self, widget: QWidget, below: bool, replaces: Sequence[str] = (), words: str = "") -> None:
-        """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row
-        any more.
+        """Put a widget before the first row, or after the last one; the fields that it `replaces` lose their
+        rows.
 
         A search finds the widget by the words of those fields, and by `words`.
         """
@@ -276,14 +269,14 @@ class SettingsForm(QWidget):
         self._arrange(settled=True)
 
     def setVisible(self, visible: bool) -> None:
-        """Fold or unfold the form; rows that are to be seen are made before they are."""
+        """Fold or unfold the form; rows are made before they become visible."""
         super().setVisible(visible)
         self._folded = not visible
         if visible:
             self._arrange(settled=True)
 
     def _arrange(self, settled: bool = False) -> bool:
-        """Show what is to be seen; unless `settled`, a row that the user is at stays."""
+        """Show or hide the rows; unless `settled`, a row that the user is editing stays."""
         any_row = False
         for heading, fields in self._sections:
             seen = [field for field in fields if self._is_seen(field) or (not settled and _at_it(field.row))]
@@ -315,7 +308,7 @@ class SettingsForm(QWidget):
 
     @property
     def own_values(self) -> int:
-        """How many fields are away from the program's defaults."""
+        """The number of fields that differ from the program's defaults."""
         return sum(field.own_value for field in self._fields.values())
 
     def row(self, name: str) -> Row:

@@ -1,6 +1,4 @@
-"""One setting in a form: its label, where its value comes from, the way back, its editor, and what is
-wrong with it.
-"""
+"""One setting in a form: its label, the source of its value, a reset button, its editor, and errors."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_wor
 _LONGEST, _SHORT = 60, 12
 
 PRESET = "preset "
-"""How a source begins that is a preset; its name follows."""
+"""The prefix of a source that is a preset; its name follows."""
 _NAMED = ("folder ", "persona ")
-"""How other sources begin whose name follows."""
+"""The prefixes of other sources with a name."""
 _WORDS = {
     "conversation": ("this chat", "Set in this conversation"),
     "folder": ("this folder", "Set in this folder"),
@@ -36,7 +34,7 @@ _WORDS = {
 
 
 def source_words(source: str) -> tuple[str, str]:
-    """Where a value comes from: in a word or two, and as a phrase."""
+    """The source of a value: in a word or two, and as a phrase."""
     if source.startswith(PRESET):
         name = source.removeprefix(PRESET)
         return name, f"From the preset {name}"
@@ -46,7 +44,7 @@ def source_words(source: str) -> tuple[str, str]:
 
 
 def value_words(info: SettingInfo, value: Any) -> str:
-    """A value in a few words: the label of a choice, "on" and "off", a list shortened."""
+    """A value in a few words: the label of a choice, "on" or "off", a shortened list."""
     if isinstance(value, bool):
         return "on" if value else "off"
     labels = dict(info.choices)
@@ -62,9 +60,7 @@ def value_words(info: SettingInfo, value: Any) -> str:
 
 
 def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:
-    """Every source that sets the value, the one in force first; "" where there is only one besides the
-    program's default.
-    """
+    """Every source that sets the value, the effective one first; "" if only one besides the default does."""
     if len([source for source, _ in levels if source != "default"]) < 2:
         return ""
     lines = [f"{source_words(source)[1]}: {value_words(info, value)}" for source, value in reversed(levels)]
@@ -72,7 +68,7 @@ def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:
 
 
 class Source(QLabel):
-    """A word in muted type, as much of it as fits."""
+    """A word in muted type, elided if there is no room."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +78,7 @@ class Source(QLabel):
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
 
     def show_text(self, text: str) -> None:
-        """Show `text`, cut with an ellipsis where there is no room."""
+        """Show `text`, elided if there is no room."""
         self._text = text
         self.setVisible(bool(text))
         self.updateGeometry()
@@ -113,9 +109,7 @@ class Source(QLabel):
 
 
 class Row(QWidget):
-    """Label, source, reset button and editor of one field, also called `words`; below them what is wrong
-    with what was typed.
-    """
+    """Label, source, reset button and editor of one field, also known as `words`; below them errors."""
 
     def __init__(self, info: SettingInfo, kind: Any, words: str = "") -> None:
         super().__init__()
@@ -126,7 +120,7 @@ class Row(QWidget):
         self.reset = IconButton("reset", f"Reset {info.label.lower()}")
         self.reset.setVisible(False)
         keep = self.reset.sizePolicy()
-        keep.setRetainSizeWhenHidden(True)  # nothing moves when it comes and goes
+        keep.setRetainSizeWhenHidden(True)  # The layout does not move when it is shown or hidden.
         self.reset.setSizePolicy(keep)
         self._source = Source()
         self._source.hide()
@@ -144,7 +138,7 @@ class Row(QWidget):
             self.body.addWidget(self.editor)
         self.body.addWidget(self.note)
         self._plain = ""
-        # where else a search found something; made for the first such search
+        # Other places where a search matches; made for the first such search.
         self.found: QLabel | None = None
 
     def _head(self) -> QHBoxLayout:
@@ -166,17 +160,17 @@ class Row(QWidget):
         return head
 
     def rename(self, label: str) -> None:
-        """Another label, where it depends on another setting."""
+        """Change the label, which may depend on another setting."""
         if self.label is not None:
             self._plain = ""
             self.label.setTextFormat(Qt.TextFormat.PlainText)
             self.label.setText(label)
 
-    def tell_source(self, source: str, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
+    def show_source(self, source: str, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
         """Show where the value comes from.
 
-        `changed`: it is not what a reset would bring back. `levels` are all sources that set it, lowest
-        first, with their values; where there are several, the tool tip lists them.
+        `changed`: a reset would change it. `levels` are all sources that set it, lowest first, with their
+        values; if there are several, the tool tip lists them.
         """
         short, where = source_words(source)
         placed = source.startswith(_NAMED)
@@ -200,7 +194,7 @@ class Row(QWidget):
         self.editor.setAccessibleDescription(f"{self.info.help} {where}." + (f" {listed}." if listed else ""))
 
     def show_note(self, text: str, tone: str = "danger") -> None:
-        """A sentence below the editor, in the colour of trouble or ("muted") of advice; "" takes it away."""
+        """Show a sentence below the editor, as an error or ("muted") as advice; "" removes it."""
         if (text, tone) != (self.note.text(), self.note.property("tone")):
             self.note.setText(text)
             self.note.setProperty("tone", tone)
@@ -210,7 +204,7 @@ class Row(QWidget):
         self.note.setVisible(bool(text))
 
     def show_found(self, words: list[str]) -> None:
-        """Mark these words in the label, or tell where else they stand; no words end it."""
+        """Mark these words in the label, or show where else they match; no words remove the marks."""
         name = (
             self.label.text()
             if self.label is not None and not self._plain
@@ -247,6 +241,6 @@ class Row(QWidget):
             self.found.setVisible(bool(elsewhere))
 
     def in_use(self) -> bool:
-        """Whether the user is at it now: it would be odd to take it away."""
+        """Whether the user is editing it now, so that it must not disappear."""
         focus = self.window().focusWidget() if self.isVisible() else None
         return self.isVisible() and (self.underMouse() or (focus is not None and self.isAncestorOf(focus)))

@@ -1,4 +1,4 @@
-"""The editor of numbers: a slider and a box, with words for numbers that have a meaning."""
+"""The editor of numbers: a slider and a box, with words for special numbers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _MOST_SLIDER_STEPS = 1000
 
 
 class _NumberBox(QDoubleSpinBox):
-    """A number box that writes a word for numbers with a meaning: "off" where the setting does nothing,
-    "auto".
-    """
+    """A number box that shows a word for special numbers: "off" if the setting does nothing, "auto"."""
 
     def __init__(self, info: SettingInfo, decimals: int) -> None:
         super().__init__()
@@ -56,7 +54,7 @@ class _NumberBox(QDoubleSpinBox):
 
 
 class NumberEditor(Editor):
-    """A slider and a number box bound both ways; only the box when the range is too long to slide."""
+    """A slider and a number box bound both ways; only the box if the range is too long for a slider."""
 
     def __init__(self, info: SettingInfo, kind: type) -> None:
         super().__init__()
@@ -78,7 +76,7 @@ class NumberEditor(Editor):
             self._slider.setPageStep(max(1, steps // 10))
             self._slider.setAccessibleName(f"{info.label}, slider")
             self._slider.valueChanged.connect(self._slid)
-            self._slider.sliderReleased.connect(self._tell)
+            self._slider.sliderReleased.connect(self._emit_edit)
             layout.addWidget(self._slider)
             self._guard(self._slider)
         self._guard(self._box)
@@ -111,21 +109,21 @@ class NumberEditor(Editor):
         self._box.blockSignals(True)
         self._box.setValue(self._low + position * self._step)
         self._box.blockSignals(False)
-        # while it is dragged only the number follows
+        # While it is dragged only the number follows.
         if self._slider is not None and self._slider.isSliderDown():
             self.typed.emit(self.value())
         else:
-            self._tell()
+            self._emit_edit()
 
     def _typed(self) -> None:
         self._place_slider()
-        self._tell()
+        self._emit_edit()
 
-    def _tell(self) -> None:
+    def _emit_edit(self) -> None:
         self.edited.emit(self.value())
 
 
 def _slider_low(info: SettingInfo) -> float:
-    """Where the slider begins: like its end, nearer than a true bound that is far away."""
+    """The slider's lower end: as far away as its upper end, if the true bound is farther."""
     low = float(info.low or 0)
     return low if info.slider_high is None else max(low, -info.slider_high)

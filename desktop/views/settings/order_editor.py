@@ -1,6 +1,4 @@
-"""The editor of an order: a list whose rows are dragged by mouse or moved by keys; rows without effect are
-grey.
-"""
+"""The editor of an order: a list whose rows are dragged or moved by keys; rows without effect are grey."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ _OFF_WORD = "off"
 
 
 def complete_order(given: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str, ...]:
-    """`given` once each, and every name of `usual` that it leaves out behind the one that usually goes
-    before it.
-    """
+    """`given` without repetitions, with each missing name of `usual` after the one that precedes it there."""
     order = [name for name in dict.fromkeys(given) if name in usual]
     for place, name in enumerate(usual):
         if name not in order:
@@ -45,7 +41,7 @@ def complete_order(given: tuple[str, ...], usual: tuple[str, ...]) -> tuple[str,
 
 
 class _Delegate(QStyledItemDelegate):
-    """Writes "off" at the end of the rows that have no effect."""
+    """Adds "off" to the rows that have no effect."""
 
     def initStyleOption(
         self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -70,7 +66,7 @@ class _Delegate(QStyledItemDelegate):
 
 
 class _Rows(QListWidget):
-    """All rows at once; `moved()` after a drag or a key moved one."""
+    """A list that shows all its rows; `moved()` after a row was moved."""
 
     moved = Signal()
 
@@ -86,12 +82,12 @@ class _Rows(QListWidget):
         self.setUniformItemSizes(True)
 
     def move_current(self, step: int) -> None:
-        """Move the chosen row up (-1) or down (+1)."""
+        """Move the selected row up (-1) or down (+1)."""
         if self._move(self.currentRow(), self.currentRow() + step):
             self.moved.emit()
 
     def fit(self) -> None:
-        """Take the height of all rows."""
+        """Resize to the height of all rows."""
         self.setFixedHeight(self.count() * max(1, self.sizeHintForRow(0)) + 2 * self.frameWidth() + 2)
 
     def _move(self, source: int, target: int) -> bool:
@@ -118,7 +114,7 @@ class _Rows(QListWidget):
         self._moved = False
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        """The row follows the mouse; rows make room as it passes."""
+        """The row follows the mouse; the others make room."""
         if self._dragged < 0:
             return
         place = event.position().toPoint()
@@ -138,7 +134,7 @@ class _Rows(QListWidget):
             self.moved.emit()
 
     def _follow(self, y: int) -> None:
-        """Keep the dragged row in sight where the pane around the list scrolls."""
+        """Keep the dragged row visible while the pane around the list scrolls."""
         above: QWidget | None = self.parentWidget()
         while above is not None and not isinstance(above, QScrollArea):
             above = above.parentWidget()
@@ -152,8 +148,8 @@ class _Rows(QListWidget):
 
 
 class OrderEditor(Editor):
-    """All choices of a setting in the user's order; choices that its value leaves out are shown at their
-    usual place.
+    """All choices of a setting in the user's order; choices that the value omits are shown at their usual
+    place.
     """
 
     def __init__(self, info: SettingInfo) -> None:
@@ -164,7 +160,7 @@ class OrderEditor(Editor):
         self.list = _Rows()
         self.list.setAccessibleName(info.label)
         self.list.setAccessibleDescription("Alt+Up and Alt+Down move the chosen row.")
-        self.list.moved.connect(self._tell)
+        self.list.moved.connect(self._emit_edit)
         self.up = self._button(
             "chevron-up", "Move the chosen step up", "Alt+Up", lambda: self.list.move_current(-1)
         )
@@ -223,7 +219,7 @@ class OrderEditor(Editor):
         """Mark the steps that do nothing with the present values."""
         if not isinstance(self._context, SamplerSettings):
             return
-        from engine.sampling import SAMPLER_STEPS  # NumPy: not before the list is looked at
+        from engine.sampling import SAMPLER_STEPS  # NumPy is imported only when the list is visible.
 
         active = {kind.name for kind in SAMPLER_STEPS if kind.from_settings(self._context).active}
         for row in range(self.list.count()):
@@ -239,7 +235,7 @@ class OrderEditor(Editor):
         self.up.setEnabled(row > 0)
         self.down.setEnabled(0 <= row < self.list.count() - 1)
 
-    def _tell(self) -> None:
+    def _emit_edit(self) -> None:
         self._value = self._shown()
         self._enable()
         self.edited.emit(self._value)

@@ -1,6 +1,4 @@
-"""The line of sampler presets above the sampling form: which one is in force, and what can be done with
-them.
-"""
+"""The line of sampler presets above the sampling form."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ class PresetBar(QWidget):
         return action
 
     def show_presets(self) -> None:
-        """Bring the list and the one in force up to date."""
+        """Update the list and the selected preset."""
         presets = self._service.presets()
         name, changed = self._service.in_force()
         wanted = [preset.name for preset in presets]
@@ -125,7 +123,7 @@ class PresetBar(QWidget):
         self._ask_name("Rename the preset", old, lambda new: self._service.rename(old, new))
 
     def _ask_name(self, title: str, name: str, then: Callable[[str], object]) -> None:
-        """A dialog that does not stop the window: the answer comes as a signal."""
+        """A dialog that leaves the window running: the answer comes as a signal."""
         dialog = QInputDialog(self.window())
         dialog.setWindowTitle(title)
         dialog.setLabelText("Name:")
@@ -154,8 +152,6 @@ class PresetBar(QWidget):
         )
 
     def _exported(self) -> str:
-        """The preset in force as it is saved; "" stands for the values in force, where they are none or
-        changed.
-        """
+        """The selected preset as it is saved; "" if the effective values match none."""
         name, changed = self._service.in_force()
         return "" if changed else name

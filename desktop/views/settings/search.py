@@ -1,6 +1,4 @@
-"""Finding a setting in the inspector: which words count, how they are marked where they stand, and
-bringing a row into sight.
-"""
+"""Finds settings in the inspector, marks matches, and scrolls to a row."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def wanted_words(query: str) -> list[str]:
 
 
 def marked(text: str, words: Sequence[str], palette: QPalette) -> str:
-    """`text` as rich text with the words in the accent's colour and bold; "" when none of them is in it."""
+    """`text` as rich text with the words bold and in the accent colour; "" if it contains none of them."""
     found = _places(text, words)
     if not found:
         return ""
@@ -47,7 +45,7 @@ def _places(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def excerpt(text: str, words: Sequence[str], palette: QPalette) -> str:
-    """The part of a longer text around the first word, with all of them marked; "" when none is in it."""
+    """The part of a longer text around the first match, with all words marked; "" if there is no match."""
     found = _places(text, words)
     if not found:
         return ""
@@ -58,7 +56,7 @@ def excerpt(text: str, words: Sequence[str], palette: QPalette) -> str:
 
 
 def first_control(widget: QWidget) -> QWidget | None:
-    """The first control in `widget` that the keyboard can go to."""
+    """The first control in `widget` that can have the focus."""
     focusable = Qt.FocusPolicy.TabFocus.value
     candidates = [widget, *widget.findChildren(QWidget)]
     usable = (
@@ -70,8 +68,8 @@ def first_control(widget: QWidget) -> QWidget | None:
 
 
 def show_in(scroll: QScrollArea, widget: QWidget, control: QWidget | None) -> None:
-    """Scroll to `widget`, let it shine, and give the keyboard to `control`."""
-    # what was just unfolded has a place now
+    """Scroll to `widget`, flash it, and focus `control`."""
+    # What was just unfolded has its place now.
     QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
     body = scroll.widget()
     place = widget.mapTo(body, widget.rect().topLeft()) if body is not None else widget.pos()

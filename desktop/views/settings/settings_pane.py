@@ -1,6 +1,4 @@
-"""The right-hand pane: a search, the system prompt and one collapsible group of settings for each entry of
-PANES.
-"""
+"""The right pane: a search, the system prompt, and one collapsible group of settings per entry of PANES."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ __all__ = ["Group", "Inspector"]
 
 
 class _Search(QLineEdit):
-    """Esc empties it, even while it would stop a reply elsewhere; Down goes into what was found."""
+    """Esc clears it, even while it would stop a reply elsewhere; Down moves to the results."""
 
     def event(self, event: QEvent) -> bool:
         mine = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and bool(self.text())
@@ -43,10 +41,10 @@ class _Search(QLineEdit):
 
 
 class Inspector(QWidget):
-    """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
+    """Search, system prompt, settings, the switch for advanced settings, "Save as defaults".
 
-    `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text, inherits)` as of `SystemPromptField`; `advanced_changed(shown)`;
+    `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class in `panes`;
+    `system_prompt_changed(text, inherits)` as `SystemPromptField`; `advanced_changed(shown)`;
     `save_requested()`; `escaped()` from the button `back` of a narrow window. The owner answers with
     `show_values`, `show_system_prompt` and `show_advanced`.
     """
@@ -161,9 +159,7 @@ class Inspector(QWidget):
         below: Settings | None = None,
         levels: Mapping[str, Sequence[tuple[str, Any]]] | None = None,
     ) -> None:
-        """Show one settings object and, for each field, where its value comes from, what is below it, and
-        all that set it.
-        """
+        """Show a settings object and, for each field, its source, the value below it, and all that set it."""
         form = self.forms[type(settings)]
         form.show_values(settings, sources, below, levels)
         own = form.own_values
@@ -172,18 +168,18 @@ class Inspector(QWidget):
     def show_system_prompt(
         self, text: str, inherited: str = "", source: str = "", inherits: bool = True
     ) -> None:
-        """Show the own system prompt of the open conversation, and what it has without one."""
+        """Show the open conversation's own system prompt, and what applies without one."""
         self.prompt_field.show_prompt(text, inherited, source, inherits)
 
     def show_advanced(self, shown: bool) -> None:
-        """Show advanced settings too, or only those that have a value of their own."""
+        """Show advanced settings too, or only those that were changed."""
         self.advanced.setChecked(shown)
         for form in self.forms.values():
             form.set_advanced(shown)
 
     def reveal(self, cls: type[Settings], name: str) -> None:
-        """Bring the field `name` of a settings class into sight, with the keyboard in its editor; without
-        a name the system prompt.
+        """Scroll to the field `name` of a settings class and focus its editor; without a name, to the system
+        prompt.
         """
         self.query.clear()
         target: QWidget | None = self.prompt_field
@@ -195,7 +191,7 @@ class Inspector(QWidget):
             show_in(self._scroll, target, first_control(editor))
 
     def opened_groups(self) -> tuple[str, ...]:
-        """The titles of the unfolded groups, to be remembered."""
+        """The titles of the unfolded groups."""
         return tuple(group.title for group in self.groups if group.opened)
 
     def open_groups(self, titles: Iterable[str]) -> None:
@@ -220,9 +216,7 @@ class Inspector(QWidget):
         self._scroll.verticalScrollBar().setValue(0)
 
     def finish(self) -> None:
-        """Tell at once what would be told after a pause: before another conversation is opened, or the
-        window closed.
-        """
+        """Emit pending changes now: another conversation is about to be opened, or the window to close."""
         self.prompt.commit()
         for form in self.forms.values():
             form.finish()

@@ -1,6 +1,4 @@
-"""A system prompt with where it comes from: what is inherited stands greyed in the box until there is an
-own text.
-"""
+"""A system prompt and its source: an inherited text is shown greyed until there is an own one."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ _EXAMPLE = "How the model should behave, for example: You are a patient teacher.
 
 class SystemPromptField(QWidget):
     """The prompt of a chat or a folder (`what`). `changed(text, inherits)`: the own text when the user pauses
-    or leaves, and whether an empty one takes what is inherited.
+    or leaves, and whether an empty text inherits.
 
-    Only where `can_refuse` there is the choice of no prompt at all in place of an inherited one.
+    Only if `can_refuse` can the user choose no prompt at all over an inherited one.
     """
 
     changed = Signal(str, bool)
@@ -31,7 +29,7 @@ class SystemPromptField(QWidget):
         self._inherited, self._source, self._inherits = "", "", True
         self.box = GrowingTextEdit("System prompt", least=3, most=12)
         self.box.setPlaceholderText(_EXAMPLE)
-        self.box.edited.connect(self._told)
+        self.box.edited.connect(self._on_edited)
         self.box.typed.connect(lambda _text: self._describe())
         self._count = QLabel()
         self._count.setProperty("tone", "muted")
@@ -67,19 +65,21 @@ class SystemPromptField(QWidget):
         self._describe()
 
     def show_prompt(self, own: str, inherited: str = "", source: str = "", inherits: bool = True) -> None:
-        """Show the own text, and what there is without one from `source` ("folder NAME", "persona NAME")."""
+        """Show the own text, and the one that applies without it, from `source` ("folder NAME", "persona
+        NAME").
+        """
         self._inherited, self._source, self._inherits = inherited, source, inherits
         self.box.show_text(own)
         self._describe()
 
     def show_size(self, tokens: int, about: bool = False) -> None:
-        """How many tokens the prompt that is sent has; 0 where that is not known or there is none."""
+        """Show how many tokens the effective prompt has; 0 if that is unknown or there is none."""
         self._count.setText(f"{'~' if about else ''}{tokens:,} {'token' if tokens == 1 else 'tokens'}")
         self._count.setToolTip("What the system prompt takes of the context")
         self._count.setVisible(tokens > 0)
 
     def set_unused(self, sentence: str) -> None:
-        """Say in a sentence why no system prompt is used, in place of the box; "" shows that again."""
+        """Say why no system prompt is used, instead of the box; "" shows the box again."""
         self._unused.setText(sentence)
         self._unused.setVisible(bool(sentence))
         for widget in (self.box, self._where):
@@ -87,7 +87,7 @@ class SystemPromptField(QWidget):
         self._describe()
 
     def text(self) -> str:
-        """The own text as it stands in the box."""
+        """The own text in the box."""
         return self.box.text()
 
     def _describe(self) -> None:
@@ -123,8 +123,8 @@ class SystemPromptField(QWidget):
             f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else ""
         )
 
-    def _told(self, text: str) -> None:
-        # an own text that is erased later gives way to the inherited one
+    def _on_edited(self, text: str) -> None:
+        # An own text that is erased later gives way to the inherited one.
         self._inherits = self._inherits or bool(text)
         self._describe()
         self.changed.emit(text, self._inherits)

@@ -38,9 +38,7 @@ def unescape(text: str) -> str:
 
 
 class LineEditor(Editor):
-    """One line of text in a box: read with `parse`, written with `show`; what cannot be read goes back to
-    the last value.
-    """
+    """A line of text: read with `parse`, written with `show`; invalid text goes back to the last value."""
 
     def __init__(self, info: SettingInfo, pattern: str, placeholder: str) -> None:
         super().__init__()
@@ -61,7 +59,7 @@ class LineEditor(Editor):
         return text
 
     def show_text(self, value: Any) -> str:
-        """How `value` is written."""
+        """The text for `value`."""
         return str(value)
 
     def value(self) -> Any:
@@ -69,7 +67,7 @@ class LineEditor(Editor):
 
     def set_value(self, value: Any) -> None:
         self._value = value
-        # else the cursor would jump while the user writes
+        # Otherwise the cursor would jump while the user types.
         if self.value() != value or not self._line.hasFocus():
             self._line.setText(self.show_text(value))
 
@@ -82,7 +80,7 @@ class LineEditor(Editor):
 
 
 class OptionalNumberEditor(LineEditor):
-    """A whole number or nothing; nothing is shown as the word "random"."""
+    """A whole number or None, which is shown as "random"."""
 
     def __init__(self, info: SettingInfo) -> None:
         self._high = None if info.high is None else int(info.high)
@@ -98,7 +96,7 @@ class OptionalNumberEditor(LineEditor):
 
 
 class IdsEditor(LineEditor):
-    """Token ids with commas or spaces between them."""
+    """Token ids, separated by commas or spaces."""
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__(info, r"[\d,;\s]*", "none, or for example 2, 32000")
@@ -111,7 +109,7 @@ class IdsEditor(LineEditor):
 
 
 class TextEditor(Editor):
-    """A text of several lines, told when the user pauses or leaves."""
+    """A text of several lines; `edited` when the user pauses or leaves."""
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
@@ -134,9 +132,9 @@ class TextEditor(Editor):
 
 
 class LinesEditor(Editor):
-    """A list of texts, one on each line; empty lines do not count.
+    """A list of texts, one per line; empty lines are ignored.
 
-    Escapes such as \\n are shown and understood, unless the setting leaves that to the engine.
+    Escapes such as \\n are shown and read, unless the setting leaves them to the engine.
     """
 
     def __init__(self, info: SettingInfo) -> None:
@@ -144,26 +142,26 @@ class LinesEditor(Editor):
         self.box = GrowingTextEdit(info.label)
         self.box.setPlaceholderText("one on each line; \\n is a line break")
         self._escaped = info.escaped
-        self._told: tuple[str, ...] = ()
+        self._emitted: tuple[str, ...] = ()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.box)
         self.box.typed.connect(lambda: self.typed.emit(self.value()))
-        self.box.edited.connect(self._tell)
+        self.box.edited.connect(self._emit_edit)
 
     def value(self) -> tuple[str, ...]:
         lines = [line for line in self.box.text().split("\n") if line]
         return tuple(lines if self._escaped else map(unescape, lines))
 
     def set_value(self, value: Any) -> None:
-        self._told = tuple(value)
-        if self.value() != self._told:
+        self._emitted = tuple(value)
+        if self.value() != self._emitted:
             self.box.show_text("\n".join(value if self._escaped else map(escape, value)))
 
     def finish(self) -> None:
         self.box.commit()
 
-    def _tell(self) -> None:
-        if self.value() != self._told:
-            self._told = self.value()
-            self.edited.emit(self._told)
+    def _emit_edit(self) -> None:
+        if self.value() != self._emitted:
+            self._emitted = self.value()
+            self.edited.emit(self._emitted)

@@ -1,6 +1,4 @@
-"""Fields that only count when the engine finds them good: checked while the user types, with a sentence
-when they are not.
-"""
+"""Fields whose values apply only if the engine accepts them: checked while the user types."""
 
 from __future__ import annotations
 
@@ -16,31 +14,31 @@ __all__ = ["ValidatedFields"]
 
 
 class ValidatedFields(QObject):
-    """The fields `names` of `form`, looked at together by the check `kind`; the sentence appears below the
-    last of them.
+    """The fields `names` of `form`, checked together by the check `kind`; errors appear below the last of
+    them.
 
-    What was there before stays in force until all of them are good.
+    The previous values apply until all of them are valid.
     """
 
     def __init__(
-        self, form: SettingsForm, names: Sequence[str], checks: ValidationService, kind: str
+        self, form: SettingsForm, names: Sequence[str], validation: ValidationService, kind: str
     ) -> None:
         super().__init__(form)
-        self._form, self._names, self._checks, self._kind = form, tuple(names), checks, kind
+        self._form, self._names, self._validation, self._kind = form, tuple(names), validation, kind
         form.hold(self._names)
         form.proposed.connect(self._on_proposed)
-        checks.checked.connect(self._on_checked)
+        validation.checked.connect(self._on_checked)
 
     def values(self) -> tuple[Any, ...]:
-        """What the check is to look at."""
+        """The values to check."""
         return tuple(self._form.wanted(name) for name in self._names)
 
     def look(self, at_once: bool) -> None:
-        """Have the values checked."""
-        self._checks.check(self._kind, self.values(), at_once)
+        """Check the values."""
+        self._validation.check(self._kind, self.values(), at_once)
 
     def accept(self) -> None:
-        """The values are good."""
+        """Accept the values."""
         self.say("")
         for name in reversed(self._names):
             self._form.accept(name)
@@ -63,7 +61,7 @@ class ValidatedFields(QObject):
 
 
 class CheckedLines(ValidatedFields):
-    """One field that is a list of texts, each of which is checked."""
+    """A field that is a list of texts, each of which is checked."""
 
     def values(self) -> tuple[Any, ...]:
         return tuple(self._form.wanted(self._names[0]))

@@ -1,6 +1,4 @@
-"""The sidebar's list of pinned chats, folders and dated chats: chosen one or several, by mouse and
-keyboard, and dragged.
-"""
+"""The sidebar's list of pinned chats, folders and dated chats, with selection, keyboard and dragging."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ __all__ = ["ChatListView"]
 
 Index = QModelIndex | QPersistentModelIndex
 OPEN_AFTER_MS = 700
-"""A closed folder opens when something is held over it for so long."""
+"""How long something is held over a closed folder before it opens."""
 _SEVERAL = Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier
 
 
@@ -111,7 +109,7 @@ class ChatListView(QTableView):
             self._fit_rows()
 
     def _fit_rows(self) -> None:
-        """All rows are as high as the text wants."""
+        """Make all rows as high as the text needs."""
         self.verticalHeader().setDefaultSectionSize(self._painter.height(self.font()))
 
     def chat_list(self) -> ChatListModel:
@@ -119,19 +117,21 @@ class ChatListView(QTableView):
         return self._chat_list
 
     def set_open(self, conversation: int) -> None:
-        """Mark the conversation that the window shows; 0 is none. Several chosen chats stay if it is one."""
+        """Mark the conversation that the window shows; 0 is none. A selection of several chats that contains
+        it stays.
+        """
         self._painter.opened = conversation
         if len(self.chosen()) <= 1 or conversation not in self.chosen():
             self._choose(self._chat_list.index(self._chat_list.row_of(CHAT, conversation)))
         self.viewport().update()
 
     def _choose(self, index: QModelIndex) -> None:
-        """And nothing else: `setCurrentIndex` heeds the keys that are down, as the Ctrl of Ctrl+N."""
+        """Select only this row: `setCurrentIndex` would respect pressed keys, such as the Ctrl of Ctrl+N."""
         flag = QItemSelectionModel.SelectionFlag
         self.selectionModel().setCurrentIndex(index, flag.ClearAndSelect | flag.Rows)
 
     def chosen(self) -> list[int]:
-        """The ids of the chosen chats, in the order of the list."""
+        """The ids of the selected chats, in the order of the list."""
         selection = self.selectionModel().selection()
         ranges = sorted(
             (selection.at(place).top(), selection.at(place).bottom()) for place in range(selection.count())
@@ -162,7 +162,7 @@ class ChatListView(QTableView):
         box.ended.connect(self._box_ended)
 
     def _place_of(self, index: QModelIndex) -> QRect:
-        """Where the title of a row is written."""
+        """The rectangle in which a row's title is edited."""
         rect = self.visualRect(index)
         words = self._painter.words(rect, index, self.font())
         return QStyle.visualRect(self.layoutDirection(), rect, words.adjusted(-8, 2, 8, -2))
@@ -171,7 +171,7 @@ class ChatListView(QTableView):
         self._writes_over = None
 
     def _keep_box(self) -> None:
-        """The box in which a title is written goes with its row, and when that has gone."""
+        """The title editor moves with its row, and disappears with it."""
         if self._writes_over is not None:
             kind, number, box = self._writes_over
             index = self._chat_list.index(self._chat_list.row_of(kind, number))
@@ -181,7 +181,7 @@ class ChatListView(QTableView):
                 box.leave()
 
     def _mark(self) -> None:
-        """The list is another: where nothing is chosen, the open chat is."""
+        """The list changed: if nothing is selected, select the open chat."""
         self._keep_box()
         if not self.selectionModel().hasSelection():
             index = self._chat_list.index(self._chat_list.row_of(CHAT, self._painter.opened))
@@ -205,7 +205,7 @@ class ChatListView(QTableView):
         self.requests.open_folder.emit(number, number not in self._chat_list.open_folders)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        """The first click has opened it already: a folder is not closed again."""
+        """The first click has opened the folder already: a double click does not close it again."""
         event.accept()
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
@@ -217,8 +217,8 @@ class ChatListView(QTableView):
         self.menu_for(index).popup(place + QPoint(1, 1))
 
     def menu_for(self, index: QModelIndex) -> QMenu:
-        """The context menu of a row: of all that is chosen, if the row is among it; of the free space for
-        an invalid index.
+        """The context menu of a row, for the whole selection if the row is part of it; for the empty space if
+        the index is invalid.
         """
         kind, number = index.data(KIND_ROLE), index.data(FOLDER_ROLE) or 0
         chats = self.chosen() if index.isValid() and self.selectionModel().isSelected(index) else []
@@ -236,7 +236,7 @@ class ChatListView(QTableView):
     # -- the keyboard
 
     def event(self, event: QEvent) -> bool:
-        """F2 renames what is chosen here, not the open chat."""
+        """F2 renames the selected row, not the open chat."""
         if (
             event.type() == QEvent.Type.ShortcutOverride
             and isinstance(event, QKeyEvent)
@@ -263,7 +263,7 @@ class ChatListView(QTableView):
             )
         elif key == Qt.Key.Key_Delete:
             self._delete(index)
-        elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):  # of the list, not of the row
+        elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):  # Of the list, not of the row.
             super().keyPressEvent(
                 QKeyEvent(event.type(), key, event.modifiers() | Qt.KeyboardModifier.ControlModifier)
             )
@@ -283,7 +283,7 @@ class ChatListView(QTableView):
             self.requests.remove_folder.emit(index.data(FOLDER_ROLE))
 
     def _outward(self, index: Index) -> None:
-        """Close the folder, or go to the one around."""
+        """Close the folder, or go to its parent."""
         if not index.isValid():
             return
         if index.data(KIND_ROLE) == FOLDER and index.data(FOLDER_ROLE) in self._chat_list.open_folders:
@@ -317,8 +317,8 @@ class ChatListView(QTableView):
         self.dragMoveEvent(event)
 
     def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        """Show where it would fall; the list scrolls by itself near its ends."""
-        if event.mimeData().urls():  # a file is the window's
+        """Show where a drop would land; the list scrolls near its ends."""
+        if event.mimeData().urls():  # A dragged file is for the window.
             event.ignore()
             return
         super().dragMoveEvent(event)
@@ -367,7 +367,7 @@ class ChatListView(QTableView):
             self.requests.open_folder.emit(landing.folder, True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """The rows, and the line between two folders where one would fall."""
+        """Paint the rows, and a line between two folders where a drop would land."""
         super().paintEvent(event)
         landing = self._landing
         if landing is not None and landing.edge:

@@ -120,7 +120,7 @@ class SidebarController(QObject):
     # -- chats
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Put chats into the trash, with a way back."""
+        """Move chats to the trash; this can be undone."""
         if list(ids) == [self._session.conversation] and self._session.temporary:
             if self._session.delete_conversation(self._session.conversation):
                 self._chat.banner.show_notice("The temporary chat is forgotten.", "info")
@@ -129,14 +129,14 @@ class SidebarController(QObject):
             self._chat.banner.show_notice(words, "info", undo=True)
 
     def toggle_pin(self) -> None:
-        """Pin the chosen chats, the open one if none are, or unpin them when they are pinned."""
+        """Pin the selected chats, or the open one if none is; if all of them are pinned, unpin them."""
         ids = self._sidebar.list.chosen() or [self._session.conversation]
         pinned = {chat.id for chat in self._session.conversations.summaries() if chat.pinned}
         self._chat_list.pin(ids, not pinned.issuperset(ids))
 
     def _move(self, ids: Sequence[int], folder: int) -> None:
-        # A pinned chat stays at the top: in its folder it would be out of sight, and that is not what pinning
-        # is for.
+        # A pinned chat stays at the top: in its folder it would be out of sight.
+        # Moving does not unpin.
         self._chat_list.move(ids, folder or None)
 
     def _move_to_new(self, ids: Sequence[int]) -> None:
@@ -148,7 +148,7 @@ class SidebarController(QObject):
     # -- folders
 
     def new_folder(self, parent: int = 0) -> None:
-        """Make a folder, and let its name be written."""
+        """Make a folder, and edit its name."""
         self._sidebar.show_chats()
         made = self._chat_list.new_folder(parent or None)
         if made:
@@ -157,7 +157,7 @@ class SidebarController(QObject):
             self._sidebar.list.begin_rename_folder(made)
 
     def remove_folder(self, folder: int) -> None:
-        """Remove it; where something is in it, after a question what becomes of that."""
+        """Remove a folder; if there are chats in it, ask what to do with them."""
         found = self._chat_list.rows.folder(folder)
         count = self._chat_list.chats_in(folder)
         if found is None:
@@ -196,7 +196,7 @@ class SidebarController(QObject):
         self._chat_list.move_folder(folder, parent or None, position if position >= 0 else None)
 
     def _step_folder(self, folder: int, step: int) -> None:
-        """One place up or down among its siblings."""
+        """Move a folder one place up or down among its siblings."""
         found = self._chat_list.rows.folder(folder)
         if found is not None:
             siblings = [
@@ -257,7 +257,7 @@ class SidebarController(QObject):
     # -- searching
 
     def open_hit(self, hit: SearchHit) -> None:
-        """Show the message that was found, with the place in it marked."""
+        """Show a message that a search found, with the match marked."""
         self.hit_chosen.emit()
         if self._session.open_message(hit.message_id):
             if self._show_in_notebook(hit, self._chat_list.finder.words_at):

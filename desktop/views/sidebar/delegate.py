@@ -1,4 +1,4 @@
-"""Draws the rows of the sidebar's list: headings, folders, chats with what is going on in them."""
+"""Draws the rows of the sidebar's list: headings, folders, and chats with their state."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["ChatListDelegate"]
 
 Index = QModelIndex | QPersistentModelIndex
 DEEPEST_SHOWN = 6
-"""Rows further inside are not moved further from the edge: their names would have no room."""
+"""Deeper rows are not indented further: there would be no room for their names."""
 
 
 class ChatListDelegate(QStyledItemDelegate):
-    """Every row is equally high.
+    """All rows are equally high.
 
-    `opened` is the chat that the window shows; `target` the row a drag would fall on.
+    `opened` is the chat that the window shows; `target` is the row that a drag would land on.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -42,11 +42,11 @@ class ChatListDelegate(QStyledItemDelegate):
         return QSize(40, self.height(option.font))
 
     def height(self, font: QFont) -> int:
-        """Of every row, in pixels."""
+        """The height of every row, in pixels."""
         return QFontMetrics(font).height() + HIGH
 
     def words(self, rect: QRect, index: Index, font: QFont) -> QRect:
-        """Where the title or name of a row is written, from left to right."""
+        """The horizontal extent of a row's title or name."""
         step = QFontMetrics(font).height()
         depth = min(int(index.data(DEPTH_ROLE) or 0), DEEPEST_SHOWN)
         start = rect.left() + PAD + depth * round(step * 0.9)
@@ -75,7 +75,7 @@ class ChatListDelegate(QStyledItemDelegate):
         small.setPointSizeF(option.font.pointSizeF() * 0.88)
         small.setWeight(QFont.Weight.DemiBold)
         rect = option.rect.adjusted(PAD, 10, -PAD, 0)
-        # it is disabled only for the keyboard
+        # It is disabled for the keyboard only.
         muted = option.palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.PlaceholderText)
         line(painter, option, str(index.data()), rect, muted, small)
 

@@ -1,5 +1,5 @@
-"""Where dragged chats and folders fall in the sidebar: into a folder, between two, to the pinned ones, or
-out of all folders.
+"""Where dragged chats and folders land: in a folder, between two, among the pinned chats, or outside all
+folders.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, ChatListModel
 __all__ = ["Landing", "land"]
 
 _EDGE = 0.28
-"""The upper and lower part of a folder's row that stand for the gaps beside it."""
+"""The share of a folder's row, at its top and bottom, that stands for the gap beside it."""
 
 
 @dataclass(frozen=True)
 class Landing:
-    """What a drop does: "pin" or "move" to `folder` (0 is none or the top); `position` among its folders, -1
+    """What a drop does: "pin" or "move" to `folder` (0 is the top level); `position` among its folders, -1
     for last.
 
     `row` is shown as the target, or the gap beside it: `edge` -1 above, 1 below, 0 the row itself; row -1 is
-    the free space.
+    the empty space.
     """
 
     action: str
@@ -34,8 +34,8 @@ class Landing:
 def land(
     model: ChatListModel, row: int, share: float, chats: Sequence[int], folders: Sequence[int]
 ) -> Landing | None:
-    """What happens when these fall on `row` (-1: below all rows) at `share` of its height; None where they
-    cannot.
+    """What happens when these are dropped on `row` (-1: below all rows) at `share` of its height; None if
+    they cannot be dropped there.
     """
     if folders:
         return _land_folder(model, row, share, folders[0]) if len(folders) == 1 and not chats else None
@@ -89,7 +89,7 @@ def _land_folder(model: ChatListModel, row: int, share: float, moved: int) -> La
 
 
 def _is_in(model: ChatListModel, folder_id: int, outer: int) -> bool:
-    """Whether a folder is `outer` or inside it."""
+    """Whether a folder is `outer` or inside `outer`."""
     folder = model.folder(folder_id)
     while folder is not None:
         if folder.id == outer:

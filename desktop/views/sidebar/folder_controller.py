@@ -1,4 +1,4 @@
-"""Opens the window of a folder, and lets the open chat follow what is changed there."""
+"""Opens the window of a folder; the open chat follows its changes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["FolderController"]
 
 
 class FolderController(QObject):
-    """`changed()`: a folder has another name, prompt or setting now."""
+    """Emits `changed()` when a folder's name, prompt or settings changed."""
 
     changed = Signal()
 
-    def __init__(self, session: ChatSession, checks: ValidationService, window: QWidget) -> None:
+    def __init__(self, session: ChatSession, validation: ValidationService, window: QWidget) -> None:
         super().__init__(window)
-        self._session, self._checks, self._window = session, checks, window
+        self._session, self._validation, self._window = session, validation, window
         self.dialog: FolderDialog | None = None
         rows = session.conversations
-        # a chat that was put into another folder
+        # A chat may have moved to another folder.
         for signal in (rows.dataChanged, rows.modelReset, rows.rowsMoved):
             signal.connect(self._follow)
 
     def open(self, folder_id: int) -> None:
-        """Show the window of a folder in the place of the one that is open."""
+        """Show the window of a folder instead of the one that is open."""
         self.close()
         session = self._session
         try:
@@ -43,14 +43,14 @@ class FolderController(QObject):
             session.notice.emit(str(error), "error")
             return
         settings.saved.connect(self._saved)
-        from desktop.views.sidebar.folder_dialog import FolderDialog  # when it is first wanted
+        from desktop.views.sidebar.folder_dialog import FolderDialog  # Only when needed.
 
-        self.dialog = FolderDialog(settings, self._checks, self._window)
+        self.dialog = FolderDialog(settings, self._validation, self._window)
         self.dialog.destroyed.connect(self._gone)
         self.dialog.show()
 
     def close(self) -> None:
-        """Save what waits and put the window away."""
+        """Save pending changes and close the window."""
         if self.dialog is not None:
             dialog, self.dialog = self.dialog, None
             dialog.finish()

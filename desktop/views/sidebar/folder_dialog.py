@@ -1,5 +1,5 @@
-"""The window of one folder: its name, its system prompt, and the settings that it has for the chats in it;
-saved as they are changed.
+"""The window of one folder: its name, its system prompt, and the settings for its chats; changes are saved at
+once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _WORDS = (
 
 
 class FolderDialog(QDialog):
-    """Edits what `settings` holds. `checks` looks at patterns before they count."""
+    """Edits `settings`; `validation` checks patterns before they take effect."""
 
-    def __init__(self, settings: FolderSettings, checks: ValidationService, parent: QWidget) -> None:
+    def __init__(self, settings: FolderSettings, validation: ValidationService, parent: QWidget) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.settings = settings
@@ -58,10 +58,10 @@ class FolderDialog(QDialog):
         )
         forms = self.forms
         self._checked = (
-            ConstraintFields(forms[ConstraintSettings], checks),
-            CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
-            ValidatedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
-            CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
+            ConstraintFields(forms[ConstraintSettings], validation),
+            CheckedLines(forms[ConstraintSettings], ("logit_bias",), validation, "bias"),
+            ValidatedFields(forms[StopSettings], ("stop_regex",), validation, "expression"),
+            CheckedLines(forms[AdapterSettings], ("adapters",), validation, "adapters"),
         )
         self.name.textEdited.connect(lambda _text: self._pause.start())
         self.name.editingFinished.connect(lambda: settings.rename(self.name.text()))
@@ -117,7 +117,7 @@ class FolderDialog(QDialog):
         return group
 
     def show_values(self, cls: type[Settings]) -> None:
-        """Show the values of a settings class, and where each comes from."""
+        """Show the values of a settings class, and the source of each."""
         settings, form = self.settings.layers, self.forms[cls]
         layers = settings.source_layers(cls)
         sources = {name: said[-1][0] for name, said in layers.items()}
@@ -126,7 +126,7 @@ class FolderDialog(QDialog):
         self.groups[cls].show_note(f"{own} set here" if own else "")
 
     def finish(self) -> bool:
-        """Tell and save what waits for a pause; False when it cannot be saved."""
+        """Commit and save pending changes; False if they cannot be saved."""
         self._pause.stop()
         self.settings.rename(self.name.text())
         self.prompt.box.commit()
@@ -144,14 +144,14 @@ class FolderDialog(QDialog):
         )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc closes it as its button does."""
+        """Esc closes it, as the button does."""
         if event.key() == Qt.Key.Key_Escape:
             self.close()
         else:
             super().keyPressEvent(event)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Save first. What cannot be saved keeps the window open once; closing it again leaves it out."""
+        """Save first. If that fails, the window stays open once; closing it again discards the change."""
         if self.finish() or self._warned:
             event.accept()
         else:

@@ -1,6 +1,4 @@
-"""The page of the sidebar that a search fills: the list of what was found, how many that is, and a button
-for more.
-"""
+"""The sidebar's page of search results: the hits, their number, and a button for more."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class SearchPage(QWidget):
         layout.addWidget(self.more)
 
     def show_state(self, query: str, running: bool, more: bool = False) -> None:
-        """How far the search is."""
+        """Show how far the search is."""
         found = self.hits.rowCount() > 0
         counted = f"{_count(self.hits.messages, 'message')} in {_count(self.hits.chats, 'chat')}"
         if running:

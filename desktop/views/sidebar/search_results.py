@@ -1,4 +1,4 @@
-"""The list of what a search found: chats, and below each the places in its messages with the words marked."""
+"""The list of search results: chats, and below each chat its matching messages with the words marked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = 2
 
 
 class _Painter(QStyledItemDelegate):
-    """A chat is its title in strong letters, a hit some lines of its message."""
+    """Draws a chat as its title in bold, a hit as some lines of its message."""
 
     def __init__(self, view: QListView) -> None:
         super().__init__(view)
@@ -29,7 +29,7 @@ class _Painter(QStyledItemDelegate):
         line = metrics.height()
         if index.data(HIT_ROLE) is None:
             return QSize(40, line + HIGH)
-        # it may come after this was asked
+        # The answer may arrive later.
         bar = self._view.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
         room = self._view.maximumViewportSize().width() - bar - 2 * PAD - line // 2
         return QSize(40, line * (1 if metrics.horizontalAdvance(str(index.data())) < room else LINES) + 10)

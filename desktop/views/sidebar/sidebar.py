@@ -1,6 +1,4 @@
-"""The left pane: a new chat or folder, search in titles and texts, the list of chats, and the trash at its
-foot.
-"""
+"""The left pane: new chat, new folder, search, the list of chats, and the trash."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ _SEARCH_MILLISECONDS = 140
 
 
 class Sidebar(QWidget):
-    """Shows `rows`; what is wanted of chats and folders is told by `list`, of the trash by `trash`.
+    """Shows `rows`; `list.requests` and `trash` say what the user asks for.
 
-    `new_requested()`, `opened(id)`, `escaped()` for Esc in an empty search box and for the button that `back`
-    is in a narrow window; `searched(query)` after a pause in typing, "" when there is nothing to search for;
+    `new_requested()`, `opened(id)`; `escaped()` for Esc in an empty search box and for the button `back` in a
+    narrow window; `searched(query)` after a pause in typing, "" if there is nothing to search for;
     `trash_wanted()` when the trash is shown.
     """
 
@@ -78,7 +76,7 @@ class Sidebar(QWidget):
         self._choose_page()
 
     def _make_head(self) -> None:
-        self.new = QPushButton("  New chat")  # the spaces keep the words away from the icon
+        self.new = QPushButton("  New chat")  # The spaces separate the text from the icon.
         self.new.setAccessibleName("New chat")
         self.new.setToolTip("New chat (Ctrl+N)")
         self.new.clicked.connect(self.new_requested)
@@ -118,7 +116,7 @@ class Sidebar(QWidget):
     # -- what it is told
 
     def set_open(self, conversation: int) -> None:
-        """Mark the open conversation; 0 is none. The trash, or a search without it, is left."""
+        """Mark the open conversation; 0 is none. Leaves the trash, and a search that does not contain it."""
         self.list.set_open(conversation)
         self.results.set_open(conversation)
         missed = bool(self.query.text().strip()) and not self.hits.has(conversation)
@@ -127,18 +125,18 @@ class Sidebar(QWidget):
             self.show_chats()
 
     def set_drafts(self, ids: frozenset[int]) -> None:
-        """Mark the chats with something unsent."""
+        """Mark the chats that have a draft."""
         self._rows.set_drafts(ids)
 
     def show_trash_count(self, count: int) -> None:
-        """How many chats are in the trash."""
+        """Show how many chats are in the trash."""
         self.trash_button.setText(f"  Trash  ({count:,})" if count else "  Trash")
         self.trash_button.setAccessibleName(
             f"Trash, {count:,} {'chat' if count == 1 else 'chats'}" if count else "Trash, empty"
         )
 
     def begin_rename(self, conversation: int) -> None:
-        """Let the user write another title."""
+        """Edit the title of a conversation."""
         self.show_chats()
         self.list.begin_rename(conversation)
 
@@ -160,12 +158,12 @@ class Sidebar(QWidget):
     # -- its pages
 
     def show_chats(self) -> None:
-        """Show all chats: no search, no trash."""
+        """Show all chats: leave the search or the trash."""
         self.query.clear()
         self.find_now()
 
     def show_trash(self) -> None:
-        """Show what was thrown away."""
+        """Show the trash."""
         self.query.clear()
         self.find_now()
         self.pages.setCurrentWidget(self.trash)
@@ -174,13 +172,13 @@ class Sidebar(QWidget):
         (self.trash.list if self.trash.model.rowCount() else self.trash.back).setFocus()
 
     def leave_trash(self) -> None:
-        """Back from the trash to the chats."""
+        """Go back from the trash to the chats."""
         self.pages.setCurrentWidget(self.list)
         self._choose_page()
         self.list.setFocus()
 
     def find_now(self) -> None:
-        """Show what is found for the words in the search box, or all chats."""
+        """Search for the words in the box, or show all chats."""
         self._timer.stop()
         query = self.query.text().strip()
         self.pages.setCurrentWidget(self.search if query else self.list)
@@ -193,7 +191,7 @@ class Sidebar(QWidget):
             self.pages.setCurrentWidget(self.list if self._rows.rowCount() else self.nothing)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc empties the search box, then leaves the sidebar; Down goes from the box into the list."""
+        """Esc clears the search box, then leaves the sidebar; Down moves from the box into the list."""
         if event.key() == Qt.Key.Key_Escape:
             if self.query.text():
                 self.query.setFocus()

@@ -1,4 +1,4 @@
-"""The page of the sidebar with the chats that were thrown away: restore them, or delete them for good."""
+"""The sidebar's page of deleted chats: restore them, or delete them for good."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _List(QListView):
         self.setModel(model)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Enter restores, Delete asks whether to delete for good."""
+        """Enter restores; Delete asks whether to delete for good."""
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self._page.restore()
         elif event.key() == Qt.Key.Key_Delete:
@@ -81,7 +81,7 @@ class _List(QListView):
             )
 
     def menu(self) -> QMenu:
-        """For all that is chosen."""
+        """Acts on the whole selection."""
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Restore", self._page.restore)
@@ -143,7 +143,7 @@ class TrashPage(QWidget):
         layout.addLayout(foot)
 
     def show_rows(self, rows: Sequence[ConversationSummary], keep_days: int) -> None:
-        """What is in the trash, and for how many days chats are kept there (0: until it is emptied)."""
+        """Show what is in the trash, and for how many days chats are kept there (0: until it is emptied)."""
         self.model.reset(rows, keep_days)
         self.list.setVisible(bool(rows))
         self.nothing.setVisible(not rows)
@@ -153,16 +153,16 @@ class TrashPage(QWidget):
         self._chosen_changed()
 
     def chosen(self) -> list[int]:
-        """The ids of the chosen chats, in the order of the list."""
+        """The ids of the selected chats, in the order of the list."""
         return [index.data(ID_ROLE) for index in sorted(self.list.selectedIndexes(), key=QModelIndex.row)]
 
     def restore(self) -> None:
-        """Ask for the chosen chats to be brought back."""
+        """Request that the selected chats are restored."""
         if self.chosen():
             self.restore_requested.emit(self.chosen())
 
     def delete(self) -> None:
-        """Ask for the chosen chats to be deleted for good."""
+        """Request that the selected chats are deleted for good."""
         if self.chosen():
             self.delete_requested.emit(self.chosen())
 

@@ -1,6 +1,4 @@
-"""Between the window and the exchange of chats with files: what is exported and imported, and where it is
-shown.
-"""
+"""Imports and exports chats, and shows the progress."""
 
 from __future__ import annotations
 
@@ -30,25 +28,25 @@ __all__ = ["TransferController", "is_chats"]
 
 _KINDS = "Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)"
 REFRESH_S = 1.0
-"""How often the list of chats follows an import: making it anew takes some 20 ms for 10,000."""
+"""The list of chats follows an import at this interval: updating it takes some 20 ms for 10,000."""
 
 
 class TransferController(QObject):
-    """Opens the windows of export and import, and takes dropped exports. `window` is that of the program."""
+    """Opens the windows of export and import. `window` is the main window."""
 
     def __init__(
-        self, session: ChatSession, exchange: TransferService, chat: ChatPane, window: QWidget
+        self, session: ChatSession, transfer: TransferService, chat: ChatPane, window: QWidget
     ) -> None:
         super().__init__(window)
-        self._session, self._exchange, self._chat, self._window = session, exchange, chat, window
+        self._session, self._transfer, self._chat, self._window = session, transfer, chat, window
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
         self.export_dialog: ExportDialog | None = None
         self.import_window: ImportWindow | None = None
         self._refreshed = 0.0
         self._changed: dict[int, bool] = {}
-        exchange.exporting.connect(self._show_exporting)
-        exchange.exported.connect(self._show_exported)
-        exchange.importing.connect(self._show_importing)
+        transfer.exporting.connect(self._show_exporting)
+        transfer.exported.connect(self._show_exported)
+        transfer.importing.connect(self._show_importing)
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands that import and export chats."""
@@ -70,28 +68,28 @@ class TransferController(QObject):
         self.export([row.id for row in self._session.stores.kept.list() if row.title])
 
     def export(self, ids: Sequence[int]) -> None:
-        """Ask in which format these chats are wanted, and where."""
+        """Ask for a format and a place for these chats."""
         if not ids:
             self._chat.show_notice("There is no chat to export yet.", "info")
             return
-        if self._exchange.exporting_now:
+        if self._transfer.exporting_now:
             self._chat.show_notice(
                 "An export still runs: wait for it or cancel it, then export again.", "warning"
             )
             return
         title = self._session.stores.of(ids[0]).get(ids[0]).title
-        from desktop.views.transfer.export_dialog import ExportDialog  # when it is first wanted
+        from desktop.views.transfer.export_dialog import ExportDialog  # Only when needed.
 
         self.export_dialog = dialog = ExportDialog(title, ids, self._window)
         dialog.wanted.connect(self._export)
-        dialog.cancelled.connect(self._exchange.cancel_export)
+        dialog.cancelled.connect(self._transfer.cancel_export)
         dialog.finished.connect(self._forget_dialog)
         dialog.show()
 
     def copy_chat(self) -> None:
-        """Put the whole open chat on the clipboard, as Markdown."""
+        """Copy the open chat to the clipboard, as Markdown."""
         try:
-            QGuiApplication.clipboard().setText(self._exchange.markdown(self._session.conversation))
+            QGuiApplication.clipboard().setText(self._transfer.markdown(self._session.conversation))
         except StoreError as error:
             self._chat.show_notice(str(error), "error")
         else:
@@ -102,7 +100,7 @@ class TransferController(QObject):
         if dialog is None:
             return
         try:
-            self._exchange.export(dialog.ids, label, target, thoughts)
+            self._transfer.export(dialog.ids, label, target, thoughts)
         except StoreError as error:
             dialog.show_trouble(str(error))
 
@@ -148,7 +146,7 @@ class TransferController(QObject):
         from desktop.event_loop import emitted
         from desktop.views.transfer.import_window import ImportWindow, summary
 
-        if self._exchange.importing_now:
+        if self._transfer.importing_now:
             self._chat.show_notice(
                 "An import still runs: wait for it or cancel it, then import again.", "warning"
             )
@@ -156,20 +154,20 @@ class TransferController(QObject):
         name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
         self.close_window()
         self.import_window = shown = ImportWindow(name, self._window)
-        shown.cancel_requested.connect(self._exchange.cancel_import)
+        shown.cancel_requested.connect(self._transfer.cancel_import)
         shown.open_requested.connect(self._session.open_conversation)
         shown.show()
-        self._exchange.import_files(paths)
-        _, (report,) = await emitted(self._exchange.imported)
+        self._transfer.import_files(paths)
+        _, (report,) = await emitted(self._transfer.imported)
         self._changed.update(report.changed)
         self._refresh()
         if self.import_window is shown:
             shown.show_end(report)
-        else:  # it was closed meanwhile
+        else:  # It was closed meanwhile.
             self._chat.show_notice(f"{summary(report)}.", "info")
 
     def close_window(self) -> None:
-        """Close the window of an import, with the program or for the next one."""
+        """Close the window of an import."""
         if self.import_window is not None:
             self.import_window.hide()
             self.import_window.deleteLater()
@@ -191,6 +189,6 @@ class TransferController(QObject):
 
 def is_chats(path: Path) -> bool:
     """Whether this is a file of exported chats."""
-    from desktop.store.transfer.importers.peek import is_chats  # all the formats: only for who drops a file
+    from desktop.store.transfer.importers.peek import is_chats  # Imports all formats: only when needed.
 
     return is_chats(path)

@@ -1,6 +1,4 @@
-"""The small window in which a format is chosen, and which then shows how far the export is; the chat goes
-on beside it.
-"""
+"""The window in which an export is set up, and which then shows its progress."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from desktop.views.widgets.file_dialogs import ask_folder, ask_save
 __all__ = ["ExportDialog"]
 
 _OWN = ".inglenook.json"
-"""The ending that the program's menu entry takes: a double click brings such a file back."""
+"""The extension that belongs to this program: a double click imports such a file."""
 _FORMATS = (
     ("Markdown", ".md", "Markdown", "The chat as it is shown, as plain text with headings."),
     ("Web page", ".html", "Web page", "One HTML file that opens in every browser."),
@@ -41,14 +39,14 @@ _FORMATS = (
         "All versions of all messages, settings, dates and tokens. Can be imported again.",
     ),
 )
-"""Name of the format, its ending, its words, and what it is for."""
+"""Name of the format, its extension, its file dialog text, and what it is for."""
 
 
 class ExportDialog(QDialog):
     """Asks for format and place.
 
-    `wanted(str label, object path, bool thoughts)`: where to is chosen; a folder for several chats that
-    become a file each.
+    `wanted(str label, object path, bool thoughts)`: a place was chosen; a folder if several chats become one
+    file each.
     """
 
     wanted = Signal(str, object, bool)
@@ -151,7 +149,7 @@ class ExportDialog(QDialog):
         return _FORMATS[self._group.checkedId()][0]
 
     def choose_format(self, label: str) -> None:
-        """Tick a format."""
+        """Select a format."""
         self._group.button(next(place for place, row in enumerate(_FORMATS) if row[0] == label)).setChecked(
             True
         )
@@ -171,7 +169,7 @@ class ExportDialog(QDialog):
         self.note.setVisible(len(self.ids) > 1)
 
     def _ask(self) -> None:
-        """A file's name, or a folder for several files; the window goes on meanwhile."""
+        """Ask for a file, or for a folder for several files; the window stays usable."""
         label, suffix, words, _ = _FORMATS[self._group.checkedId()]
 
         def begin(chosen: list[Path]) -> None:
@@ -185,7 +183,7 @@ class ExportDialog(QDialog):
         dialog.setObjectName("exportTo")
 
     def begin(self, label: str, target: Path) -> None:
-        """The place is chosen."""
+        """A place was chosen."""
         self._busy = True
         self.trouble.hide()
         self.choices.hide()
@@ -196,13 +194,13 @@ class ExportDialog(QDialog):
         self.wanted.emit(label, target, self.thoughts.isChecked())
 
     def show_progress(self, done: int, total: int) -> None:
-        """So much is written."""
+        """Show the progress."""
         self.bar.setRange(0, max(total, 1))
         self.bar.setValue(done)
         self.stage.setText(f"Writing, {100 * done // max(total, 1)} %")
 
     def show_trouble(self, sentence: str) -> None:
-        """It failed: say why, and let another place be chosen."""
+        """Show why it failed, and let the user choose another place."""
         self._busy = False
         self.trouble.setText(sentence)
         self.trouble.show()
@@ -212,18 +210,18 @@ class ExportDialog(QDialog):
         self._fit()
 
     def _fit(self) -> None:
-        """As high as what is shown needs, and as wide as it was."""
+        """As high as needed, as wide as it was."""
         self._layout.activate()
         self.resize(self.width(), self._layout.totalHeightForWidth(self.width()))
 
     def reject(self) -> None:
-        """Close; what is being written is given up."""
+        """Close, and cancel a running export."""
         if self._busy:
             self._busy = False
             self.cancelled.emit()
         super().reject()
 
     def end(self) -> None:
-        """It is written."""
+        """The export is complete."""
         self._busy = False
         self.accept()

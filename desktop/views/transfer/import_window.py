@@ -1,4 +1,4 @@
-"""The small window of an import: how far it is, then what came of it; the chat goes on beside it."""
+"""The window of an import: its progress, then its result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROWS = (
 
 
 def summary(report: ImportReport) -> str:
-    """The heading over what came of an import."""
+    """The heading of an import's result."""
     if report.trouble:
         return "The import ended early"
     if report.cancelled:
@@ -46,7 +46,7 @@ def summary(report: ImportReport) -> str:
 
 
 class ImportWindow(QDialog):
-    """`open_requested(int)`: an imported conversation is to be shown. `cancel_requested()`."""
+    """`open_requested(int)`: show an imported conversation. `cancel_requested()`."""
 
     open_requested = Signal(int)
     cancel_requested = Signal()
@@ -142,7 +142,7 @@ class ImportWindow(QDialog):
         return line
 
     def show_report(self, report: ImportReport) -> None:
-        """How far it is."""
+        """Show the progress."""
         self.bar.setValue(round(1000 * report.share))
         came = report.new + report.extended
         parts = [
@@ -153,7 +153,7 @@ class ImportWindow(QDialog):
         self.so_far.setText(", ".join(part for part in parts if part) + ". You can go on chatting meanwhile.")
 
     def show_end(self, report: ImportReport) -> None:
-        """What came of it."""
+        """Show the result."""
         self._running, self._report = False, report
         self.heading.setText(summary(report))
         announce(self, summary(report))
@@ -195,7 +195,7 @@ class ImportWindow(QDialog):
         self.open_requested.emit(self._report.first)
 
     def reject(self) -> None:
-        """Cancel what runs, and stay to show what came of it; afterwards, close."""
+        """Cancel a running import, and stay to show its result; afterwards, close."""
         if self._running:
             self.close_button.setEnabled(False)
             self.cancel_requested.emit()

@@ -119,7 +119,7 @@ def day(window):
     yield None
     act["unload"].trigger()
     yield lambda: session.state == "no_model"
-    window.application_controller.tell_error("Something went wrong.", "a trace")
+    window.application_controller.report_error("Something went wrong.", "a trace")
     window.chat.banner.offer.click()
     yield None
     print("the day is over", flush=True)

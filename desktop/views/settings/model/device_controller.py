@@ -1,4 +1,4 @@
-"""Between the two places where a device is chosen, the Model pane and the model's menu, and the session."""
+"""Connects the two places where a device is chosen, the Model pane and the model's menu, with the session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeviceController(QObject):
         picker.entries_wanted.connect(devices.look)
         self.pane.wanted.connect(devices.look)
         session.settings_changed.connect(self._show_settings)
-        session.model_changed.connect(lambda _model: devices.look())  # its memory is taken or free now
+        session.model_changed.connect(lambda _model: devices.look())  # Its memory has been taken or freed.
         devices.found.connect(self._show)
         self._show()
 
@@ -70,7 +70,7 @@ class DeviceController(QObject):
         self._session.set_settings(self._on(value))
 
     def _run_on(self, value: str) -> None:
-        """From the model's menu: the loaded model goes there at once."""
+        """Chosen in the model's menu: move the loaded model there at once."""
         if value != device_value(self._session.settings(LoadSettings)):
             self._session.reload_with(self._on(value))
 

@@ -1,4 +1,4 @@
-"""The Model pane's choice of a device: automatic, the processor, each GPU by its name, or all of them."""
+"""The Model pane's choice of a device: automatic, the processor, a GPU by name, or all GPUs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ REPLACED = ("backend", "gpus")
 
 
 class DevicePane(QWidget):
-    """Shows the device of `LoadSettings`. `chosen(value)` as `items.devices.device_value` has it;
-    `reset_requested()`; `wanted()` when it is about to be seen.
+    """Shows the device of `LoadSettings`. `chosen(value)` as `items.devices.device_value` returns it;
+    `reset_requested()`; `wanted()` before it becomes visible.
     """
 
     wanted = Signal()
@@ -40,7 +40,7 @@ class DevicePane(QWidget):
         self._settings = LoadSettings()
         self._usable: Usable | None = None
         self.row = Row(info, str)
-        self.row.editor.hide()  # its choices are fixed
+        self.row.editor.hide()  # Its choices are fixed.
         self.row.reset.clicked.connect(self.reset_requested)
         self.combo = QComboBox()
         self.combo.setAccessibleName(info.label)
@@ -55,10 +55,10 @@ class DevicePane(QWidget):
         self._fill()
 
     def show_values(self, settings: LoadSettings, sources: dict[str, str]) -> None:
-        """Show the settings in force, and where they come from."""
+        """Show the effective settings and their sources."""
         self._settings = settings
         own = next((sources[name] for name in REPLACED if sources[name] != "default"), "default")
-        self.row.tell_source(own, own not in ("default", "makers"))
+        self.row.show_source(own, own not in ("default", "makers"))
         self.combo.setAccessibleDescription(self.row.editor.accessibleDescription())
         self._fill()
 

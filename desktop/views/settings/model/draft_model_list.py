@@ -1,6 +1,4 @@
-"""The models that could draft, one below the other: those that fit can be chosen, the others are grey and
-say why.
-"""
+"""The list of possible draft models: those that fit can be chosen, the others say why not."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ __all__ = ["CHECKING", "DraftModelList"]
 CHECKING = "Looking whether it fits…"
 _REASON_CHARACTERS = 160
 _MOST_REFUSED = 3
-"""More models that do not fit than these are shown on demand only."""
+"""If more models than these do not fit, they are hidden until asked for."""
 
 
 class _NameButton(QRadioButton):
-    """A radio button whose words are cut with an ellipsis where there is no room."""
+    """A radio button with elided text."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -51,7 +49,7 @@ class _NameButton(QRadioButton):
         self._cut()
 
     def words_left(self) -> int:
-        """Where the name begins, so that what is below it begins there too."""
+        """The left edge of the name, for what is aligned below it."""
         option = QStyleOptionButton()
         self.initStyleOption(option)
         return self.style().subElementRect(QStyle.SubElement.SE_RadioButtonContents, option, self).left()
@@ -66,12 +64,12 @@ class _NameButton(QRadioButton):
 
 
 class _Choice(QWidget):
-    """One model: its name, and below it its size or what is against it."""
+    """One model: its name, and below it its size or why it does not fit."""
 
     def __init__(self, candidate: DraftCandidate) -> None:
         super().__init__()
         self.button = _NameButton(candidate.entry.name)
-        self.button.setAutoExclusive(False)  # which one is chosen is decided by the settings
+        self.button.setAutoExclusive(False)  # The settings decide which one is checked.
         self.words = QLabel()
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setWordWrap(True)
@@ -102,9 +100,9 @@ class _Choice(QWidget):
 
 
 class DraftModelList(QWidget):
-    """`chosen(path)` when the user took one; the owner answers with `show_chosen`.
+    """`chosen(path)`: the user picked one; the owner answers with `show_chosen`.
 
-    Those that fit stand above the others.
+    Models that fit come first.
     """
 
     chosen = Signal(str)
@@ -126,7 +124,7 @@ class DraftModelList(QWidget):
         self._fold()
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
-        """Bring the rows up to date; those that stay keep the focus."""
+        """Update the rows; those that stay keep the focus."""
         ordered = sorted(candidates, key=lambda candidate: bool(candidate.problem))
         wanted = [candidate.entry.path for candidate in ordered]
         for path in set(self._choices) - set(wanted):
@@ -149,7 +147,7 @@ class DraftModelList(QWidget):
         self._fold()
 
     def paths(self) -> tuple[str, ...]:
-        """The models, as they stand."""
+        """The models in the order of the list."""
         at = {self._layout.indexOf(choice): path for path, choice in self._choices.items()}
         return tuple(at[place] for place in sorted(at))
 
@@ -158,7 +156,7 @@ class DraftModelList(QWidget):
         return self._choices[path].button
 
     def words(self, path: str) -> str:
-        """What stands below its name."""
+        """The text below its name."""
         return self._choices[path].words.text()
 
     def _add(self, candidate: DraftCandidate) -> _Choice:
@@ -168,8 +166,8 @@ class DraftModelList(QWidget):
         return choice
 
     def _fold(self) -> None:
-        """Show those that do not fit: all of them where they are few or wanted, and always the one the
-        settings name.
+        """Show the models that do not fit: all of them if they are few or asked for, and always the chosen
+        one.
         """
         count = len(self._refused)
         for path, choice in self._choices.items():
@@ -187,5 +185,5 @@ class DraftModelList(QWidget):
         )
 
     def _take(self, path: str) -> None:
-        self.show_chosen(self._chosen)  # until the settings say so
+        self.show_chosen(self._chosen)  # Until the settings say so.
         self.chosen.emit(path)

@@ -1,4 +1,4 @@
-"""Serves the Drafting pane: its settings, the models that could draft, the figures of the replies."""
+"""Serves the Drafting pane: its settings, the possible draft models, the figures of replies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ __all__ = ["DraftingController"]
 
 
 class DraftingController(QObject):
-    """Puts a `DraftingPane` into the inspector and stands between it, the session and the model
-    controller.
-    """
+    """Puts a `DraftingPane` into the inspector and connects it with the session and the model controller."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""The Drafting pane's own part: who drafts, with which model, and what it brings.
+"""The Drafting pane's own part: the method, the draft model, and the figures.
 
-Length and the rest are rows of the form.
+The other settings are rows of the form.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NO_CANDIDATE = "No other model is known here: choose a smaller model of the sam
 class DraftingPane(QWidget):
     """Shows `SpeculationSettings`, the candidates and the figures.
 
-    `changed(name, value)` and `reset_requested(name)` as of a form; `candidates_wanted()` when the models are
-    about to be seen; `file_requested()`, `folder_requested()`.
+    `changed(name, value)` and `reset_requested(name)` as in a form; `candidates_wanted()` before the models
+    become visible; `file_requested()`, `folder_requested()`.
     """
 
     changed = Signal(str, object)
@@ -48,9 +48,9 @@ class DraftingPane(QWidget):
         self._has_model = False
         self.method = Row(infos["method"], str)
         self.method.editor.edited.connect(lambda value: self.changed.emit("method", value))
-        self.method.rename("Drafted by")  # the pane has the setting's own name
+        self.method.rename("Drafted by")  # The pane has the setting's own name.
         self.model = Row(infos["draft_model"], str)
-        self.model.editor.hide()  # the models are below it
+        self.model.editor.hide()  # The models are below it.
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             row.reset.clicked.connect(lambda _checked=False, name=name: self.reset_requested.emit(name))
         self.figures = DraftingStats()
@@ -87,35 +87,33 @@ class DraftingPane(QWidget):
     def show_values(
         self, settings: SpeculationSettings, sources: dict[str, str], below: SpeculationSettings
     ) -> None:
-        """Show the settings in force, where they come from, and the way back to the values `below` them,
-        as a form does.
-        """
+        """Show the effective settings, their sources, and the values `below` that a reset restores."""
         begun = settings.method == "model" != self._settings.method
         self._settings = settings
         self.method.editor.set_value(settings.method)
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             value, source = getattr(settings, name), sources[name]
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
-            row.tell_source(source, changed)
+            row.show_source(source, changed)
         self.choices.show_chosen(settings.draft_model)
         self._arrange()
         if begun:
             self.candidates_wanted.emit()
 
     def show_model(self, model: ModelInfo | None) -> None:
-        """Another model is loaded, or none."""
+        """Show that another model is loaded, or none."""
         self._has_model = model is not None
         self._arrange()
         if self._has_model and self._settings.method == "model":
             self.candidates_wanted.emit()
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
-        """Show the models that could draft, and what is known about them."""
+        """Show the possible draft models, and what is known about them."""
         self.choices.show_candidates(candidates)
         self._arrange()
 
     def show_stats(self, stats: Stats | None) -> None:
-        """Show what drafting brought in a reply, also while it is written."""
+        """Show the figures of a reply, also while it is being written."""
         self._stats = stats
         self._arrange()
 

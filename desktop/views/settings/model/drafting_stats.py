@@ -1,6 +1,4 @@
-"""What drafting brings: tokens for each pass of the model, the share of drafts that was kept, and the
-measured speed-up.
-"""
+"""The figures of drafting: tokens per pass of the model, share of accepted drafts, measured speed-up."""
 
 from __future__ import annotations
 
@@ -12,11 +10,11 @@ from engine.core import Stats
 __all__ = ["DraftingStats", "speed_words"]
 
 _SAME = 0.03
-"""A speed-up within 3 % of one is within the noise of a reply."""
+"""A speed-up within 3 % of one is noise."""
 
 
 def speed_words(speedup: float, adaptive: bool) -> str:
-    """What a speed-up means, in words; 0 is not known yet."""
+    """A speed-up in words; 0 is not known yet."""
     if speedup <= 0:
         return "Speed-up: being measured"
     if speedup >= 1 + _SAME:
@@ -33,7 +31,7 @@ def speed_words(speedup: float, adaptive: bool) -> str:
 
 
 class DraftingStats(QWidget):
-    """Three lines and a bar, live while a reply is written."""
+    """Three lines and a bar, updated while a reply is written."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,7 +54,7 @@ class DraftingStats(QWidget):
         self.show_stats(None, True)
 
     def show_stats(self, stats: Stats | None, adaptive: bool) -> None:
-        """Show the figures of a reply, also while it is written; those of one without drafts say so."""
+        """Show the figures of a reply, also while it is being written."""
         drafted = stats is not None and stats.drafted_tokens > 0
         for widget in (self.bar, self.kept, self.speed):
             widget.setVisible(drafted)

@@ -1,6 +1,4 @@
-"""Memory as stacked bars with a legend: weights, cache, draft model, work space, other programs and what
-is free.
-"""
+"""Memory as stacked bars with a legend: weights, cache, draft model, work space, other programs, free."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ __all__ = ["MemoryBar", "fit_words"]
 
 
 def fit_words(places: Sequence[Place]) -> str:
-    """The warning where something does not fit; empty when all does."""
+    """The warning if something does not fit; empty if everything does."""
     short = [place for place in places if place.free < 0]
     if not short:
         return ""
@@ -40,7 +38,7 @@ def fit_words(places: Sequence[Place]) -> str:
 
 
 def _shade(palette: QPalette, part: int) -> tuple[QColor, Qt.BrushStyle]:
-    """Parts are told apart by lightness and by pattern, not by hue alone."""
+    """Parts differ in lightness and pattern, not in hue alone."""
     accent, text = palette.color(QPalette.ColorRole.Highlight), palette.color(QPalette.ColorRole.WindowText)
     pale = QColor(accent)
     pale.setAlphaF(0.5)
@@ -57,7 +55,7 @@ def _shade(palette: QPalette, part: int) -> tuple[QColor, Qt.BrushStyle]:
 
 
 class _Swatch(QWidget):
-    """The colour of a part, before its name."""
+    """The colour of a part, beside its name."""
 
     def __init__(self, part: int) -> None:
         super().__init__()
@@ -80,7 +78,7 @@ class _Swatch(QWidget):
 
 
 class _Bar(QWidget):
-    """One memory. What is more than there is goes beyond a mark, in the colour of trouble."""
+    """One memory. What exceeds it is drawn beyond a mark, in the warning colour."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +98,7 @@ class _Bar(QWidget):
         frame = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         shape = QPainterPath()
         shape.addRoundedRect(frame, 5, 5)
-        # its own is coloured as what it stands on
+        # Its own colour is that of its background.
         painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))
         painter.setClipPath(shape)
         whole = max(place.total, sum(place.parts), 1)
@@ -125,7 +123,7 @@ class _Bar(QWidget):
 
 
 class MemoryBar(QWidget):
-    """Asks `source` while it is seen, and shows a bar for each memory, the legend, and a warning where it
+    """Asks `source` while it is visible, and shows a bar for each memory, the legend, and a warning if it
     will not fit.
     """
 

@@ -1,4 +1,4 @@
-"""What the chosen context will cost in memory, and that the model must be loaded again for it."""
+"""The memory that the chosen context will need, and the request to load the model again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["MemoryLine", "ReloadStrip"]
 
 
 class ReloadStrip(QWidget):
-    """Says that changed settings wait for the model to be loaded again, with a button that does it."""
+    """Says that changed settings take effect when the model is loaded again, with a button for that."""
 
     requested = Signal()
 
@@ -40,13 +40,13 @@ class ReloadStrip(QWidget):
         self.show_needed(False)
 
     def show_needed(self, needed: bool) -> None:
-        """Whether there is something to load again for."""
+        """Show it if the model must be loaded again."""
         for part in self._inside:
             part.setVisible(needed)
 
 
 class MemoryLine(QWidget):
-    """The estimate for a model and cache settings; in the colour of trouble when the memory is not there."""
+    """The estimate for a model and its cache settings; a warning if the memory is not available."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ class MemoryLine(QWidget):
         load: LoadSettings = LoadSettings(),
         usable: Usable | None = None,
     ) -> None:
-        """Estimate for the loaded model (None: there is none) on the device that it would be loaded to again;
-        `usable` are the GPUs, if they are known.
+        """Show the estimate for the loaded model (None: there is none) on its device; `usable` are the GPUs,
+        if known.
         """
         self._info, self._settings, self._load, self._usable = info, settings, load, usable
         if self.isVisible():
@@ -83,11 +83,11 @@ class MemoryLine(QWidget):
         if self._info is None:
             self._write("Load a model to see how much memory its context takes.", True)
             return
-        # a source without a cache of its own
+        # A source without a cache of its own.
         if not self._info.layers * self._info.kv_heads * self._info.head_dim:
             self._write("This model keeps no cache here.", True)
             return
-        # With a model loaded, all that these import is there already.
+        # With a model loaded, all that these import has been imported.
         from engine.backends.choice import Usable
         from engine.models.memory.estimate import cache_bytes
         from engine.models.memory.fit import likely_target
@@ -95,7 +95,7 @@ class MemoryLine(QWidget):
         info = self._info
         target = likely_target(info, self._settings, self._load, self._usable or Usable(), info)
         stays = target.where == info.where
-        # its weights have their place, or need one
+        # Its weights have been placed, or need a place.
         busy = -info.cache_bytes if stays else info.resident_bytes or info.weights_bytes
 
         try:

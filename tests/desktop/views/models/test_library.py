@@ -540,6 +540,6 @@ def test_both_lists_of_the_hub_begin_at_the_same_height(deck: Deck) -> None:
     hub = deck.window.hub
     deck.window.tabs.setCurrentWidget(hub)
     deck.qtbot.waitUntil(lambda: hub.options.mapTo(hub, QPoint()).y() == hub.results.mapTo(hub, QPoint()).y())
-    hub._tell("Looking.")
+    hub._show_about("Looking.")
     deck.qtbot.waitUntil(lambda: hub.options.mapTo(hub, QPoint()).y() > hub.results.mapTo(hub, QPoint()).y())
     assert hub.about.mapTo(hub, QPoint()).y() == hub.results.mapTo(hub, QPoint()).y()
