@@ -116,19 +116,19 @@ class Desktop(QObject):
 
     `painted` is true once the window was seen, `ended` once `close` was called.
 
-    Signals: `end_wanted()` may be emitted from any thread and closes the window; `closed()` comes when
+    Signals: `end_requested()` may be emitted from any thread and closes the window; `closed()` comes when
     everything is saved, before the folder is free for another program. Raises `StoreError` if the folder
     cannot be used, `AlreadyOpen` among them.
     """
 
-    end_wanted = Signal()
+    end_requested = Signal()
     closed = Signal()
 
     def __init__(
         self, app: QApplication, folder: Path, api: EngineApi = EngineApi(), lock: QLockFile | None = None
     ) -> None:
         super().__init__()
-        self.end_wanted.connect(self._end, Qt.ConnectionType.QueuedConnection)
+        self.end_requested.connect(self._end, Qt.ConnectionType.QueuedConnection)
         self._lock = lock or take_lock(folder)
         self._first: FirstInstance | None = None
         try:
@@ -359,7 +359,7 @@ def run(
     diagnostics.trouble.connect(desktop.show_trouble, Qt.ConnectionType.QueuedConnection)
     desktop.closed.connect(diagnostics.ends_well)
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
-    signal_handler = SignalHandler(desktop.end_wanted.emit, diagnostics.ends_well)
+    signal_handler = SignalHandler(desktop.end_requested.emit, diagnostics.ends_well)
     collector = GarbageCollector(
         lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting
     )

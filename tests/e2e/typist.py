@@ -43,7 +43,7 @@ def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0)
     else:
         desktop = Desktop(app, data)
     desktop.start(model=Path(model))
-    signal_handler = SignalHandler(desktop.end_wanted.emit, lambda: None) if signals else None
+    signal_handler = SignalHandler(desktop.end_requested.emit, lambda: None) if signals else None
     session, box = desktop.session, desktop.window.chat.composer.box
 
     chat = 0

@@ -86,7 +86,7 @@ class ApplicationController(QObject):
     def show_log(self) -> None:
         """Show the log as it grows."""
         if self.log_window is None:
-            from desktop.views.application.log_window import LogWindow  # when it is first wanted
+            from desktop.views.application.log_window import LogWindow  # only when needed
 
             self.log_window = LogWindow(self._log_file, self._shower.show, self._window)
         self.log_window.show()
@@ -95,7 +95,7 @@ class ApplicationController(QObject):
     def show_menu_entry(self) -> None:
         """Let the user add the program to the system's menu, or remove it."""
         if self.entry_dialog is None:
-            # when it is first wanted
+            # only when needed
             from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
 
             self.entry_dialog = MenuEntryDialog(self._window)
@@ -135,7 +135,7 @@ class ApplicationController(QObject):
         report = build_report(
             what, trace, last_lines(self._log_file), facts(QGuiApplication.platformName()), words
         )
-        from desktop.views.application.error_report_dialog import ErrorReportDialog  # when it is first wanted
+        from desktop.views.application.error_report_dialog import ErrorReportDialog  # only when needed
 
         ErrorReportDialog(what, report, self.show_log, self._window).open()
 

@@ -104,7 +104,7 @@ class ChatPane(QWidget):
         session.undo_available.connect(self._undo_changed)
         self.banner.undo_requested.connect(session.undo)
         self.composer.stop_requested.connect(session.stop)
-        self.composer.previous_wanted.connect(self.edit_last_own)
+        self.composer.previous_requested.connect(self.edit_last_own)
         self.transcript.action.connect(self._act)
         self.transcript.edited.connect(self._edited)
         self.welcome.example_chosen.connect(self._take_example)

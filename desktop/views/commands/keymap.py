@@ -127,7 +127,7 @@ class Keymap(QObject):
     def _note(self, sentence: str) -> None:
         self._preferences.notices += (sentence,)
 
-    # -- what is asked
+    # -- looking keys up
 
     def keys(self, name: str) -> tuple[str, ...]:
         """The keys of a command, as `portable` has them.
@@ -156,11 +156,11 @@ class Keymap(QObject):
 
     def set_keys(self, name: str, keys: Iterable[str]) -> None:
         """Give a command exactly these keys, taking them from any other command."""
-        wanted = tuple(dict.fromkeys(key for key in map(portable, keys) if key))
+        given = tuple(dict.fromkeys(key for key in map(portable, keys) if key))
         for other, its in self._keys.items():
             if other != name:
-                self._keys[other] = tuple(key for key in its if key not in wanted)
-        self._keys[name] = wanted
+                self._keys[other] = tuple(key for key in its if key not in given)
+        self._keys[name] = given
         self._save()
 
     def reset(self, name: str) -> None:

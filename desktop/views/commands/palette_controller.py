@@ -113,7 +113,7 @@ class PaletteController(QObject):
         QTimer.singleShot(0, self, self._source("chat").prepare)
         QTimer.singleShot(_LOOK_MS, self, self._targets.look_for_models)
 
-    # -- what there is
+    # -- what can be found
 
     def _source(self, kind: str) -> EntrySource:
         if kind not in self._sources:

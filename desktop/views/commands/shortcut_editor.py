@@ -71,13 +71,13 @@ class ShortcutEditor(QFrame):
         self.keys.setFocus(Qt.FocusReason.OtherFocusReason)
 
     @property
-    def wanted(self) -> str:
+    def pressed(self) -> str:
         """The key that was pressed, as it is saved."""
         return portable(self.keys.keySequence().toString(QKeySequence.SequenceFormat.PortableText))
 
     def _check(self) -> None:
         """Say why the pressed key may not be a good choice."""
-        key = self.wanted
+        key = self.pressed
         owner = self._keymap.owner(key) if key else ""
         taken = bool(owner) and owner != self._name
         words = [f"{native(key)} belongs to “{self._keymap.words(owner)}” now."] if taken else []
@@ -94,12 +94,12 @@ class ShortcutEditor(QFrame):
 
     def _use(self) -> None:
         kept = self._keymap.keys(self._name)
-        wanted = (
-            [self.wanted if key == self._before else key for key in kept]
+        keys = (
+            [self.pressed if key == self._before else key for key in kept]
             if self._before
-            else [*kept, self.wanted]
+            else [*kept, self.pressed]
         )
-        self._keymap.set_keys(self._name, wanted)
+        self._keymap.set_keys(self._name, keys)
         self._end()
 
     def _remove(self) -> None:

@@ -95,7 +95,7 @@ class AttachmentController(QObject):
     def _open(self, key: int) -> None:
         found = next((held for held in self.held() if held.key == key), None)
         if found is not None:
-            from desktop.views.composer.attachment_preview import AttachmentPreview  # when it is first wanted
+            from desktop.views.composer.attachment_preview import AttachmentPreview  # only when needed
 
             AttachmentPreview(found.attachment, count_words(found), self._window).open()
 
@@ -105,7 +105,7 @@ class AttachmentController(QObject):
             files, _ = split(self._session.messages.item(message).text)
             place = int(action.removeprefix(ATTACHMENT_ACTION))
             if place < len(files):
-                # when it is first wanted
+                # only when needed
                 from desktop.views.composer.attachment_preview import AttachmentPreview
 
                 AttachmentPreview(files[place][1], "", self._window).open()

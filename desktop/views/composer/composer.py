@@ -23,14 +23,14 @@ class Composer(QWidget):
 
     `submitted(text)` asks to send, or to queue while a reply is written; the text stays in the box until the
     owner calls `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop;
-    `previous_wanted()` is the Up key in an empty box; `attach_requested()` and `prompts_requested()` are
+    `previous_requested()` is the Up key in an empty box; `attach_requested()` and `prompts_requested()` are
     buttons. With `laden` a message without text can be sent. `left(conversation, text, opening)` comes before
     the text of another chat is shown, which is `recall(conversation)` the first time.
     """
 
     submitted = Signal(str)
     stop_requested = Signal()
-    previous_wanted = Signal()
+    previous_requested = Signal()
     attach_requested = Signal()
     prompts_requested = Signal()
     left = Signal(int, str, str)
@@ -54,7 +54,7 @@ class Composer(QWidget):
         self._arrange()
         self.setFocusProxy(self.box)
         self.box.send.connect(self._send)
-        self.box.previous_wanted.connect(self.previous_wanted)
+        self.box.previous_requested.connect(self.previous_requested)
         self.box.focus_changed.connect(self._show_focus)
         self.box.textChanged.connect(self._show_state)
         self.set_send_with("enter")

@@ -28,7 +28,7 @@ class MessageEdit(FittedTextEdit):
     files_pasted = Signal(list)
     long_pasted = Signal(str)
     focus_changed = Signal(bool)
-    previous_wanted = Signal()
+    previous_requested = Signal()
 
     def __init__(self) -> None:
         super().__init__(least=1, most=_MOST_LINES, frame=2)
@@ -59,7 +59,7 @@ class MessageEdit(FittedTextEdit):
             and not self.toPlainText()
             and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
         ):
-            self.previous_wanted.emit()
+            self.previous_requested.emit()
             return
         if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
             super().keyPressEvent(event)

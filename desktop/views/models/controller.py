@@ -61,7 +61,7 @@ class ModelController(QObject):
         for view in (picker, welcome):
             view.open_file_requested.connect(self.ask_for_file)
             view.open_folder_requested.connect(self.ask_for_folder)
-        picker.entries_wanted.connect(self.look_for_models)
+        picker.entries_requested.connect(self.look_for_models)
         picker.chosen.connect(self.load)
         welcome.model_chosen.connect(self.load)
         picker.starter_requested.connect(self.get_starter)

@@ -24,7 +24,7 @@ _WORDS = {
 class _Download(QWidget):
     """One download."""
 
-    load_wanted = Signal(str)
+    load_requested = Signal(str)
 
     def __init__(self, service: HubService) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Download(QWidget):
         self.resume.clicked.connect(lambda: self._service.download(self._now().choice))
         self.cancel.clicked.connect(lambda: self._service.discard(self._now().key))
         self.done.clicked.connect(lambda: self._service.forget(self._now().key))
-        self.load.clicked.connect(lambda: self.load_wanted.emit(self._now().path))
+        self.load.clicked.connect(lambda: self.load_requested.emit(self._now().path))
         line = QHBoxLayout()
         line.addWidget(self.bar, 1)
         for button in (self.pause, self.resume, self.load, self.done, self.cancel):
@@ -86,9 +86,9 @@ class _Download(QWidget):
 
 
 class DownloadList(QWidget):
-    """A row for each download; `load_wanted(path)`."""
+    """A row for each download; `load_requested(path)`."""
 
-    load_wanted = Signal(str)
+    load_requested = Signal(str)
 
     def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -109,7 +109,7 @@ class DownloadList(QWidget):
         for fetching in downloads:
             if fetching.key not in self._rows:
                 row = self._rows[fetching.key] = _Download(self._service)
-                row.load_wanted.connect(self.load_wanted)
+                row.load_requested.connect(self.load_requested)
                 self._layout.addWidget(row)
             self._rows[fetching.key].show_download(fetching)
 

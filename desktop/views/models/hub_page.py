@@ -41,9 +41,9 @@ OFFLINE = "You are offline by choice. Untick “Work offline” to search and do
 
 
 class HubPage(QWidget):
-    """Shows what `service` finds and downloads; `load_wanted(path)` for a finished one."""
+    """Shows what `service` finds and downloads; `load_requested(path)` for a finished one."""
 
-    load_wanted = Signal(str)
+    load_requested = Signal(str)
 
     def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -125,7 +125,7 @@ class HubPage(QWidget):
         service.trouble.connect(self._show_trouble)
         service.busy_changed.connect(self._show_busy)
         service.downloads_changed.connect(lambda _downloads: self._downloads_changed())
-        self.downloads.load_wanted.connect(self.load_wanted)
+        self.downloads.load_requested.connect(self.load_requested)
 
     def showEvent(self, event: QShowEvent) -> None:
         """Load the first time only: reading the token may ask for the keyring's password."""

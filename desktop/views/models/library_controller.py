@@ -71,20 +71,22 @@ class LibraryController(QObject):
 
     def _connect(self, window: LibraryWindow) -> None:
         local, session = window.local, self._session
-        local.load_wanted.connect(self._load)
-        local.unload_wanted.connect(self._models.unload)
-        local.stop_wanted.connect(session.stop_loading)
-        local.show_wanted.connect(self._show_file)
-        local.remove_wanted.connect(self._remove)
-        local.folder_add_wanted.connect(
+        local.load_requested.connect(self._load)
+        local.unload_requested.connect(self._models.unload)
+        local.stop_requested.connect(session.stop_loading)
+        local.show_requested.connect(self._show_file)
+        local.remove_requested.connect(self._remove)
+        local.folder_add_requested.connect(
             lambda: self._models.ask_for_model("Look for models in a folder", self._add_folder, folder=True)
         )
-        local.folder_remove_wanted.connect(self._remove_folder)
-        local.file_wanted.connect(lambda: self._models.ask_for_model("Open a model file", self._models.open))
-        local.refresh_wanted.connect(self.refresh)
-        local.restore_wanted.connect(self._restore)
+        local.folder_remove_requested.connect(self._remove_folder)
+        local.file_requested.connect(
+            lambda: self._models.ask_for_model("Open a model file", self._models.open)
+        )
+        local.refresh_requested.connect(self.refresh)
+        local.restore_requested.connect(self._restore)
         local.details.kept.trouble.connect(window.show_notice)
-        window.hub.load_wanted.connect(self._load)
+        window.hub.load_requested.connect(self._load)
         self._hub.finished.connect(lambda _path: self.refresh())
         self._local_models.changed.connect(self._show_entries)
         self._local_models.finished.connect(self._searched)

@@ -43,14 +43,14 @@ def _breakable(text: str) -> str:
 
 
 class LibraryDetails(VerticalScrollArea):
-    """`load_wanted(path)`, `unload_wanted()`, `show_wanted(path)` (in the file manager),
-    `remove_wanted(path)`.
+    """`load_requested(path)`, `unload_requested()`, `show_requested(path)` (in the file manager),
+    `remove_requested(path)`.
     """
 
-    load_wanted = Signal(str)
-    unload_wanted = Signal()
-    show_wanted = Signal(str)
-    remove_wanted = Signal(str)
+    load_requested = Signal(str)
+    unload_requested = Signal()
+    show_requested = Signal(str)
+    remove_requested = Signal(str)
 
     def __init__(self, session: ChatSession, parent: QWidget | None = None) -> None:
         super().__init__(parent=parent)
@@ -68,10 +68,10 @@ class LibraryDetails(VerticalScrollArea):
         self.load.setProperty("tone", "primary")
         self.load.clicked.connect(self._load)
         self.show_file = QPushButton("Show in folder")
-        self.show_file.clicked.connect(lambda: self.show_wanted.emit(self._path()))
+        self.show_file.clicked.connect(lambda: self.show_requested.emit(self._path()))
         self.remove = QPushButton("Remove from list")
         self.remove.setToolTip("Its files stay where they are.")
-        self.remove.clicked.connect(lambda: self.remove_wanted.emit(self._path()))
+        self.remove.clicked.connect(lambda: self.remove_requested.emit(self._path()))
         self.kept = ModelDefaults(session)
         self.kept.changed.connect(self._show_facts)
         self._facts = QWidget()
@@ -196,6 +196,6 @@ class LibraryDetails(VerticalScrollArea):
 
     def _load(self) -> None:
         if self._is_loaded():
-            self.unload_wanted.emit()
+            self.unload_requested.emit()
         elif self._entry is not None:
-            self.load_wanted.emit(self._entry.path)
+            self.load_requested.emit(self._entry.path)

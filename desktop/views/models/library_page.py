@@ -43,21 +43,23 @@ _NARROW = 80
 
 
 class LibraryPage(QWidget):
-    """Shows `models`. Signals: `load_wanted(path)`, `unload_wanted()`, `stop_wanted()`, `show_wanted(path)`,
-    `remove_wanted(path)`, `folder_add_wanted()`, `folder_remove_wanted(folder)`, `file_wanted()`,
-    `refresh_wanted()`, `restore_wanted()` (show removed models again).
+    """Shows `models`.
+
+    Signals: `load_requested(path)`, `unload_requested()`, `stop_requested()`, `show_requested(path)`,
+    `remove_requested(path)`, `folder_add_requested()`, `folder_remove_requested(folder)`, `file_requested()`,
+    `refresh_requested()`, `restore_requested()` (show removed models again).
     """
 
-    load_wanted = Signal(str)
-    unload_wanted = Signal()
-    stop_wanted = Signal()
-    show_wanted = Signal(str)
-    remove_wanted = Signal(str)
-    folder_add_wanted = Signal()
-    folder_remove_wanted = Signal(str)
-    file_wanted = Signal()
-    refresh_wanted = Signal()
-    restore_wanted = Signal()
+    load_requested = Signal(str)
+    unload_requested = Signal()
+    stop_requested = Signal()
+    show_requested = Signal(str)
+    remove_requested = Signal(str)
+    folder_add_requested = Signal()
+    folder_remove_requested = Signal(str)
+    file_requested = Signal()
+    refresh_requested = Signal()
+    restore_requested = Signal()
 
     def __init__(self, session: ChatSession, models: LibraryModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -136,21 +138,21 @@ class LibraryPage(QWidget):
         self.query.textChanged.connect(lambda: self._wait.start())
         self.query.returnPressed.connect(self.table.setFocus)
         self.source.activated.connect(lambda: self.apply_filter())
-        self.open_file.clicked.connect(self.file_wanted)
-        self.again.clicked.connect(self.refresh_wanted)
-        self.stop.clicked.connect(self.stop_wanted)
+        self.open_file.clicked.connect(self.file_requested)
+        self.again.clicked.connect(self.refresh_requested)
+        self.stop.clicked.connect(self.stop_requested)
         self.table.selected.connect(self._show_details)
         self.table.activated_model.connect(self._load)
-        self.table.remove_wanted.connect(self.remove_wanted)
-        self.table.menu_wanted.connect(self._open_menu)
+        self.table.remove_requested.connect(self.remove_requested)
+        self.table.menu_requested.connect(self._open_menu)
         details = self.details
-        details.load_wanted.connect(self.load_wanted)
-        details.unload_wanted.connect(self.unload_wanted)
-        details.show_wanted.connect(self.show_wanted)
-        details.remove_wanted.connect(self.remove_wanted)
+        details.load_requested.connect(self.load_requested)
+        details.unload_requested.connect(self.unload_requested)
+        details.show_requested.connect(self.show_requested)
+        details.remove_requested.connect(self.remove_requested)
         self._session.progress.connect(self._show_progress)
         self._session.state_changed.connect(self.show_state)
-        for keys, handler in (("Ctrl+F", self.search), ("F5", self.refresh_wanted.emit)):
+        for keys, handler in (("Ctrl+F", self.search), ("F5", self.refresh_requested.emit)):
             action = QAction(self)
             action.setShortcut(QKeySequence(keys))
             action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
@@ -225,7 +227,7 @@ class LibraryPage(QWidget):
     def _load(self, path: str) -> None:
         entry = self.models.entry(path)
         if entry is not None and not entry.trouble:
-            self.load_wanted.emit(path)
+            self.load_requested.emit(path)
 
     def _open_menu(self, path: str, point: QPoint) -> None:
         entry = self.models.entry(path)
@@ -239,17 +241,17 @@ class LibraryPage(QWidget):
         menu = QMenu(self)
         loaded = self._session.model is not None and self._session.model.path == entry.path
         action = menu.addAction("Unload" if loaded else "Load")
-        action.triggered.connect(lambda: self.unload_wanted.emit() if loaded else self._load(entry.path))
+        action.triggered.connect(lambda: self.unload_requested.emit() if loaded else self._load(entry.path))
         action.setEnabled(not entry.trouble)
-        menu.addAction("Show in folder", lambda: self.show_wanted.emit(entry.path))
+        menu.addAction("Show in folder", lambda: self.show_requested.emit(entry.path))
         menu.addSeparator()
-        menu.addAction("Remove from list", lambda: self.remove_wanted.emit(entry.path))
+        menu.addAction("Remove from list", lambda: self.remove_requested.emit(entry.path))
         return menu
 
     def _fill_folders(self) -> None:
         menu = self.folders.menu()
         menu.clear()
-        menu.addAction("Add a folder…", self.folder_add_wanted.emit)
+        menu.addAction("Add a folder…", self.folder_add_requested.emit)
         own = self._session.preferences.model_folders
         if own:
             menu.addSection("Remove")
@@ -260,13 +262,13 @@ class LibraryPage(QWidget):
                     .replace("&", "&&")
                 )
                 menu.addAction(f"Remove {shown}").triggered.connect(
-                    partial(self.folder_remove_wanted.emit, folder)
+                    partial(self.folder_remove_requested.emit, folder)
                 )
         hidden = len(self._session.preferences.hidden_models)
         if hidden:
             menu.addSeparator()
             menu.addAction(
-                f"Show {hidden} removed model{'' if hidden == 1 else 's'} again", self.restore_wanted.emit
+                f"Show {hidden} removed model{'' if hidden == 1 else 's'} again", self.restore_requested.emit
             )
 
     # -- room

@@ -100,13 +100,13 @@ class LibraryTable(QTableView):
     """One model is selected at a time.
 
     `selected(path)` ("" for none), `activated_model(path)` for Enter and a double click,
-    `menu_wanted(path, point)` with a global point, `remove_wanted(path)` for Delete.
+    `menu_requested(path, point)` with a global point, `remove_requested(path)` for Delete.
     """
 
     selected = Signal(str)
     activated_model = Signal(str)
-    menu_wanted = Signal(str, object)
-    remove_wanted = Signal(str)
+    menu_requested = Signal(str, object)
+    remove_requested = Signal(str)
 
     def __init__(self, models: LibraryModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -219,7 +219,7 @@ class LibraryTable(QTableView):
         if path and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self.activated_model.emit(path)
         elif path and event.key() == Qt.Key.Key_Delete:
-            self.remove_wanted.emit(path)
+            self.remove_requested.emit(path)
         else:
             super().keyPressEvent(event)
 
@@ -232,7 +232,7 @@ class LibraryTable(QTableView):
         )
         if self._path(index):
             at = self.viewport().mapToGlobal(self.visualRect(index).center())
-            self.menu_wanted.emit(
+            self.menu_requested.emit(
                 self._path(index),
                 event.globalPos() if event.reason() == QContextMenuEvent.Reason.Mouse else at,
             )

@@ -23,13 +23,13 @@ _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
 
 
 class ModelPicker(QToolButton):
-    """Shows the loaded model; the menu emits `entries_wanted()` when it opens, answered by `show_entries`.
+    """Shows the loaded model; the menu emits `entries_requested()` when it opens, answered by `show_entries`.
 
     `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`,
     `starter_requested()`, `unload_requested()`; `device_chosen(value)` for a device of `show_devices`.
     """
 
-    entries_wanted = Signal()
+    entries_requested = Signal()
     chosen = Signal(str)
     library_requested = Signal()
     open_file_requested = Signal()
@@ -51,7 +51,7 @@ class ModelPicker(QToolButton):
         self._shown: tuple[str, tuple[ModelEntry, ...]] = ("", ())
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
-        self._menu.aboutToShow.connect(self.entries_wanted)
+        self._menu.aboutToShow.connect(self.entries_requested)
         self._end_of_entries = self._menu.addSeparator()
         self._menu.addAction("Model library…", self.library_requested.emit)
         self._menu.addAction("Open model file…", self.open_file_requested.emit)

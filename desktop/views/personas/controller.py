@@ -46,7 +46,7 @@ class PersonaController(QObject):
         self.dialog: PersonasDialog | None = None
         self._images: dict[int, bytes] = {}
         self._offered = ""
-        self.picker.entries_wanted.connect(lambda: self.picker.show_entries(self.service.personas()))
+        self.picker.entries_requested.connect(lambda: self.picker.show_entries(self.service.personas()))
         self.picker.chosen.connect(self.choose)
         self.picker.manage_requested.connect(self.manage)
         session.persona_changed.connect(self._show)

@@ -33,7 +33,7 @@ class ParticipantsBar(QWidget):
         self._draw = draw
         self.setAccessibleName("Roles in this chat")
         self._flow = FlowLayout(self, 6)
-        self._voices: tuple[Voice, ...] = ()
+        self._participants: tuple[Voice, ...] = ()
         self.buttons: list[QPushButton] = []
         self.title = QLabel()
         self.title.setProperty("tone", "muted")
@@ -49,11 +49,11 @@ class ParticipantsBar(QWidget):
         self.hide()
 
     def show_cast(
-        self, voices: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool
+        self, participants: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool
     ) -> None:
         """Show the cast; `next_name` answers the next message, `user` is the name that the user writes as."""
-        self._voices = tuple(voices)
-        while len(self.buttons) < len(voices):
+        self._participants = tuple(participants)
+        while len(self.buttons) < len(participants):
             button = QPushButton()
             button.setObjectName("roleButton")
             button.clicked.connect(partial(self._clicked, len(self.buttons)))
@@ -62,23 +62,23 @@ class ParticipantsBar(QWidget):
             self._flow.addWidget(button)
             self._flow.addWidget(self.user)
         self.title.setText("Who answers?" if by_hand else "Let speak:")
-        for button, voice in zip(self.buttons, voices, strict=False):
-            button.setText(f" {_short(voice.name)}")  # The space separates the text from the picture.
-            button.setToolTip(f"Let {voice.name} speak now, to what you have written" + (
-                "; answers next" if voice.name == next_name else ""))  # fmt: skip
+        for button, participant in zip(self.buttons, participants, strict=False):
+            button.setText(f" {_short(participant.name)}")  # The space separates the text from the picture.
+            button.setToolTip(f"Let {participant.name} speak now, to what you have written" + (
+                "; answers next" if participant.name == next_name else ""))  # fmt: skip
             button.setAccessibleName(
-                f"Let {voice.name} speak" + (", answers next" if voice.name == next_name else "")
+                f"Let {participant.name} speak" + (", answers next" if participant.name == next_name else "")
             )
-            button.setProperty("next", voice.name == next_name)
+            button.setProperty("next", participant.name == next_name)
             button.style().unpolish(button)
             button.style().polish(button)
         for place, button in enumerate(self.buttons):
-            button.setVisible(place < len(voices))
+            button.setVisible(place < len(participants))
         if self.buttons:
             self.title.setMinimumHeight(self.buttons[0].sizeHint().height())
         self._show_user(own, user)
         self._paint()
-        self.setVisible(bool(voices))
+        self.setVisible(bool(participants))
 
     def _show_user(self, own: Sequence[str], user: str) -> None:
         self._menu.clear()
@@ -102,13 +102,13 @@ class ParticipantsBar(QWidget):
             button.setEnabled(not busy)
 
     def _clicked(self, place: int) -> None:
-        if place < len(self._voices):
-            self.chosen.emit(self._voices[place].name)
+        if place < len(self._participants):
+            self.chosen.emit(self._participants[place].name)
 
     def _paint(self) -> None:
         side = round(self.fontMetrics().height() * 1.2)
-        for button, voice in zip(self.buttons, self._voices, strict=False):
-            button.setIcon(QIcon(self._draw(voice.persona, voice.name, side)))
+        for button, participant in zip(self.buttons, self._participants, strict=False):
+            button.setIcon(QIcon(self._draw(participant.persona, participant.name, side)))
             button.setIconSize(QSize(side, side))
 
     def changeEvent(self, event: QEvent) -> None:

@@ -33,15 +33,15 @@ class ParticipantsController(QObject):
         session: ChatSession,
         chat: ChatPane,
         personas: PersonaController,
-        writing: ComposerController,
+        composer: ComposerController,
         meter: ContextMeter,
     ) -> None:
         super().__init__(chat)
-        self._session, self._chat, self._personas, self._writing = session, chat, personas, writing
+        self._session, self._chat, self._personas, self._composer = session, chat, personas, composer
         self.dialog: ParticipantsDialog | None = None
         self.bar = ParticipantsBar(personas.draw)
         chat.composer.add_above(self.bar)
-        self.bar.chosen.connect(self.let_speak)
+        self.bar.chosen.connect(self.let_answer)
         self.bar.writing_as.connect(self.write_as)
         self.bar.edit_requested.connect(self.open)
         personas.picker.participants_requested.connect(self.open)
@@ -65,7 +65,7 @@ class ParticipantsController(QObject):
         """The slash commands with a participant's name."""
         return {
             "as": SlashWord(self.write_as, lambda: self._session.roles.own),
-            "next": SlashWord(self.let_speak, self._names),
+            "next": SlashWord(self.let_answer, self._names),
         }
 
     def open(self) -> None:
@@ -80,18 +80,18 @@ class ParticipantsController(QObject):
         self.dialog = ParticipantsDialog(
             self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window()
         )
-        self.dialog.accepted_cast.connect(lambda roles: self._take(conversation, roles))
+        self.dialog.accepted_cast.connect(lambda cast: self._take(conversation, cast))
         self.dialog.finished.connect(self._closed)
         self.dialog.open()
 
-    def let_speak(self, name: str) -> None:
+    def let_answer(self, name: str) -> None:
         """Let a participant answer the text in the message box; without text, continue the conversation."""
-        voice = self._session.voice(name)
-        if voice is None:
+        participant = self._session.voice(name)
+        if participant is None:
             return
-        self._personas.offer_model_of(voice.persona)
+        self._personas.offer_model_of(participant.persona)
         if self._chat.composer.text().strip():
-            self._writing.send_to(name)
+            self._composer.send_to(name)
         else:
             self._session.speak(name)
         self._chat.composer.setFocus()
@@ -102,13 +102,12 @@ class ParticipantsController(QObject):
             self._chat.composer.setFocus()
 
     def _names(self) -> Sequence[str]:
-        return [voice.name for voice in self._session.voices]
+        return [participant.name for participant in self._session.voices]
 
-    def _take(self, conversation: int, roles: Cast) -> None:
-        if conversation == self._session.conversation and self._session.set_roles(roles):
-            for voice in self._session.voices:
-                self._personas.offer_model_of(voice.persona)
-                break
+    def _take(self, conversation: int, cast: Cast) -> None:
+        session = self._session
+        if conversation == session.conversation and session.set_roles(cast) and session.voices:
+            self._personas.offer_model_of(session.voices[0].persona)
 
     def _closed(self) -> None:
         self.dialog = None
@@ -116,23 +115,23 @@ class ParticipantsController(QObject):
 
     def _show(self) -> None:
         session = self._session
-        roles, voices = session.roles, session.voices
+        cast, participants = session.roles, session.voices
         following = None
-        if voices and session.conversation:
+        if participants and session.conversation:
             try:
                 path = session.stores.of(session.conversation).path(session.conversation)
             except StoreError:  # The session reports it.
                 path = ()
-            following = next_voice(roles, voices, said_of(path))
+            following = next_voice(cast, participants, said_of(path))
         self.bar.show_cast(
-            voices,
-            roles.own,
-            roles.user,
+            participants,
+            cast.own,
+            cast.user,
             following.name if following is not None else "",
-            roles.turn == "hand",
+            cast.turn == "hand",
         )
         self._show_state(session.state)
-        self._personas.picker.show_participants(len(voices))
+        self._personas.picker.show_participants(len(participants))
 
     def _show_state(self, state: str) -> None:
         self.bar.set_busy(state in BUSY)

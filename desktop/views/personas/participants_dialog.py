@@ -49,21 +49,21 @@ _NOTHING = (
 
 
 class ParticipantsDialog(QDialog):
-    """Edits a copy of `roles`; `accepted_cast(roles)` when OK was pressed.
+    """Edits a copy of `cast`; `accepted_cast(cast)` when OK was pressed.
 
     `draw(persona, name, side)` gives a picture.
     """
 
     accepted_cast = Signal(object)
 
-    def __init__(self, roles: Cast, personas: Sequence[Persona], draw: Draw, parent: QWidget) -> None:
+    def __init__(self, cast: Cast, personas: Sequence[Persona], draw: Draw, parent: QWidget) -> None:
         super().__init__(parent)
         self._draw, self._personas = draw, {persona.id: persona for persona in personas}
-        self._kept, self._cast = roles, list(roles.participants)
+        self._kept, self._participants = cast, list(cast.participants)
         self.setWindowTitle("Roles in this chat")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._make_list()
-        self._make_fields(roles)
+        self._make_fields(cast)
         self.trouble = QLabel()
         self.trouble.setProperty("tone", "muted")
         self.trouble.setWordWrap(True)
@@ -97,14 +97,14 @@ class ParticipantsDialog(QDialog):
         self.down.clicked.connect(partial(self._move, 1))
         self.remove.clicked.connect(self._remove)
 
-    def _make_fields(self, roles: Cast) -> None:
+    def _make_fields(self, cast: Cast) -> None:
         self.name = QLineEdit()
         self.name.setAccessibleName("Name")
         self.name.setMaxLength(LONGEST_NAME)
         self.name.textEdited.connect(self._edited)
         self.about = GrowingTextEdit("What the model is told of it", least=3, most=6)
         self.about.textChanged.connect(self._edited)
-        self.own = QLineEdit(", ".join(roles.own))
+        self.own = QLineEdit(", ".join(cast.own))
         self.own.setAccessibleName("Your names")
         self.own.setPlaceholderText("User")
         self.own.setToolTip("The names you write as, with commas between them")
@@ -112,12 +112,12 @@ class ParticipantsDialog(QDialog):
         self.turn.setAccessibleName("Who answers")
         for value, words in _TURNS:
             self.turn.addItem(words, value)
-        self.turn.setCurrentIndex(self.turn.findData(roles.turn))
+        self.turn.setCurrentIndex(self.turn.findData(cast.turn))
         self.turn.currentIndexChanged.connect(self._show_turn)
         self.automatic = QSpinBox()
         self.automatic.setAccessibleName("Further replies without you")
         self.automatic.setRange(0, MOST_AUTOMATIC)
-        self.automatic.setValue(roles.automatic)
+        self.automatic.setValue(cast.automatic)
         self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)
 
     def _arrange(self, parent: QWidget) -> None:
@@ -157,10 +157,10 @@ class ParticipantsDialog(QDialog):
 
     # -- what the user does
 
-    def roles(self) -> Cast:
+    def cast(self) -> Cast:
         """The cast that the fields describe."""
         own = [name_of(name) for name in self.own.text().split(",")]
-        made = replace(self._kept, participants=tuple(self._cast),
+        made = replace(self._kept, participants=tuple(self._participants),
             own=tuple(dict.fromkeys(filter(None, own))),
                        turn=str(self.turn.currentData()), automatic=self.automatic.value())  # fmt: skip
         return replace(made, writing_as=made.writing_as if made.writing_as in made.own else "")
@@ -176,17 +176,17 @@ class ParticipantsDialog(QDialog):
         self.name.selectAll()
 
     def _append(self, participant: Participant) -> None:
-        self._cast.append(participant)
-        self._fill(len(self._cast) - 1)
+        self._participants.append(participant)
+        self._fill(len(self._participants) - 1)
 
     def _free(self, name: str) -> str:
-        taken = {participant.name.casefold() for participant in self._cast}
+        taken = {participant.name.casefold() for participant in self._participants}
         names = (name, *(f"{name} {number}" for number in range(2, MOST_PARTICIPANTS + 2)))
         return next(each for each in names if each.casefold() not in taken)
 
     def _fill_menu(self) -> None:
         self.menu.clear()
-        here = {participant.persona for participant in self._cast}
+        here = {participant.persona for participant in self._participants}
         side = round(self.fontMetrics().height() * 1.2)
         for persona in self._personas.values():
             if persona.id not in here:
@@ -201,42 +201,42 @@ class ParticipantsDialog(QDialog):
     def _move(self, step: int) -> None:
         row = self.list.currentRow()
         to = row + step
-        if 0 <= row < len(self._cast) and 0 <= to < len(self._cast):
-            self._cast[row], self._cast[to] = self._cast[to], self._cast[row]
+        if 0 <= row < len(self._participants) and 0 <= to < len(self._participants):
+            self._participants[row], self._participants[to] = self._participants[to], self._participants[row]
             self._fill(to)
 
     def _remove(self) -> None:
         row = self.list.currentRow()
-        if 0 <= row < len(self._cast):
-            del self._cast[row]
-            self._fill(min(row, len(self._cast) - 1))
+        if 0 <= row < len(self._participants):
+            del self._participants[row]
+            self._fill(min(row, len(self._participants) - 1))
 
     def _edited(self) -> None:
         row = self.list.currentRow()
-        if not 0 <= row < len(self._cast):
+        if not 0 <= row < len(self._participants):
             return
-        persona = self._cast[row].persona
-        name = self._cast[row].name if persona else name_of(self.name.text())
-        self._cast[row] = Participant(name, self.about.text().strip(), persona)
-        self.list.item(row).setText(self._shown(self._cast[row]))
+        persona = self._participants[row].persona
+        name = self._participants[row].name if persona else name_of(self.name.text())
+        self._participants[row] = Participant(name, self.about.text().strip(), persona)
+        self.list.item(row).setText(self._shown(self._participants[row]))
         self.trouble.setText(self._problem())
 
     def _accept(self) -> None:
         problem = self._problem()
         self.trouble.setText(problem)
         if not problem:
-            self.accepted_cast.emit(self.roles())
+            self.accepted_cast.emit(self.cast())
             self.accept()
 
     def _problem(self) -> str:
         """Why this cast is invalid; "" if it is valid."""
-        names = [participant.name.casefold() for participant in self._cast]
-        own = {name.casefold() for name in self.roles().own}
+        names = [participant.name.casefold() for participant in self._participants]
+        own = {name.casefold() for name in self.cast().own}
         if "" in names:
             return "Somebody has no name: write one, or remove the entry."
         twice = next(
             (
-                self._cast[place].name
+                self._participants[place].name
                 for place, name in enumerate(names)
                 if name in names[:place] or name in own
             ),
@@ -258,7 +258,7 @@ class ParticipantsDialog(QDialog):
         self.list.blockSignals(True)
         self.list.clear()
         side = round(self.fontMetrics().height() * 1.4)
-        for participant in self._cast:
+        for participant in self._participants:
             item = QListWidgetItem(self._shown(participant))
             item.setIcon(QIcon(self._draw(participant.persona, self._shown(participant), side)))
             self.list.addItem(item)
@@ -268,8 +268,8 @@ class ParticipantsDialog(QDialog):
         self._show_current(self.list.currentRow())
 
     def _show_current(self, row: int) -> None:
-        there = 0 <= row < len(self._cast)
-        found = self._cast[row] if there else Participant("")
+        there = 0 <= row < len(self._participants)
+        found = self._participants[row] if there else Participant("")
         persona = self._personas.get(found.persona)
         self.name.setText(self._shown(found) if there else "")
         self.name.setReadOnly(persona is not None)
@@ -285,12 +285,12 @@ class ParticipantsDialog(QDialog):
         self.about.setPlaceholderText(told)
         self._form.setRowVisible(self.name, there)
         self._form.setRowVisible(self.about, there)
-        self.list.setVisible(bool(self._cast))
-        self.nothing.setVisible(not self._cast)
-        self.add.setEnabled(len(self._cast) < MOST_PARTICIPANTS)
+        self.list.setVisible(bool(self._participants))
+        self.nothing.setVisible(not self._participants)
+        self.add.setEnabled(len(self._participants) < MOST_PARTICIPANTS)
         self.remove.setEnabled(there)
         self.up.setEnabled(row > 0)
-        self.down.setEnabled(there and row + 1 < len(self._cast))
+        self.down.setEnabled(there and row + 1 < len(self._participants))
 
     def _show_turn(self) -> None:
         by_hand = self.turn.currentData() == "hand"

@@ -19,13 +19,13 @@ Draw = Callable[[Persona, int], QPixmap]
 
 
 class PersonaPicker(QToolButton):
-    """Shows who answers; the menu emits `entries_wanted()` when it opens, answered by `show_entries`.
+    """Shows who answers; the menu emits `entries_requested()` when it opens, answered by `show_entries`.
 
     `chosen(id or None)`; `manage_requested()`; `participants_requested()`: the cast is to be changed.
     `draw(persona, side)` returns a picture.
     """
 
-    entries_wanted = Signal()
+    entries_requested = Signal()
     chosen = Signal(object)
     manage_requested = Signal()
     participants_requested = Signal()
@@ -41,7 +41,7 @@ class PersonaPicker(QToolButton):
         self.setMinimumWidth(34)
         self._menu = QMenu(self)
         self._menu.setAccessibleName("Personas")
-        self._menu.aboutToShow.connect(self.entries_wanted)
+        self._menu.aboutToShow.connect(self.entries_requested)
         self._group = QActionGroup(self)
         self._end = self._menu.addSeparator()
         self._menu.addAction("Roles in this chat…", self.participants_requested.emit)

@@ -120,7 +120,7 @@ class PersonasDialog(QDialog):
         for button in (self.new, close):
             button.setAutoDefault(False)  # Enter in a field does not close the window.
 
-    # -- what there is
+    # -- the list
 
     def show_personas(self, chosen: int = 0) -> None:
         """Update the list and edit the persona of this id, or the one that was edited, or the first."""

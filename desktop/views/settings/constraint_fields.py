@@ -138,7 +138,7 @@ class ConstraintFields(ValidatedFields):
     def _swap_text(self, form: str) -> None:
         """Each format keeps its own text, so that trying another one loses nothing."""
         if self._format not in _WITHOUT_PATTERN:
-            self._texts[self._format] = self._form.wanted("pattern")
+            self._texts[self._format] = self._form.proposed_value("pattern")
         if form not in _WITHOUT_PATTERN and (
             form in self._texts or self._format not in (*_WITHOUT_PATTERN, form)
         ):
@@ -146,7 +146,7 @@ class ConstraintFields(ValidatedFields):
 
     def _fit(self) -> None:
         """Name, placeholder and examples of the pattern for the chosen format."""
-        form = str(self._form.wanted("format"))
+        form = str(self._form.proposed_value("format"))
         if form == self._format:
             return
         self._format = form

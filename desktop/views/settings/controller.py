@@ -45,7 +45,7 @@ class SettingsController(QObject):
     """Shows the settings of `session` in `inspector`, and applies the user's changes.
 
     Signals:
-        notice(str sentence, str level, bool undoable): the outcome of a change to a preset or to the defaults.
+        notice(str sentence, str level, bool undoable): a preset or the defaults changed.
         reload_requested(): the model is to be loaded again, with the present settings.
     """
 

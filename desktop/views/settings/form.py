@@ -75,7 +75,7 @@ class SettingsForm(QWidget):
         """Make the row of a field, in its place and with its value."""
         name, row = field.name, field.make()
         row.setVisible(False)
-        row.editor.set_value(self.wanted(name))
+        row.editor.set_value(self.proposed_value(name))
         row.editor.show_context(self.shown)
         if self._query:
             row.show_found(self._query)
@@ -141,7 +141,7 @@ class SettingsForm(QWidget):
     def values(self) -> Settings:
         """The values that the form shows. Raises `BadSetting` if the engine rejects one."""
         shown = {
-            name: self.wanted(name) if field.row is None else field.row.editor.value()
+            name: self.proposed_value(name) if field.row is None else field.row.editor.value()
             for name, field in self._fields.items()
         }
         return self.cls(**shown)
@@ -154,13 +154,13 @@ class SettingsForm(QWidget):
     def _made(self) -> list[Row]:
         return [field.row for field in self._fields.values() if field.row is not None]
 
-    # -- fields whose values are looked at before they count
+    # -- fields whose values are checked before they apply
 
     def hold(self, names: Sequence[str]) -> None:
         """Put fields on hold: from now on they emit `proposed` instead of `changed`."""
         self._held.update(names)
 
-    def wanted(self, name: str) -> Any:
+    def proposed_value(self, name: str) -> Any:
         """The proposed value of a field on hold; otherwise its value."""
         return self._proposals.get(name, getattr(self.shown, name))
 

@@ -29,13 +29,13 @@ def marked(text: str, words: Sequence[str], palette: QPalette) -> str:
         return ""
     colour = palette.color(QPalette.ColorRole.Link).name()
     made, end = [], 0
-    for start, behind in found:
+    for start, after in found:
         made.append(html.escape(text[end:start]))
         made.append(
             f'<span style="color:{colour}; font-weight:600; '
-            f'text-decoration:underline">{html.escape(text[start:behind])}</span>'
+            f'text-decoration:underline">{html.escape(text[start:after])}</span>'
         )
-        end = behind
+        end = after
     return "".join([*made, html.escape(text[end:])])
 
 

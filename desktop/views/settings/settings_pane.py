@@ -150,7 +150,7 @@ class Inspector(QWidget):
         """The group of a settings class."""
         return self.groups[list(self.forms).index(cls)]
 
-    # -- what the owner tells
+    # -- what is shown
 
     def show_values(
         self,

@@ -31,7 +31,7 @@ class ValidatedFields(QObject):
 
     def values(self) -> tuple[Any, ...]:
         """The values to check."""
-        return tuple(self._form.wanted(name) for name in self._names)
+        return tuple(self._form.proposed_value(name) for name in self._names)
 
     def look(self, at_once: bool) -> None:
         """Check the values."""
@@ -64,4 +64,4 @@ class CheckedLines(ValidatedFields):
     """A field that is a list of texts, each of which is checked."""
 
     def values(self) -> tuple[Any, ...]:
-        return tuple(self._form.wanted(self._names[0]))
+        return tuple(self._form.proposed_value(self._names[0]))

@@ -72,7 +72,7 @@ class SidebarController(QObject):
     def _connect_trash(self) -> None:
         page = self._sidebar.trash
         self._chat_list.trash_changed.connect(self._show_trash)
-        self._sidebar.trash_wanted.connect(self._fill_trash)
+        self._sidebar.trash_requested.connect(self._fill_trash)
         page.restore_requested.connect(self._restore)
         page.delete_requested.connect(self._delete_for_good)
         page.empty_requested.connect(self._empty)

@@ -31,14 +31,14 @@ class Sidebar(QWidget):
 
     `new_requested()`, `opened(id)`; `escaped()` for Esc in an empty search box and for the button `back` in a
     narrow window; `searched(query)` after a pause in typing, "" if there is nothing to search for;
-    `trash_wanted()` when the trash is shown.
+    `trash_requested()` when the trash is shown.
     """
 
     new_requested = Signal()
     opened = Signal(int)
     searched = Signal(str)
     escaped = Signal()
-    trash_wanted = Signal()
+    trash_requested = Signal()
 
     def __init__(self, rows: ChatListModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -113,7 +113,7 @@ class Sidebar(QWidget):
         """The widget that gets the focus first."""
         return self.list if self.list.isVisible() else self.query
 
-    # -- what it is told
+    # -- what is shown
 
     def set_open(self, conversation: int) -> None:
         """Mark the open conversation; 0 is none. Leaves the trash, and a search that does not contain it."""
@@ -168,7 +168,7 @@ class Sidebar(QWidget):
         self.find_now()
         self.pages.setCurrentWidget(self.trash)
         self.trash_button.hide()
-        self.trash_wanted.emit()
+        self.trash_requested.emit()
         (self.trash.list if self.trash.model.rowCount() else self.trash.back).setFocus()
 
     def leave_trash(self) -> None:

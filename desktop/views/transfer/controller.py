@@ -81,7 +81,7 @@ class TransferController(QObject):
         from desktop.views.transfer.export_dialog import ExportDialog  # Only when needed.
 
         self.export_dialog = dialog = ExportDialog(title, ids, self._window)
-        dialog.wanted.connect(self._export)
+        dialog.export_requested.connect(self._export)
         dialog.cancelled.connect(self._transfer.cancel_export)
         dialog.finished.connect(self._forget_dialog)
         dialog.show()

@@ -45,11 +45,11 @@ _FORMATS = (
 class ExportDialog(QDialog):
     """Asks for format and place.
 
-    `wanted(str label, object path, bool thoughts)`: a place was chosen; a folder if several chats become one
-    file each.
+    `export_requested(str label, object path, bool thoughts)`: a place was chosen; a folder if several chats
+    become one file each.
     """
 
-    wanted = Signal(str, object, bool)
+    export_requested = Signal(str, object, bool)
     cancelled = Signal()
 
     def __init__(self, title: str, ids: Sequence[int], parent: QWidget) -> None:
@@ -191,7 +191,7 @@ class ExportDialog(QDialog):
         self.progress.show()
         self.bar.setRange(0, 0)
         self._fit()
-        self.wanted.emit(label, target, self.thoughts.isChecked())
+        self.export_requested.emit(label, target, self.thoughts.isChecked())
 
     def show_progress(self, done: int, total: int) -> None:
         """Show the progress."""

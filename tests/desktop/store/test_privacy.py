@@ -121,7 +121,7 @@ start = app.Desktop.start
 
 def started(self, *rest):
     start(self, *rest)
-    QTimer.singleShot(300, self.end_wanted.emit)
+    QTimer.singleShot(300, self.end_requested.emit)
 
 app.Desktop.start = started
 os.umask(0o022)

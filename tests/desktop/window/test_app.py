@@ -502,7 +502,7 @@ def test_the_menu_lists_recent_models_and_greys_what_cannot_be_used(hand) -> Non
     (hand.folder / "models").mkdir()
     (hand.folder / "models" / "missing-parts.gguf").touch()
     picker = hand.window.picker
-    picker.entries_wanted.emit()
+    picker.entries_requested.emit()
     hand.qtbot.waitUntil(lambda: len(picker._entry_actions) == 2)
     good, bad = picker._entry_actions
     assert good.isChecked()

@@ -94,7 +94,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
     )
 
     picker = window.personas.picker
-    picker.entries_wanted.emit()
+    picker.entries_requested.emit()
     assert [action.text() for action in picker.entries()] == ["No persona", "Ada Lovelace"]
     picker.entries()[1].trigger()
     assert picker.accessibleName() == "Persona: Ada Lovelace"

@@ -40,8 +40,8 @@ class DeviceController(QObject):
         self.pane.chosen.connect(self._set)
         self.pane.reset_requested.connect(self._reset)
         picker.device_chosen.connect(self._run_on)
-        picker.entries_wanted.connect(devices.look)
-        self.pane.wanted.connect(devices.look)
+        picker.entries_requested.connect(devices.look)
+        self.pane.devices_requested.connect(devices.look)
         session.settings_changed.connect(self._show_settings)
         session.model_changed.connect(lambda _model: devices.look())  # Its memory has been taken or freed.
         devices.found.connect(self._show)

@@ -25,10 +25,10 @@ REPLACED = ("backend", "gpus")
 
 class DevicePane(QWidget):
     """Shows the device of `LoadSettings`. `chosen(value)` as `items.devices.device_value` returns it;
-    `reset_requested()`; `wanted()` before it becomes visible.
+    `reset_requested()`; `devices_requested()` before it becomes visible.
     """
 
-    wanted = Signal()
+    devices_requested = Signal()
     chosen = Signal(str)
     reset_requested = Signal()
 
@@ -69,7 +69,7 @@ class DevicePane(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.wanted.emit()
+        self.devices_requested.emit()
 
     def _fill(self) -> None:
         current = device_value(self._settings)

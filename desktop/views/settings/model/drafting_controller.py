@@ -34,7 +34,7 @@ class DraftingController(QObject):
         inspector.set_extra(SpeculationSettings, self.pane, replaces=REPLACED)
         self.pane.changed.connect(self._set)
         self.pane.reset_requested.connect(lambda name: session.reset_setting(SpeculationSettings, name))
-        self.pane.candidates_wanted.connect(self._look)
+        self.pane.candidates_requested.connect(self._look)
         self.pane.file_requested.connect(
             lambda: models.ask_for_model("Choose a draft model's file", self._take)
         )

@@ -30,13 +30,13 @@ _NO_CANDIDATE = "No other model is known here: choose a smaller model of the sam
 class DraftingPane(QWidget):
     """Shows `SpeculationSettings`, the candidates and the figures.
 
-    `changed(name, value)` and `reset_requested(name)` as in a form; `candidates_wanted()` before the models
-    become visible; `file_requested()`, `folder_requested()`.
+    `changed(name, value)` and `reset_requested(name)` as in a form; `candidates_requested()` before the
+    models become visible; `file_requested()`, `folder_requested()`.
     """
 
     changed = Signal(str, object)
     reset_requested = Signal(str)
-    candidates_wanted = Signal()
+    candidates_requested = Signal()
     file_requested = Signal()
     folder_requested = Signal()
 
@@ -98,14 +98,14 @@ class DraftingPane(QWidget):
         self.choices.show_chosen(settings.draft_model)
         self._arrange()
         if begun:
-            self.candidates_wanted.emit()
+            self.candidates_requested.emit()
 
     def show_model(self, model: ModelInfo | None) -> None:
         """Show that another model is loaded, or none."""
         self._has_model = model is not None
         self._arrange()
         if self._has_model and self._settings.method == "model":
-            self.candidates_wanted.emit()
+            self.candidates_requested.emit()
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
         """Show the possible draft models, and what is known about them."""

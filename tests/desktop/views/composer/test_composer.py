@@ -155,8 +155,8 @@ def test_each_chat_keeps_its_draft(composer, qtbot) -> None:
 
 
 def test_up_in_an_empty_box_asks_for_the_previous_message(composer, qtbot) -> None:
-    with qtbot.waitSignal(composer.previous_wanted):
+    with qtbot.waitSignal(composer.previous_requested):
         qtbot.keyClick(composer.box, Qt.Key.Key_Up)
     qtbot.keyClicks(composer.box, "x")
-    with qtbot.assertNotEmitted(composer.previous_wanted):
+    with qtbot.assertNotEmitted(composer.previous_requested):
         qtbot.keyClick(composer.box, Qt.Key.Key_Up)

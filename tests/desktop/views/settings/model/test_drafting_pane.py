@@ -64,11 +64,11 @@ def test_choosing_who_drafts(pane, qtbot) -> None:
 
 def test_models_are_looked_for_when_they_are_about_to_be_seen(pane, qtbot) -> None:
     pane.show_model(ECHO_INFO)
-    with qtbot.waitSignal(pane.candidates_wanted):
+    with qtbot.waitSignal(pane.candidates_requested):
         show(pane, method="model")
-    with qtbot.assertNotEmitted(pane.candidates_wanted, wait=20):
+    with qtbot.assertNotEmitted(pane.candidates_requested, wait=20):
         show(pane, method="model", draft_model="/m/small.gguf")
-    with qtbot.waitSignal(pane.candidates_wanted):
+    with qtbot.waitSignal(pane.candidates_requested):
         pane.show_model(ECHO_INFO)
 
 
