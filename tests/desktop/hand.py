@@ -1,6 +1,4 @@
-"""A whole desktop over a fake model, driven as a person would: keys into the focused box, clicks on
-buttons by name.
-"""
+"""A whole desktop over a fake model, driven like a user: keys into the focus, clicks on named buttons."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The whole program as a process: it starts, writes its log, tells of errors in one sentence, and ends
-when closed.
-"""
+"""The whole program as a process: it starts, writes its log, reports errors in one sentence, and ends."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def test_an_unhandled_error_is_one_sentence_and_in_the_log(tmp_path) -> None:
     assert "ZeroDivisionError" in log
 
 
-def test_an_error_on_another_thread_is_told_in_the_window(tmp_path) -> None:
+def test_an_error_on_another_thread_is_shown_in_the_window(tmp_path) -> None:
     done = run(["--data", str(tmp_path)], deed="__import__('threading').Thread(target=lambda: [][0]).start()")
     assert "told: Something went wrong inside Inglenook (IndexError)" in done.stdout
 
@@ -80,7 +78,7 @@ def test_a_crash_leaves_its_trace(tmp_path) -> None:
     assert "Segmentation fault" in (tmp_path / "logs" / "crash.log").read_text(encoding="utf-8")
 
 
-def test_a_data_folder_that_cannot_be_made_is_told(tmp_path, monkeypatch, qapp, capsys) -> None:
+def test_a_data_folder_that_cannot_be_made_is_reported(tmp_path, monkeypatch, qapp, capsys) -> None:
     from desktop import app
 
     told: list[str] = []

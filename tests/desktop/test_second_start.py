@@ -1,6 +1,4 @@
-"""Two processes with one data folder: the second hands over its files and ends; a third ends well when the
-system asks it to.
-"""
+"""Two processes with one data folder: the second hands over its files and ends; a third ends on request."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ def test_a_second_start_hands_its_files_to_the_first_which_ends_well(tmp_path, q
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_a_start_that_nobody_hears_says_so(tmp_path, qapp, monkeypatch) -> None:
+def test_a_start_without_an_answer_says_so(tmp_path, qapp, monkeypatch) -> None:
     from desktop import app
     from desktop.services.system import single_instance
 

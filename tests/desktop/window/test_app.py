@@ -1,4 +1,4 @@
-"""The whole desktop with a fake model: every deed of a conversation, as a person does it."""
+"""The whole desktop with a fake model: everything that a user does with a conversation."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_no_bare_key_deletes_anything(hand) -> None:
     assert hand.session.conversations.rowCount() == 1
 
 
-def test_chats_are_made_switched_renamed_deleted_and_brought_back(hand) -> None:
+def test_chats_are_made_switched_renamed_deleted_and_restored(hand) -> None:
     hand.say("first chat")
     hand.press(Key.Key_N, CTRL)
     assert hand.texts() == []
@@ -249,7 +249,7 @@ def test_search_opens_the_message(hand) -> None:
     assert hand.session.conversation == found
 
 
-def test_settings_reach_the_request_and_their_source_is_told(hand) -> None:
+def test_settings_reach_the_request_and_show_their_source(hand) -> None:
     form = hand.window.inspector.forms[SamplerSettings]
     box = next(w for w in form.findChildren(QAbstractSpinBox) if w.accessibleName() == "Temperature")
     box.setValue(1.3)
@@ -290,7 +290,7 @@ def test_copy_the_last_reply(hand) -> None:
 # -- restart
 
 
-def test_all_is_there_after_a_restart(hand) -> None:
+def test_everything_is_restored_after_a_restart(hand) -> None:
     hand.say("remember this")
     hand.session.set_settings(SamplerSettings(top_k=7))
     hand.press(Key.Key_R, CTRL)
@@ -307,7 +307,7 @@ def test_all_is_there_after_a_restart(hand) -> None:
     assert len(hand.texts()) == 4
 
 
-def test_closing_in_mid_reply_keeps_the_text_and_ends_soon(make_hand) -> None:
+def test_closing_during_a_reply_keeps_the_text_and_ends_soon(make_hand) -> None:
     hand = make_hand(echo=EchoApi(EchoChat(reply="word " * 5000, delay_s=0.002)))
     hand.load()
     hand.type("go")
@@ -337,7 +337,7 @@ def test_a_second_window_on_the_same_data_is_refused(hand) -> None:
 # -- models
 
 
-def test_without_a_model_the_text_is_kept_and_the_reason_told(make_hand) -> None:
+def test_without_a_model_the_text_is_kept_and_a_reason_given(make_hand) -> None:
     hand = make_hand()
     hand.type("hello?")
     hand.press(Key.Key_Return)
@@ -409,7 +409,7 @@ def test_a_model_dropped_onto_the_window_is_opened(make_hand, tmp_path) -> None:
     hand.wait_for("idle")
 
 
-def test_a_folder_with_one_gguf_file_stands_for_it(make_hand, tmp_path) -> None:
+def test_a_folder_with_one_gguf_file_means_that_file(make_hand, tmp_path) -> None:
     hand = make_hand()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "only.gguf").touch()
@@ -437,7 +437,7 @@ class FakeFetch:
         yield Downloaded(str(folder / "starter.gguf"))
 
 
-def test_a_model_file_is_chosen_in_a_dialog_that_does_not_stop_the_window(hand, tmp_path) -> None:
+def test_a_model_file_is_chosen_in_a_dialog_that_leaves_the_window_running(hand, tmp_path) -> None:
     chosen = tmp_path / "chosen.gguf"
     chosen.touch()
     hand.window.actions_by_name["open_file"].trigger()
@@ -552,7 +552,7 @@ def test_text_size_keys(hand) -> None:
     hand.press(Key.Key_0, CTRL)
 
 
-def test_a_saved_text_size_is_there_from_the_start(make_hand, tmp_path) -> None:
+def test_a_saved_text_size_applies_from_the_start(make_hand, tmp_path) -> None:
     before = QApplication.font()
     Preferences(tmp_path / PREFERENCES).save_settings(Appearance(text_scale=150))
     window = make_hand().window
@@ -630,7 +630,7 @@ def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
     assert "KeyError" in banner(hand)
 
 
-def test_a_long_list_is_read_behind_the_first_paint(hand, monkeypatch) -> None:
+def test_a_long_list_is_read_after_the_first_paint(hand, monkeypatch) -> None:
     """A screen's worth before; all of it where the open chat is further down, so that it can be seen in
     its place.
     """
@@ -685,7 +685,7 @@ sys.exit(f"imported too early: {{heavy}}" if heavy else 0)
     assert done.returncode == 0, done.stderr
 
 
-def test_doors_default_to_the_engine() -> None:
+def test_the_api_defaults_to_the_engine() -> None:
     from desktop.services.engine import model_host
     from desktop.services.models import draft_models, starter_download
 
@@ -694,7 +694,7 @@ def test_doors_default_to_the_engine() -> None:
     )
 
 
-def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(
+def test_while_the_user_types_the_model_leaves_a_core_and_garbage_waits(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []

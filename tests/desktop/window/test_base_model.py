@@ -1,4 +1,4 @@
-"""A model without a chat template: the chat says what it is good for, and the library what is used."""
+"""A model without a chat template: the chat says what it is good for, the library which template is used."""
 
 from __future__ import annotations
 

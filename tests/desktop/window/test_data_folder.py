@@ -1,6 +1,4 @@
-"""The data folder goes away while the program runs: noticed at once, nothing said to be saved that is not,
-all saved elsewhere.
-"""
+"""The data folder disappears while the program runs: it is noticed, and everything can be saved elsewhere."""
 
 from __future__ import annotations
 
@@ -103,7 +101,7 @@ def said_in(folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("go_away", WAYS)
-def test_it_is_noticed_and_nothing_is_said_to_be_saved(
+def test_it_is_noticed_and_nothing_is_reported_as_saved(
     make_hand, tmp_path: Path, go_away: Callable[[Path], None]
 ) -> None:
     hand = talking(make_hand)
@@ -129,7 +127,7 @@ def test_it_is_noticed_and_nothing_is_said_to_be_saved(
     hand.open_window()
 
 
-def test_a_reply_that_runs_goes_on_and_is_saved_in_the_new_place(make_hand, tmp_path: Path) -> None:
+def test_a_running_reply_continues_and_is_saved_in_the_new_place(make_hand, tmp_path: Path) -> None:
     hold = threading.Event()
     hand = make_hand(echo=EchoApi(EchoChat(hold=hold)))
     hand.load()
@@ -179,7 +177,7 @@ def test_leaving_asks_and_a_forced_end_puts_everything_back(make_hand, tmp_path:
     assert said_in(tmp_path / "data") == [["before it went", "before it went"]]
 
 
-def test_what_was_given_up_is_not_put_back(make_hand, tmp_path: Path) -> None:
+def test_abandoned_data_is_not_restored(make_hand, tmp_path: Path) -> None:
     """Who removes the folder may want just that."""
     hand = talking(make_hand)
     remove(tmp_path / "data")
@@ -205,7 +203,7 @@ def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None
     assert said_in(tmp_path / FILE_NAME / "below") == [["before it went", "before it went"]]
 
 
-def test_of_a_disk_that_cannot_be_read_what_is_shown_is_saved(
+def test_from_an_unreadable_disk_what_is_shown_is_saved(
     make_hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand = talking(make_hand)

@@ -1,6 +1,4 @@
-"""Drafting in the whole window: choosing a draft model, figures while a reply runs, and a draft that does
-not fit.
-"""
+"""Drafting: choosing a draft model, figures while a reply is written, and a draft model that does not fit."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def until_known(hand: Hand) -> None:
     hand.qtbot.waitUntil(lambda: all(found.problem is not None for found in hand.session.drafts.candidates))
 
 
-def test_the_pane_shows_the_models_of_this_computer_and_takes_one(hand) -> None:
+def test_the_pane_shows_the_models_of_this_computer_and_one_is_chosen(hand) -> None:
     draft_with(hand, method="model")
     until_known(hand)
     choices = pane(hand).choices
@@ -102,7 +100,7 @@ def test_a_draft_that_does_not_fit_keeps_the_text_and_can_be_switched_off(hand) 
     hand.wait_for("idle")
 
 
-def test_choosing_another_draft_takes_the_offer_back(hand) -> None:
+def test_choosing_another_draft_model_hides_the_offer(hand) -> None:
     draft_with(hand, method="model", draft_model=path(hand, "other.gguf"))
     banner = hand.window.chat.banner
     hand.qtbot.waitUntil(banner.isVisible)
@@ -138,7 +136,7 @@ def test_settings_and_choice_come_back_after_a_restart(hand) -> None:
     assert hand.echo.chat.requests[-1].speculation.method == "model"
 
 
-def test_stopping_the_window_while_drafts_are_looked_at(hand) -> None:
+def test_closing_the_window_while_draft_models_are_checked(hand) -> None:
     gate = threading.Event()
     hand.session.drafts._ask = lambda target, draft: "" if gate.wait(0.3) else "late"
     draft_with(hand, method="model", draft_model=path(hand, "small.gguf"))

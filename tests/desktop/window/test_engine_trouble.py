@@ -1,5 +1,5 @@
-"""Out of memory, a lost device, a bug: the banner says what happened and offers to load again; chat, text
-and settings stay.
+"""Out of memory, a lost device, a bug: the banner explains it and offers to load again; chat, text and
+settings stay.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TROUBLES = [
 ]
 
 
-def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
+def test_each_failure_of_a_reply_is_reported_and_the_button_recovers(hand) -> None:
     settings = SamplerSettings(temperature=0.3)
     hand.session.set_settings(settings)
     for number, (error, words, has_trace) in enumerate(TROUBLES):
@@ -132,7 +132,7 @@ def what_loading_again_cannot_mend_offers_nothing(hand: Hand) -> None:
     assert hand.session.model is not None
 
 
-def test_what_becomes_of_the_model_and_of_what_is_written(hand) -> None:
+def test_the_model_is_gone_and_the_text_is_kept(hand) -> None:
     a_lost_device_takes_the_model_and_leaves_what_is_written(hand)
     a_load_that_wants_too_much_can_be_tried_again(hand)
     what_loading_again_cannot_mend_offers_nothing(hand)

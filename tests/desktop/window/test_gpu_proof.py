@@ -1,6 +1,4 @@
-"""A GPU whose kernels are wrong, as a user meets it: the sentence in the window, the report on the
-clipboard, replies that are right.
-"""
+"""A GPU with wrong kernels in the window: the notice, the report on the clipboard, correct replies."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ def say(hand: Hand) -> None:
     )
 
 
-def test_a_wrong_kernel_is_told_with_a_report_and_replaced(
-    hand: Hand, machine: FakeMachine, tmp_path: Path
-) -> None:
+def test_a_wrong_kernel_is_reported_and_replaced(hand: Hand, machine: FakeMachine, tmp_path: Path) -> None:
     machine.devices[0].broken["linear_q40"] = wrong
     hand.window.model_controller.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
     hand.wait_for("idle", timeout=MS)

@@ -1,4 +1,4 @@
-"""Names from files in the window: no line end, no mark of direction, no control character reaches a label."""
+"""Names from files: no line end, direction mark or control character reaches a label."""
 
 from __future__ import annotations
 

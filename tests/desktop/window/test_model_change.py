@@ -1,6 +1,4 @@
-"""Another model in the whole window: which one comes is seen, a reply is asked about, a notebook waits for
-it.
-"""
+"""Changing the model: the header names it, a running reply is asked about, a notebook waits for it."""
 
 from __future__ import annotations
 
@@ -110,7 +108,7 @@ def notebook(hand):
     return hand.window.notebooks.open_page
 
 
-def test_a_notebook_is_written_on_when_the_model_has_come(hand, notebook) -> None:
+def test_a_notebook_continues_when_the_model_is_loaded(hand, notebook) -> None:
     hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.wait_for("loading")
     hand.press(Key.Key_Return, Modifier.ControlModifier)

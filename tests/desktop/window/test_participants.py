@@ -1,6 +1,4 @@
-"""Chats with several named roles in the window: the cast, whose turn it is, names in the transcript, in
-files and in requests.
-"""
+"""Chats with several named participants: the cast, whose turn it is, names in rows, files and requests."""
 
 from __future__ import annotations
 

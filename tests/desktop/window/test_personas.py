@@ -130,7 +130,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
 
 # offscreen
 @pytest.mark.qt_log_ignore("does not support raise", "does not support grabbing the keyboard", extend=True)
-def test_a_persona_is_chosen_by_keyboard_and_left_again(hand, qtbot) -> None:
+def test_a_persona_is_chosen_and_cleared_by_keyboard(hand, qtbot) -> None:
     session = hand.session
     for name in ("Ada", "Bo"):
         hand.window.personas.service.save(Persona(0, name, system_prompt=f"You are {name}."))
@@ -202,7 +202,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert folders.get(work).system_prompt == "At the office."
 
 
-def test_tab_goes_through_a_folder_s_window_as_it_is_seen(hand, qtbot) -> None:
+def test_tab_follows_the_layout_of_a_folder_s_window(hand, qtbot) -> None:
     """Settings come when their group is unfolded, and all of them are reached before the button below."""
     window = hand.window
     window.folders.open(FolderStore(hand.session.stores.database).create("Work").id)
@@ -225,7 +225,7 @@ def test_tab_goes_through_a_folder_s_window_as_it_is_seen(hand, qtbot) -> None:
     dialog.close()
 
 
-def test_the_prompt_box_shows_what_is_inherited_until_there_is_an_own_text(hand, qtbot) -> None:
+def test_the_prompt_box_shows_the_inherited_text_until_there_is_an_own_one(hand, qtbot) -> None:
     window, session = hand.window, hand.session
     folders = FolderStore(session.stores.database)
     work = folders.create("Work").id
@@ -279,7 +279,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     assert b"never on the disk" not in b"".join(path.read_bytes() for path in hand.folder.rglob("*.sqlite3*"))
 
 
-def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
+def test_drafts_survive_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
     hand.load()
     session = hand.session
     store = DraftStore(session.stores.database)

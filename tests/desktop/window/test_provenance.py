@@ -1,6 +1,4 @@
-"""What the engine did and will do, in the whole window: the origin of a reply and its replay, context bar,
-memory bars, figures.
-"""
+"""Reply details and replay, context bar, memory bars and figures in the whole window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named roles over the starter model."""
+"""Named participants with the starter model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.settings import SamplerSettings, StopSettings
 
 @pytest.mark.slow
 @pytest.mark.real_model
-def test_two_speak_to_each_other_each_for_itself(qtbot, tmp_path, starter_path: Path) -> None:
+def test_two_participants_talk_each_for_itself(qtbot, tmp_path, starter_path: Path) -> None:
     database = Database(tmp_path / "conversations.sqlite3")
     stores = ConversationStores(database)
     session = ChatSession(stores, Preferences(tmp_path / "preferences.json"), open_chat, describe)

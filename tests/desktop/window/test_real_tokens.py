@@ -1,6 +1,4 @@
-"""The token inspector with the starter model: a reply drafted by n-grams goes on from another token with
-its exact ids.
-"""
+"""The token inspector with the starter model: a reply drafted by n-grams continues with its exact ids."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     hand.qtbot.waitUntil(sidebar.list.isVisible)
 
 
-def test_ctrl_n_and_delete_take_the_new_chat_alone(hand) -> None:
+def test_ctrl_n_and_delete_delete_the_new_chat_alone(hand) -> None:
     hand.load()
     hand.say("Keep me")
     kept = hand.session.conversation
@@ -139,7 +139,7 @@ def test_ctrl_n_and_delete_take_the_new_chat_alone(hand) -> None:
     assert kept in [row.id for row in hand.session.conversations.summaries()]
 
 
-def test_ctrl_z_in_an_untouched_message_box_brings_a_deleted_chat_back(hand) -> None:
+def test_ctrl_z_in_an_untouched_message_box_restores_a_deleted_chat(hand) -> None:
     hand.load()
     hand.say("Bring me back")
     chat = hand.session.conversation

@@ -1,6 +1,4 @@
-"""A step of the text's size and a change of the theme reach every widget, and style none of them more
-often than they must.
-"""
+"""A change of text size or theme reaches every widget, and restyles none more often than needed."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -70,7 +68,7 @@ def arrow(box: QComboBox) -> int:
     return box.style().subControlRect(QStyle.ComplexControl.CC_ComboBox, option, part, box).width()
 
 
-def test_a_step_of_the_text_s_size_styles_no_widget_anew_and_reaches_all(
+def test_a_step_of_the_text_size_restyles_no_widget_and_reaches_all(
     hand: Hand, styled: Styled, qapp: QApplication
 ) -> None:
     window, base = hand.window, qapp.font().pointSizeF()
@@ -105,7 +103,7 @@ def test_a_change_of_the_theme_styles_each_widget_once(
     hand.session.set_settings(Appearance())
 
 
-def test_what_stands_in_a_styled_widget_keeps_its_own_look(hand: Hand) -> None:
+def test_the_content_of_a_styled_widget_keeps_its_own_look(hand: Hand) -> None:
     group = hand.window.inspector.findChildren(Group)[0]
     assert group.header.font().weight() == QFont.Weight.DemiBold
     assert group.note.font().weight() == QFont.Weight.Normal

@@ -1,6 +1,4 @@
-"""The token inspector in the whole window: colours on and off, the popup, going on from another token,
-what is remembered.
-"""
+"""The token inspector in the whole window: colours, popup, continuing from another token."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Chats in and out of the window: exported in every format, imported by menu and drop, backed up,
-restored, and a full disk.
-"""
+"""Chats exported in every format, imported by menu and drop, backed up and restored, and a full disk."""
 
 from __future__ import annotations
 
@@ -177,7 +175,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     hand.wait_for("idle")
 
 
-def test_other_json_is_not_taken(hand: Hand, tmp_path: Path) -> None:
+def test_other_json_is_not_imported(hand: Hand, tmp_path: Path) -> None:
     for number, text in enumerate(
         ('{"name": "package", "version": "1.0"}', "[1, 2, 3]", "no json", '[{"a": 1}]', "")
     ):
@@ -240,7 +238,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     before.close()
 
 
-def test_a_damaged_file_is_said_with_a_way_to_it(hand: Hand, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_and_can_be_shown(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.say("Hello")
     hand.close()

@@ -1,6 +1,4 @@
-"""Writing to the model in the whole window: files, messages that wait, the reply's beginning, forks, saved
-prompts, slash commands.
-"""
+"""Writing messages: files, the queue, the reply's beginning, forks, saved prompts, slash commands."""
 
 from __future__ import annotations
 
@@ -294,7 +292,7 @@ def choose(window, path) -> None:
     dialog.reject()
 
 
-def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) -> None:
+def test_the_list_of_prompts_adds_changes_deletes_with_undo_imports_and_exports(hand) -> None:
     hand.click("Saved prompts")
     window = hand.window.prompts._list
     service = hand.window.services.composer.prompts
@@ -345,7 +343,7 @@ def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand)
     assert (chips(hand), hand.window.chat.composer.opening(), hand.box.toPlainText()) == ([], "", "")
 
 
-def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before_it_waits(hand) -> None:
+def test_a_long_message_without_files_is_cut_or_sent_anyway_with_a_warning_before_it_waits(hand) -> None:
     offers, long = harness(hand).offers, "word " * 5000 + "end"
     hand.window.chat.composer.set_text(long)
     send(hand)
@@ -379,7 +377,7 @@ def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before
     hand.wait_for("idle")
 
 
-def test_what_is_sent_while_the_model_is_loaded_waits_and_a_refusal_goes_when_it_is_over(hand) -> None:
+def test_messages_wait_while_the_model_is_loaded_and_a_refusal_disappears(hand) -> None:
     hand.window.actions_by_name["unload"].trigger()
     hand.wait_for("no_model")
     hand.type("early")
@@ -411,7 +409,7 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
     assert chips(hand) == []
 
 
-def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
+def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     chat, queue = hand.echo.chat, hand.window.services.composer.queue
     chat.hold = threading.Event()
     hand.type("one")
@@ -442,7 +440,7 @@ def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
 
 
-def test_a_full_chat_that_stops_offers_to_forget_its_beginning(hand) -> None:
+def test_a_full_chat_offers_to_drop_its_oldest_turns(hand) -> None:
     offers = harness(hand).offers
     hand.session.set_settings(StopSettings(when_full="stop"))
     hand.echo.chat.reply = "word " * 2000
@@ -482,7 +480,7 @@ def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> Non
     hand.wait_for("idle")
 
 
-def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:
+def test_drafts_move_along_when_a_temporary_chat_is_kept(hand) -> None:
     hand.session.new_temporary()
     attach(hand, "notes.md", "# Alpha\n")
     hand.type("Sum it up")

@@ -1,4 +1,4 @@
-"""What is said about the program is true of what is installed."""
+"""The About dialog is true of what is installed."""
 
 from importlib import metadata
 
@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QWidget
 from desktop.views.application.about_dialog import AboutDialog, components
 
 
-def test_packages_are_told_with_version_and_licence() -> None:
+def test_packages_are_listed_with_version_and_licence() -> None:
     found = {name.lower().replace("_", "-"): (version, licence) for name, version, licence in components()}
     for name in ("pyside6-essentials", "numba", "torch", "llvmlite"):
         assert found[name][0] == metadata.version(name)

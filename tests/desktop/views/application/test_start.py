@@ -1,6 +1,4 @@
-"""The log's window, reports on errors, notifications, the menu's entry: through the window, as a user
-would.
-"""
+"""The log window, error reports, notifications and the menu entry, through the window."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ def trigger(hand: Hand, name: str) -> None:
     hand.window.actions_by_name[name].trigger()
 
 
-def test_the_log_is_seen_as_it_grows(diagnostics, hand, qtbot) -> None:
+def test_the_log_is_shown_as_it_grows(diagnostics, hand, qtbot) -> None:
     writer = logging.getLogger("desktop.test")
     writer.info("a first line")
     assert hand.window.application_controller.log_window is None
@@ -90,7 +88,7 @@ def test_the_log_is_seen_as_it_grows(diagnostics, hand, qtbot) -> None:
     assert dialog(hand, LogWindow) is window
 
 
-def test_an_error_has_a_report_without_what_was_said(diagnostics, hand, monkeypatch) -> None:
+def test_an_error_report_contains_no_chat_text(diagnostics, hand, monkeypatch) -> None:
     monkeypatch.setattr(Path, "home", lambda: hand.folder)
     hand.load()
     hand.say(SECRET)
@@ -128,7 +126,7 @@ def test_an_error_has_a_report_without_what_was_said(diagnostics, hand, monkeypa
     assert hand.texts()[-1] == "the program goes on"
 
 
-def test_a_crash_of_the_last_run_is_told_and_its_model_is_not_loaded_again(hand) -> None:
+def test_a_crash_of_the_last_run_is_reported_and_its_model_not_loaded(hand) -> None:
     hand.load()
     hand.restart(last_run="Fatal Python error: Segmentation fault")
     banner = hand.window.chat.banner
@@ -184,7 +182,7 @@ class FakeNotifier:
 
 
 @pytest.mark.qt_log_ignore(NO_RAISE, extend=True)
-def test_a_long_reply_that_nobody_saw_is_told(hand, monkeypatch) -> None:
+def test_a_long_unseen_reply_is_notified(hand, monkeypatch) -> None:
     fake, seen, step = FakeNotifier(), [False], [25.0]
     watch = hand.window.application_controller.watch
     monkeypatch.setattr(watch, "_make", lambda: fake)

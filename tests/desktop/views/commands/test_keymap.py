@@ -1,6 +1,4 @@
-"""Keys of commands: given, taken over, reset, saved, in force at once and at the next start, whatever the
-file says.
-"""
+"""The keys of commands: set, taken over, reset, saved, applied at once and at the next start."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def again(preferences: Preferences) -> tuple[Keymap, Preferences]:
     return Keymap(read, TABLE), read
 
 
-def test_keys_are_given_taken_over_and_kept(preferences) -> None:
+def test_keys_are_set_taken_over_and_saved(preferences) -> None:
     keymap = Keymap(preferences, TABLE)
     changes: list[bool] = []
     keymap.changed.connect(lambda: changes.append(True))
@@ -68,7 +66,7 @@ def test_keys_are_given_taken_over_and_kept(preferences) -> None:
     assert json.loads(preferences.path.read_text())["shortcuts"] == {}
 
 
-def test_what_is_saved_badly_is_left_out_and_told(tmp_path) -> None:
+def test_invalid_saved_keys_are_dropped_with_a_notice(tmp_path) -> None:
     path = tmp_path / FILE_NAME
     saved = {"one": ["Ctrl+J", "Blurb+7"], "two": ["Ctrl+J", "Ctrl+U"], "three": 5, "of_tomorrow": ["F9"]}
     path.write_text(json.dumps({"shortcuts": saved}))
@@ -86,7 +84,7 @@ def test_what_is_saved_badly_is_left_out_and_told(tmp_path) -> None:
     assert len(Preferences(path).notices) == 1
 
 
-def test_a_key_of_the_user_goes_before_one_that_a_command_comes_with(tmp_path) -> None:
+def test_a_key_of_the_user_overrides_a_default_one(tmp_path) -> None:
     path = tmp_path / FILE_NAME
     path.write_text(json.dumps({"shortcuts": {"three": ["Ctrl+O"]}}))
     read = Preferences(path)
@@ -97,7 +95,7 @@ def test_a_key_of_the_user_goes_before_one_that_a_command_comes_with(tmp_path) -
 @pytest.mark.parametrize(
     "keys", ["A", "Shift+7", "Return", "Space", "Backspace", "Left", "Ctrl+Right", "Ctrl+Backspace"]
 )
-def test_keys_that_writing_needs_are_warned_of(qapp, keys) -> None:
+def test_keys_that_text_boxes_need_come_with_a_warning(qapp, keys) -> None:
     assert native(keys) in typing_trouble(keys)
 
 
@@ -106,7 +104,7 @@ def test_other_keys_are_not(qapp, keys) -> None:
     assert typing_trouble(keys) == ""
 
 
-def test_every_menu_has_letters_of_its_own() -> None:
+def test_every_menu_has_unique_mnemonics() -> None:
     for menu in {command.menu for command in COMMANDS}:
         marked = with_mnemonics(command.text for command in COMMANDS if command.menu == menu and command.text)
         letters = [text[text.index("&") + 1].casefold() for text in marked if "&" in text]
@@ -130,7 +128,7 @@ def chips(dialog: ShortcutsDialog, name: str) -> list[QPushButton]:
     return [button for button in dialog.rows[name].findChildren(QPushButton) if button.objectName() == "key"]
 
 
-def test_keys_are_changed_in_the_list_and_hold_at_once_and_after_a_restart(qtbot, qapp, tmp_path) -> None:
+def test_keys_changed_in_the_list_apply_at_once_and_after_a_restart(qtbot, qapp, tmp_path) -> None:
     hand = Hand(qtbot, tmp_path)
     try:
         dialog = dialog_of(hand)

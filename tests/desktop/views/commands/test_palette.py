@@ -1,4 +1,4 @@
-"""The command palette through the window: open, narrow, choose by key and mouse, and end where one began."""
+"""The command palette in the window: open it, narrow it, choose by key and mouse, and return."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(palette, text: str) -> None:
     QTest.keyClicks(palette.box, text)
 
 
-def test_esc_closes_it_and_the_keyboard_goes_back(hand, palette) -> None:
+def test_esc_closes_it_and_restores_the_focus(hand, palette) -> None:
     write(palette, "te")
     hand.press(Key.Key_Escape)
     assert palette.isHidden()
@@ -93,7 +93,7 @@ def test_a_message_is_found_later_and_opened(hand, palette) -> None:
     hand.qtbot.waitUntil(lambda: "no message contains it" in palette.nothing.text())
 
 
-def test_actions_tell_their_keys_and_why_they_cannot_act(hand, palette) -> None:
+def test_actions_show_their_keys_and_why_they_are_disabled(hand, palette) -> None:
     write(palette, "> ")
     entries = {row.match.entry.title: row.match.entry for row in palette.rows.rows}
     for command in COMMANDS:
@@ -111,7 +111,7 @@ def test_actions_tell_their_keys_and_why_they_cannot_act(hand, palette) -> None:
     hand.qtbot.waitUntil(lambda: hand.session.conversation != before)
 
 
-def test_what_was_used_stands_first_and_is_kept(hand, palette) -> None:
+def test_recent_choices_come_first_and_are_saved(hand, palette) -> None:
     write(palette, "write a mess")
     hand.press(Key.Key_Return)
     hand.press(Key.Key_K, CTRL)
@@ -130,7 +130,7 @@ def test_what_was_used_stands_first_and_is_kept(hand, palette) -> None:
         ("#dark mode", Appearance, "theme"),
     ],
 )
-def test_a_setting_is_shown_with_the_keyboard_in_it(hand, palette, query, cls, name) -> None:
+def test_a_setting_is_shown_with_its_editor_focused(hand, palette, query, cls, name) -> None:
     write(palette, query)
     wanted = f"setting:{cls.__name__}.{name}"
     row = next(at for at, each in enumerate(palette.rows.rows) if each.match.entry.key == wanted)
@@ -219,7 +219,7 @@ def test_esc_in_it_stops_no_reply(hand, palette) -> None:
     hand.window.actions_by_name["stop"].setEnabled(False)
 
 
-def test_the_row_is_said(hand, palette, monkeypatch) -> None:
+def test_the_row_is_announced(hand, palette, monkeypatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("desktop.views.commands.palette.announce", lambda _widget, text: said.append(text))
     write(palette, "new chat")

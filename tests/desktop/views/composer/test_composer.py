@@ -50,7 +50,7 @@ def test_which_keys_send(composer, qtbot, send_with, key, modifier, sends) -> No
     assert composer.text() == ("hello" if sends else "hello\n")
 
 
-def test_nothing_but_spaces_is_not_sent(composer, qtbot) -> None:
+def test_blank_text_is_not_sent(composer, qtbot) -> None:
     qtbot.keyClicks(composer.box, "   ")
     qtbot.keyClick(composer.box, ENTER)
     assert composer.sent == []
@@ -116,7 +116,7 @@ def test_styled_text_is_pasted_plain(composer) -> None:
     assert composer.text() == "bold"
 
 
-def test_files_that_are_pasted_are_told_and_never_written_as_text(composer, qtbot) -> None:
+def test_pasted_files_are_reported_and_never_inserted_as_text(composer, qtbot) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile("/tmp/notes.md")])
     data.setText("/tmp/notes.md")

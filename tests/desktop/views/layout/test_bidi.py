@@ -1,6 +1,4 @@
-"""An interface that runs from right to left: labels stand at their own side, figures keep their order,
-tables can be chosen in.
-"""
+"""A right-to-left interface: labels are aligned, figures keep their order, tables can be used."""
 
 import pytest
 from PySide6.QtCore import Qt

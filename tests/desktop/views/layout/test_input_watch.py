@@ -1,4 +1,4 @@
-"""Who acts in a window is noticed by what the window system sends to it."""
+"""The user's input is noticed by what the window system sends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_keys_buttons_and_drags_count_and_a_hovering_mouse_does_not(
     assert not watch.acting
 
 
-def test_what_was_acted_reaches_the_window(window: QWidget, qtbot: QtBot) -> None:
+def test_watched_input_still_reaches_the_window(window: QWidget, qtbot: QtBot) -> None:
     InputWatch(window)
     box = window.findChild(QLineEdit, "box")
     box.setFocus()

@@ -1,6 +1,4 @@
-"""The whole window without a mouse: panes, Tab, menus, the Edit menu, and a name for every control of
-every page.
-"""
+"""The whole window without a mouse: panes, Tab, menus, the Edit menu, a name for every control."""
 
 from __future__ import annotations
 
@@ -93,7 +91,7 @@ def pane_of(hand: Hand) -> QWidget:
     return next(pane for pane in panes if pane is focus or pane.isAncestorOf(focus))
 
 
-def test_f6_goes_round_the_panes_and_comes_back_to_where_one_was(hand) -> None:
+def test_f6_cycles_through_the_panes_and_restores_the_focus(hand) -> None:
     window = hand.window
     window.inspector.query.setFocus()
     seen = []
@@ -125,7 +123,7 @@ def _focusable(widget: QWidget) -> bool:
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_tab_reaches_every_control_and_is_caught_nowhere(hand, back) -> None:
+def test_tab_reaches_every_control_and_is_trapped_nowhere(hand, back) -> None:
     window = hand.window
     wanted = {widget for widget in window.findChildren(QWidget) if _focusable(widget)}
     window.sidebar.query.setFocus()
@@ -184,7 +182,7 @@ def nameless(root: QWidget) -> list[str]:
     return chain
 
 
-def test_the_edit_menu_acts_where_the_keyboard_is(hand) -> None:
+def test_the_edit_menu_acts_on_the_focused_widget(hand) -> None:
     window, actions = hand.window, hand.window.actions_by_name
     clipboard = QGuiApplication.clipboard()
     hand.type("some words")
@@ -222,7 +220,7 @@ def test_the_edit_menu_acts_where_the_keyboard_is(hand) -> None:
     assert clipboard.text().startswith("0.7")
 
 
-def test_menus_tell_what_cannot_be_done_and_why(hand) -> None:
+def test_menus_say_what_is_disabled_and_why(hand) -> None:
     actions = hand.window.actions_by_name
     assert actions["regenerate"].isEnabled()
     assert not actions["next_variant"].isEnabled()

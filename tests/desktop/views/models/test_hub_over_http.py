@@ -1,6 +1,4 @@
-"""From a search on the hub to a loaded model: the window, the engine, and a hub on this machine over real
-HTTP.
-"""
+"""From a search on the hub to a loaded model, over real HTTP on this machine."""
 
 from __future__ import annotations
 

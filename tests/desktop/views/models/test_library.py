@@ -1,6 +1,4 @@
-"""The library's window over a fake engine: found, judged, loaded, cancelled, removed, kept; the hub's page
-beside it.
-"""
+"""The model library over a fake engine: find, estimate, load, cancel, remove, settings; the hub's page."""
 
 from __future__ import annotations
 
@@ -142,7 +140,7 @@ def deck(make) -> Deck:
 # -- what is found
 
 
-def test_models_are_found_judged_and_told(deck: Deck) -> None:
+def test_models_are_found_estimated_and_described(deck: Deck) -> None:
     deck.until_shown("m0", "m1", "m2")
     deck.qtbot.waitUntil(lambda: all(text.startswith("≈") for text in deck.shown("Speed")))
     assert all(text.startswith("Fits, ") for text in deck.shown("Memory"))
@@ -240,7 +238,7 @@ def test_cancel_loading(deck: Deck) -> None:
     assert deck.session.model is None
 
 
-def test_a_load_that_fails_is_told_in_the_library(deck: Deck) -> None:
+def test_a_failed_load_is_shown_in_the_library(deck: Deck) -> None:
     deck.shelf.fail_with = BadCheckpoint("m0.gguf is damaged; download it again.")
     deck.select("m0")
     deck.window.local.details.load.click()
@@ -266,7 +264,7 @@ def test_the_menu_of_a_model(deck: Deck) -> None:
 # -- what stays
 
 
-def test_remove_from_the_list_and_bring_back(deck: Deck) -> None:
+def test_remove_from_the_list_and_restore(deck: Deck) -> None:
     deck.select("m1")
     QTest.keyClick(deck.window.local.table, Key.Key_Delete)
     deck.until_shown("m0", "m2")
@@ -499,7 +497,7 @@ def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
     assert fact() == "Chat template: none; the general form Gemma is used"
 
 
-def test_no_column_is_out_of_sight_sideways(qtbot, qapp) -> None:
+def test_no_column_is_hidden_sideways(qtbot, qapp) -> None:
     table = LibraryTable(LibraryModel())
     qtbot.addWidget(table)
     table.show()

@@ -1,4 +1,4 @@
-"""The adapters pane: folders come by a button, count once the engine can read them, and reach the request."""
+"""The adapters pane: a button adds folders, which apply once the engine can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms built from settings: what goes in comes out, what the user does is told, and nothing else."""
+"""Forms made from settings: values round trip, and only the user's changes are emitted."""
 
 import dataclasses
 import typing
@@ -75,7 +75,7 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
 
 
 @pytest.mark.parametrize("cls", [cls for _, cls in PANES])
-def test_what_goes_in_comes_out_and_is_not_told_as_a_change(qtbot, cls: type[Settings]) -> None:
+def test_values_round_trip_without_a_change_signal(qtbot, cls: type[Settings]) -> None:
     form = SettingsForm(cls)
     qtbot.addWidget(form)
     told: list[tuple[str, object]] = []
@@ -97,7 +97,7 @@ def test_escape_round_trip(text: str) -> None:
     assert "\n" not in escape(text)
 
 
-def test_unknown_escape_stands_for_itself() -> None:
+def test_an_unknown_escape_is_kept() -> None:
     assert unescape(r"\d\n") == "\\d\n"
 
 
@@ -135,7 +135,7 @@ def test_slider_and_box_are_bound_both_ways(sampling) -> None:
     assert sampling.values().temperature == 7.25
 
 
-def test_a_dragged_slider_tells_once_when_it_is_let_go(sampling) -> None:
+def test_a_dragged_slider_emits_once_when_it_is_released(sampling) -> None:
     slider, box = find(sampling, QSlider, "Top P, slider"), find(sampling, QAbstractSpinBox, "Top P")
     slider.setSliderDown(True)
     for position in (90, 80, 70):
@@ -225,7 +225,7 @@ def test_a_text_box_grows_with_its_text_up_to_a_bound(qtbot) -> None:
     assert box.verticalScrollBarPolicy() == Qt.ScrollBarPolicy.ScrollBarAsNeeded
 
 
-def test_a_text_is_told_when_its_box_is_left(qtbot) -> None:
+def test_a_text_is_emitted_when_its_box_loses_the_focus(qtbot) -> None:
     form = SettingsForm(GuidanceSettings)
     qtbot.addWidget(form)
     form.show_values(GuidanceSettings(), sources(GuidanceSettings))
@@ -252,7 +252,7 @@ def test_ids_are_read_with_commas_or_spaces(qtbot) -> None:
     assert line.text() == "2, 7, 32000"
 
 
-def test_choices_are_told_by_value(qtbot) -> None:
+def test_choices_are_emitted_by_value(qtbot) -> None:
     form = SettingsForm(StopSettings)
     qtbot.addWidget(form)
     form.show_values(StopSettings(), sources(StopSettings))
@@ -314,7 +314,7 @@ def seen(form: SettingsForm) -> set[str]:
     return {field.name for field in dataclasses.fields(form.cls) if not form.row(field.name).isHidden()}
 
 
-def test_advanced_rows_come_with_the_switch_or_with_a_value_of_their_own(qtbot) -> None:
+def test_advanced_rows_are_shown_by_the_switch_or_when_changed(qtbot) -> None:
     form = SettingsForm(SamplerSettings)
     qtbot.addWidget(form)
     form.show_values(SamplerSettings(), sources(SamplerSettings))
@@ -328,7 +328,7 @@ def test_advanced_rows_come_with_the_switch_or_with_a_value_of_their_own(qtbot) 
     assert seen(form) == usual  # a preset that says nothing new is no reason
 
 
-def test_headings_are_there_only_with_their_rows(qtbot) -> None:
+def test_headings_are_shown_only_with_their_rows(qtbot) -> None:
     form = SettingsForm(SamplerSettings)
     qtbot.addWidget(form)
     form.set_advanced(False)
@@ -429,7 +429,7 @@ def type_over(qtbot, line: QLineEdit, text: str) -> None:
     qtbot.keyClicks(line, text)
 
 
-def test_a_held_field_proposes_and_counts_only_when_accepted(held, qtbot) -> None:
+def test_a_held_field_proposes_and_applies_only_when_accepted(held, qtbot) -> None:
     line = find(held, QLineEdit, "Stop expression")
     type_over(qtbot, line, "a(")
     assert held.asked == [("stop_regex", "a", False), ("stop_regex", "a(", False)]
@@ -453,7 +453,7 @@ def test_another_value_from_outside_ends_a_proposal(held, qtbot) -> None:
     assert held.told == []
 
 
-def test_what_was_proposed_can_be_put_aside_and_back(held, qtbot) -> None:
+def test_proposals_can_be_taken_out_and_restored(held, qtbot) -> None:
     line = find(held, QLineEdit, "Stop expression")
     type_over(qtbot, line, "a(")
     taken = held.take_proposals()

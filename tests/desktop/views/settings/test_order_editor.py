@@ -1,4 +1,4 @@
-"""The order of the sampler steps: moved by mouse, by keys and by buttons; what does nothing is grey."""
+"""The order of the sampler steps: moved by mouse, keys and buttons; steps without effect are grey."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_partial_value_stays_as_it_is_until_the_user_moves_a_row(order) -> Non
     assert order.told == []
 
 
-def test_all_rows_are_seen_at_once(order) -> None:
+def test_all_rows_are_visible_at_once(order) -> None:
     assert (
         order.list.viewport().height() >= order.list.visualItemRect(order.list.item(len(NAMES) - 1)).bottom()
     )
 
 
 @pytest.mark.parametrize(("source", "target"), [(5, 1), (1, 6), (0, 16), (16, 0)])
-def test_a_row_is_dragged_by_mouse_and_told_when_it_is_dropped(order, source: int, target: int) -> None:
+def test_a_dragged_row_emits_when_it_is_dropped(order, source: int, target: int) -> None:
     view = order.list.viewport()
     end = place(order, target)
     QTest.mousePress(view, Qt.MouseButton.LeftButton, pos=place(order, source))
@@ -99,7 +99,7 @@ def test_a_drag_beyond_the_ends_stays_at_the_end(order) -> None:
     assert order.told == [moved(2, 0)]
 
 
-def test_keys_move_the_chosen_row(order) -> None:
+def test_keys_move_the_selected_row(order) -> None:
     order.list.setFocus()
     order.list.setCurrentRow(0)
     QTest.keyClick(order.list, Key.Key_Up, ALT)
@@ -112,7 +112,7 @@ def test_keys_move_the_chosen_row(order) -> None:
     assert order.list.currentRow() == 3
 
 
-def test_buttons_move_the_chosen_row_and_end_at_the_ends(order, qtbot) -> None:
+def test_buttons_move_the_selected_row_and_stop_at_the_ends(order, qtbot) -> None:
     order.list.setCurrentRow(16)
     assert (order.up.isEnabled(), order.down.isEnabled()) == (True, False)
     order.list.setCurrentRow(1)
@@ -122,7 +122,7 @@ def test_buttons_move_the_chosen_row_and_end_at_the_ends(order, qtbot) -> None:
     assert order.down.isEnabled()
 
 
-def test_a_new_value_keeps_the_chosen_step(order) -> None:
+def test_a_new_value_keeps_the_selected_step(order) -> None:
     order.list.setCurrentRow(5)
     order.set_value(tuple(reversed(NAMES)))
     assert order.list.currentItem().text() == "Temperature"

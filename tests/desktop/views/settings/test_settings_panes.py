@@ -1,6 +1,4 @@
-"""The settings panes in the window, used as a person would: presets, checks while typing, memory, search,
-what is remembered.
-"""
+"""The settings panes in the window: presets, checks while typing, memory, search, what is remembered."""
 
 from __future__ import annotations
 
@@ -120,7 +118,7 @@ def test_every_control_has_a_name_and_can_be_reached_by_keys(hand) -> None:
     assert [w.accessibleName() for w in unreachable] == []
 
 
-def test_tab_goes_through_the_panes_as_they_are_seen(hand, qtbot) -> None:
+def test_tab_follows_the_layout_of_the_panes(hand, qtbot) -> None:
     """Also where rows were made later than those below them."""
     hand.session.set_settings(Behaviour(show_advanced=False))
     unfold(hand, "Stop conditions", "Output")
@@ -231,7 +229,7 @@ def test_search_finds_settings_in_folded_groups_and_hidden_ones(hand) -> None:
     assert not inspector(hand).forms[SamplerSettings].row("xtc_threshold").isVisible()
 
 
-def test_what_was_typed_is_told_before_another_chat_opens(hand) -> None:
+def test_typed_text_is_committed_before_another_chat_opens(hand) -> None:
     hand.say("first")
     first = hand.session.conversation
     unfold(hand, "Guidance")
@@ -333,7 +331,7 @@ def test_import_and_export_by_menu(hand, tmp_path: Path) -> None:
 # -- checks while typing
 
 
-def test_a_format_counts_when_its_pattern_is_right(hand, qtbot) -> None:
+def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     unfold(hand, "Constraints")
     combo, box = (
         control(hand, QComboBox, "Format"),
@@ -426,7 +424,7 @@ def test_a_format_without_its_text_says_so(hand) -> None:
     assert note(hand, ConstraintSettings, "pattern") == ""
 
 
-def test_a_stop_expression_counts_when_it_can_be_read(hand, qtbot) -> None:
+def test_a_stop_expression_applies_when_it_is_valid(hand, qtbot) -> None:
     unfold(hand, "Stop conditions")
     line = control(hand, QLineEdit, "Stop expression")
     type_text(line, "(a")
@@ -480,7 +478,7 @@ def test_the_form_reaches_the_request(hand, qtbot) -> None:
         (1.5e12, "1.5 TB"),
     ],
 )
-def test_sizes_for_people(count: float, text: str) -> None:
+def test_sizes_in_words(count: float, text: str) -> None:
     assert size_text(count) == text
 
 
@@ -505,7 +503,7 @@ def test_the_memory_of_the_context_follows_the_slider(hand) -> None:
     assert double != memory(hand)
 
 
-def test_a_context_that_cannot_be_is_told_in_the_colour_of_trouble(hand, monkeypatch) -> None:
+def test_an_impossible_context_is_shown_in_the_warning_colour(hand, monkeypatch) -> None:
     import psutil
 
     unfold(hand, "Context")

@@ -1,4 +1,4 @@
-"""The sidebar by itself: opening, choosing several, keys, menus, dragging, renaming in place, its pages."""
+"""The sidebar alone: opening, selection, keys, menus, dragging, renaming in place, its pages."""
 
 import datetime
 
@@ -63,7 +63,7 @@ def click(qtbot, sidebar, number: int, kind: str = CHAT, modifier=Qt.KeyboardMod
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, modifier, QPoint(80, place.y()))
 
 
-def test_rows_are_equally_high_and_headings_are_passed_over(sidebar, qtbot) -> None:
+def test_rows_are_equally_high_and_headings_are_skipped(sidebar, qtbot) -> None:
     heights = {
         sidebar.list.visualRect(sidebar.rows.index(row)).height() for row in range(sidebar.rows.rowCount())
     }
@@ -99,7 +99,7 @@ def test_folders_open_and_close_by_mouse_and_keys(sidebar, qtbot) -> None:
     assert sidebar.rows.open_folders == {7}
 
 
-def test_several_are_chosen_without_opening_and_deleted_together(sidebar, qtbot) -> None:
+def test_several_are_selected_without_opening_and_deleted_together(sidebar, qtbot) -> None:
     click(qtbot, sidebar, 1)
     with qtbot.assertNotEmitted(sidebar.opened):
         click(qtbot, sidebar, 3, modifier=CTRL)
@@ -191,7 +191,7 @@ def test_the_open_chat_stays_marked_when_the_list_moves(sidebar, model) -> None:
     assert sidebar.list.chosen() == []
 
 
-def test_search_is_asked_after_a_pause_and_shows_its_hits(sidebar, qtbot) -> None:
+def test_search_starts_after_a_pause_and_shows_its_hits(sidebar, qtbot) -> None:
     asked: list[str] = []
     sidebar.searched.connect(asked.append)
     qtbot.keyClicks(sidebar.query, "wheat")
@@ -255,7 +255,7 @@ def boxes(sidebar) -> list[QLineEdit]:
     return [box for box in sidebar.list.findChildren(QLineEdit) if not box.isHidden()]
 
 
-def test_a_box_goes_when_it_is_left_and_none_pile_up(sidebar, qtbot) -> None:
+def test_a_title_editor_disappears_when_it_is_left(sidebar, qtbot) -> None:
     with qtbot.waitActive(sidebar):
         sidebar.activateWindow()
     with qtbot.assertNotEmitted(sidebar.list.renamed):
@@ -274,7 +274,7 @@ def test_a_box_goes_when_it_is_left_and_none_pile_up(sidebar, qtbot) -> None:
     assert renamed.args == [2, "Rye"]
 
 
-def test_a_box_stays_over_its_row(sidebar, model) -> None:
+def test_a_title_editor_moves_with_its_row(sidebar, model) -> None:
     sidebar.begin_rename(3)
     (box,) = boxes(sidebar)
     for chat in (ConversationSummary(9, "New", NOON + 60), ConversationSummary(3, "Old bread", NOON + 90)):
@@ -285,7 +285,7 @@ def test_a_box_stays_over_its_row(sidebar, model) -> None:
 
 
 @pytest.mark.parametrize("several", [(2,), (2, 3)])
-def test_a_new_chat_is_the_only_one_chosen_while_ctrl_is_down(sidebar, model, qtbot, several) -> None:
+def test_a_new_chat_is_the_only_one_selected_while_ctrl_is_pressed(sidebar, model, qtbot, several) -> None:
     sidebar.set_open(2)
     for number in several[1:]:
         click(qtbot, sidebar, number, modifier=CTRL)
@@ -299,7 +299,7 @@ def test_a_new_chat_is_the_only_one_chosen_while_ctrl_is_down(sidebar, model, qt
     QTest.keyRelease(sidebar.list, Key.Key_Control)
 
 
-def test_one_of_several_chosen_chats_is_opened_and_all_stay_chosen(sidebar, qtbot) -> None:
+def test_opening_one_of_several_selected_chats_keeps_the_selection(sidebar, qtbot) -> None:
     click(qtbot, sidebar, 1)
     click(qtbot, sidebar, 3, modifier=CTRL)
     sidebar.set_open(3)
@@ -333,7 +333,7 @@ def test_empty_list_says_so(qtbot, qapp) -> None:
     assert sidebar.list.isVisible()
 
 
-def test_ten_thousand_chats_do_not_hold_up_the_window(qtbot, qapp) -> None:
+def test_ten_thousand_chats_do_not_slow_down_the_window(qtbot, qapp) -> None:
     model = ConversationsModel()
     rows = ChatListModel(model)
     sidebar = Sidebar(rows)

@@ -1,4 +1,4 @@
-"""The Drafting pane's own part: who drafts, which models can, and what it brings."""
+"""The Drafting pane's own part: the method, the possible draft models, the figures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_choosing_who_drafts(pane, qtbot) -> None:
     assert change.args == ["method", "ngram"]
 
 
-def test_models_are_looked_for_when_they_are_about_to_be_seen(pane, qtbot) -> None:
+def test_models_are_searched_when_they_become_visible(pane, qtbot) -> None:
     pane.show_model(ECHO_INFO)
     with qtbot.waitSignal(pane.candidates_requested):
         show(pane, method="model")
@@ -115,7 +115,7 @@ def test_those_that_fit_can_be_chosen_and_the_others_say_why(pane, qtbot) -> Non
     assert choices.button(SMALL.path).isChecked()
 
 
-def test_rows_stay_where_they_are_while_answers_come(pane) -> None:
+def test_rows_stay_in_place_while_answers_arrive(pane) -> None:
     pane.show_model(ECHO_INFO)
     show(pane, method="model")
     pane.show_candidates([DraftCandidate(SMALL), DraftCandidate(OTHER)])
@@ -158,7 +158,7 @@ def test_buttons_ask_for_other_files(pane, qtbot) -> None:
         qtbot.mouseClick(pane.folder, Qt.MouseButton.LeftButton)
 
 
-def test_the_way_back(pane, qtbot) -> None:
+def test_reset(pane, qtbot) -> None:
     show(pane, method="model", draft_model=SMALL.path)
     for row, name in ((pane.method, "method"), (pane.model, "draft_model")):
         with qtbot.waitSignal(pane.reset_requested) as reset:
