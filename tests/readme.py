@@ -1,6 +1,6 @@
-"""The parts of README.md that repeat the source: models, commands.
+"""The parts of README.md that are generated from the source: models, commands.
 
-python -m tests.readme        writes them anew
+python -m tests.readme      rewrites them
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def packages() -> str:
 
 
 def architectures() -> str:
-    """The architectures that the tests compare with transformers, and their names in GGUF files."""
+    """The architectures compared with transformers, and their names in GGUF files."""
     named = []
     for architecture in dict.fromkeys(case.architecture for case in CASES):
         cases = [case for case in CASES if case.architecture == architecture]
@@ -48,7 +48,7 @@ def architectures() -> str:
 
 
 def formats() -> str:
-    """Which tensor types there are, and in what form the CPU keeps them."""
+    """The tensor types, and how the CPU keeps them."""
     kept: dict[str, list[str]] = {}
     for format in FORMATS:
         layout = weight_layout_for(format.name)
@@ -76,7 +76,7 @@ PARTS = {"architectures": architectures, "formats": formats, "commands": command
 
 
 def filled(text: str) -> str:
-    """README.md with every generated part as the source says now."""
+    """README.md with every generated part up to date."""
     for name, make in PARTS.items():
         begin, end = f"<!-- {name}: python -m tests.readme -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)

@@ -45,7 +45,7 @@ _GPT2 = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor to be: its type as the header names it, shape, and the bytes that it repeats."""
+    """A tensor to write: its type in the header, its shape, and the bytes that it repeats."""
 
     type: str
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ def _pattern(kind: str) -> Bytes:
 
 
 def write_safetensors(path: Path, entries: Mapping[str, Entry]) -> None:
-    """One file of these tensors."""
+    """Write one file with these tensors."""
     header: dict[str, Any] = {}
     at = 0
     for name, entry in entries.items():
@@ -104,7 +104,7 @@ def write_sharded(folder: Path, config: Mapping[str, Any], entries: Mapping[str,
 
 
 def llama_entries(tiny: Tiny, kind: str) -> dict[str, Entry]:
-    """A Llama's tensors; `kind` is a plain type, "fp8" or "gptq"."""
+    """The tensors of a Llama; `kind` is a plain type, "fp8" or "gptq"."""
     plain = kind if kind in _WIDTHS else "BF16"
     width, queries, keys, inner = (
         tiny.width,
@@ -176,7 +176,7 @@ def gpt_oss_entries(layers: int) -> dict[str, Entry]:
 
 
 def gpt2_entries(layers: int) -> dict[str, Entry]:
-    """GPT-2 large's width: all linears transposed."""
+    """The tensors of GPT-2 large, with transposed matrices."""
     width = 1280
     entries: dict[str, tuple[int, ...]] = {"wte.weight": (50257, width), "wpe.weight": (1024, width)}
     entries |= {"ln_f.weight": (width,), "ln_f.bias": (width,)}
@@ -197,9 +197,8 @@ def gpt2_entries(layers: int) -> dict[str, Entry]:
 def write_large_gguf(
     path: Path, tiny: Tiny, kind: str, experts: int = 0, *, whole_vocabulary: bool = False
 ) -> Path:
-    """As `write_gguf`, but matrices repeat one row; with `experts` a stack of them in each layer.
-
-    With `whole_vocabulary` there is a text for each row of the embedding, which llama.cpp insists on.
+    """Like `write_gguf`, but matrices repeat one row. `experts` adds a stack of them to each layer;
+    `whole_vocabulary` adds a text for each row of the embedding, which llama.cpp requires.
     """
     import gguf
 
@@ -276,7 +275,7 @@ def _layers(megabytes: int, fixed: float, each: float) -> int:
 
 
 def _llama(bits: float, megabytes: int, experts: int = 0, embedding_bits: float = 0.0) -> Tiny:
-    """As many layers as make the size."""
+    """A Llama with as many layers as fit the size."""
     s = _SHAPE.but(ffn_width=1024) if experts else _SHAPE
     queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
     each = s.width * (2 * queries + 2 * keys + 3 * s.ffn_width * max(experts, 1)) * bits / 8
@@ -334,5 +333,5 @@ KINDS: dict[str, Callable[[Path, int], Path]] = {
 
 
 def write_synthetic(folder: Path, kind: str, megabytes: int) -> Path:
-    """A model of one of `KINDS` of about this size in a new part of `folder`."""
+    """Write a model of one of `KINDS` of about this size into a new folder in `folder`."""
     return KINDS[kind](folder, megabytes)

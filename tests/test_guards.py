@@ -1,4 +1,4 @@
-"""The guards of conftest.py themselves: each fault below must fail, each proper use must pass."""
+"""The guards of conftest.py: each fault must fail, each proper use must pass."""
 
 from __future__ import annotations
 
@@ -110,9 +110,7 @@ FAULTS = """
 
 
 def test_each_guard_catches_its_fault(tmp_path: Path) -> None:
-    """A run of tiny tests: those named bad fail or error, those named good pass; the thread's origin is
-    printed.
-    """
+    """Runs tiny tests: those named bad fail, those named good pass; the thread's origin is printed."""
     file = tmp_path / "test_faults.py"
     file.write_text(textwrap.dedent(FAULTS), "utf-8")
     command = [

@@ -1,6 +1,4 @@
-"""README.md tells the truth: its files exist, its tables equal the source, its commands are the ones that
-CI runs.
-"""
+"""README.md is true: its files exist, its tables equal the source, its commands are those of CI."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ def test_it_is_short() -> None:
 
 
 def test_generated_parts_are_current() -> None:
-    """After a change of a command or a format: `python -m tests.readme`."""
+    """After a change of a command or a format, run `python -m tests.readme`."""
     assert filled(TEXT) == TEXT
 
 
@@ -47,7 +45,7 @@ def test_named_modules_exist(command: str) -> None:
 
 
 def test_two_lines_install_and_start() -> None:
-    """One line each: install and chat, install and test. CI takes the second from this page."""
+    """One line installs and starts a chat, one installs and tests. CI runs the second one."""
     shell = re.findall(r"```sh\n(.*?)\n```", TEXT, re.DOTALL)
     assert [block for block in shell if "\n" in block] == []
     test = '.venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest -n 2 --dist loadfile'

@@ -48,7 +48,7 @@ Größe, façade, naïve, señor; Привет, мир; 你好，世界; こん�
 
 @dataclass(frozen=True)
 class Tiny:
-    """A Llama's shape, written like config.json; `rope_scaling` is that entry of config.json, or None."""
+    """The shape of a Llama with the names of config.json; `rope_scaling` is that entry, or None."""
 
     layers: int = 2
     width: int = 96
@@ -117,7 +117,7 @@ def tiny_weights(tiny: Tiny) -> dict[str, Floats]:
 
 
 def tiny_config(tiny: Tiny, architecture: str = "LlamaForCausalLM") -> dict[str, Any]:
-    """The config.json."""
+    """config.json."""
     return {
         "architectures": [architecture],
         "model_type": "mistral" if architecture.startswith("Mistral") else "llama",
@@ -153,15 +153,15 @@ def _tokenizer_json() -> str:
 
 
 def tiny_tokenizer() -> dict[str, Any]:
-    """The tokenizer.json of all tiny models as a dict: byte-level BPE with 307 tokens, trained here."""
+    """tokenizer.json of all tiny models: byte-level BPE with 307 tokens, trained here."""
     definition: dict[str, Any] = json.loads(_tokenizer_json())
     assert len(definition["model"]["vocab"]) == TINY.vocab_size
     return definition
 
 
 def write_tokenizer(folder: Path) -> None:
-    """tokenizer.json, tokenizer_config.json with the chat template, generation_config.json with two stop
-    ids.
+    """Write tokenizer.json, tokenizer_config.json with the chat template, generation_config.json with two
+    stop ids.
     """
     (folder / "tokenizer.json").write_text(_tokenizer_json(), "utf-8")
     bos, _, eos = SPECIAL_TOKENS
@@ -184,7 +184,7 @@ def write_folder(
     shards: int = 1,
     architecture: str = "LlamaForCausalLM",
 ) -> Path:
-    """A Hugging Face model folder; `dtype` is "F32", "F16" or "BF16". Returns `folder`."""
+    """Write a Hugging Face folder; `dtype` is "F32", "F16" or "BF16". Returns `folder`."""
     import torch
     from safetensors.torch import save_file
 
@@ -231,9 +231,7 @@ def _hf_name(name: str) -> str:
 
 
 def _interleaved(values: Floats, heads: int) -> Floats:
-    """Rows of a head from (first half, second half) to pairs: how GGUF's Llama files order queries and
-    keys.
-    """
+    """Interleave both halves of each head's rows, the order of queries and keys in Llama's GGUF files."""
     return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
 
@@ -243,7 +241,7 @@ def _halves(values: Floats, heads: int) -> Floats:
 
 
 def _rotary_heads(name: str, tiny: Tiny) -> int:
-    """Over how many heads a tensor (Hugging Face's name) is reordered; 0 for the others."""
+    """The number of heads whose rows are reordered in a tensor (Hugging Face's name); 0 for other tensors."""
     return {"q_proj": tiny.heads, "k_proj": tiny.kv_heads}.get(name.split(".")[-2], 0)
 
 
@@ -254,11 +252,9 @@ def write_gguf(
     types: Mapping[str, str] | None = None,
     **metadata: Any,
 ) -> Path:
-    """The model as a GGUF file with matrices of `type_name`, or of `types[part]` for a part such as
-    "token_embd" or "ffn_down".
-
-    Norms and biases are F32, as in real files. `metadata` are further keys with "__" for ".", such as
-    `llama__expert_count=8`; None leaves a standard key out. Returns `path`.
+    """Write a GGUF file with matrices of `type_name`, or of `types[part]` for a part such as "token_embd" or
+    "ffn_down". Norms and biases are F32, as in real files. `metadata` has further keys with "__" for ".",
+    such as `llama__expert_count=8`; None leaves a standard key out. Returns `path`.
     """
     import gguf
 
@@ -322,7 +318,7 @@ def _gguf_metadata(tiny: Tiny) -> dict[str, Any]:
 
 
 def _llama3_factors(tiny: Tiny) -> Floats:
-    """The divisors of the rotary frequencies as the converter writes them, after Llama 3.1's three cases."""
+    """The converter's tensor of divisors, from Llama 3.1's three cases."""
     s = tiny.rope_scaling
     assert s is not None
     old, factors = s["original_max_position_embeddings"], []
@@ -341,8 +337,8 @@ def _llama3_factors(tiny: Tiny) -> Floats:
 
 
 def read_gguf_weights(path: Path, tiny: Tiny) -> dict[str, Floats]:
-    """A file of `write_gguf`, read by the `gguf` package: dequantised float32, names and row order as
-    Hugging Face's.
+    """Read a file of `write_gguf` with the `gguf` package: dequantised, with Hugging Face's names and row
+    order.
     """
     import gguf
 

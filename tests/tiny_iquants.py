@@ -1,8 +1,8 @@
-"""Simple quantisers for GGUF's IQ types and NVFP4: scales by the largest value, codebook rows by the least
-squared error.
+"""Simple quantisers for GGUF's IQ types and NVFP4: scales by the largest value, codebook rows by least
+squares.
 
 Each packs (B, 256) float32 into (B, bytes) uint8. The codebooks are those of the `gguf` package; the packing
-is written from the layouts independently of the engine's decoders.
+follows the format's description, independently of the engine's decoders.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def _steps(values: Array, groups: int, units: Array, top: float) -> tuple[Array,
 
 
 def _nearest(values: Array, steps: Array, table: Array) -> Array:
-    """The row of `table` (E, w) nearest to each w values: (B, 256 / w)."""
+    """The row of `table` (E, w) nearest to each group of w values: (B, 256 / w)."""
     step = np.repeat(steps, 256 // steps.shape[1], axis=1)
     scaled = np.divide(values, step, out=np.zeros_like(values), where=step != 0).reshape(-1, table.shape[1])
     return ((table**2).sum(1) - 2 * scaled @ table.T).argmin(1).reshape(len(values), -1)
 
 
 def _signs(values: Array, even: bool) -> Array:
-    """A byte of signs for each 8 values (B, 32); `even`: the sign of the smallest is flipped where their
-    number would be odd.
+    """A byte of signs for each 8 values (B, 32); `even`: the sign of the smallest value is flipped if their
+    number is odd.
     """
     groups = values.reshape(len(values), 32, 8)
     negative = groups < 0
@@ -59,7 +59,7 @@ def _signs(values: Array, even: bool) -> Array:
 
 
 def _digits(values: Array, bits: int, count: int, dtype: str) -> Array:
-    """Each `count` numbers as digits of one, lowest first: (B, n) to bytes."""
+    """Each `count` numbers as digits of one number, lowest first: (B, n) to bytes."""
     packed = (values.reshape(len(values), -1, count).astype(np.int64) << bits * np.arange(count)).sum(2)
     return packed.astype(dtype).view(np.uint8).reshape(len(values), -1)
 
@@ -125,7 +125,7 @@ def _iq3_s(values: Array) -> Array:
 
 
 def _shifted(values: Array, steps: Array, groups: int) -> tuple[Array, Array]:
-    """IQ1: whether delta is negative for each of `groups` (B, groups), and the indices (B, 32)."""
+    """IQ1: whether delta is negative in each of `groups` (B, groups), and the indices (B, 32)."""
     below = values.reshape(len(values), groups, -1).mean(2) < 0
     delta = np.repeat(np.where(below, -0.125, 0.125), 256 // groups, axis=1) * np.repeat(
         steps, 256 // steps.shape[1], axis=1
@@ -158,7 +158,7 @@ def _levels(values: Array, steps: Array) -> Array:
 
 
 def _split_nibbles(q: Array, size: int) -> Array:
-    """`size` values to size / 2 bytes: the first half in the low nibbles."""
+    """Pack `size` values into size / 2 bytes: the first half in the low nibbles."""
     halves = q.reshape(len(q), -1, 2, size // 2)
     return (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(len(q), -1)
 

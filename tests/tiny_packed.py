@@ -149,8 +149,8 @@ def awq(version: str = "gemm", group: int = 32, kind: Any = np.float16) -> tuple
 def exl2(
     widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32, shuffled: bool = True
 ) -> tuple[Packer, dict[str, Any]]:
-    """ExLlamaV2: (bits, groups) from the first inputs on; the last pair has all that are left, its last
-    group as short as it comes.
+    """ExLlamaV2: (bits, groups) from the first inputs on; the last pair covers the rest, and its last group
+    may be shorter.
     """
 
     def pack(stem: str, values: Floats, rng: np.random.Generator) -> tuple[Tensors, Floats]:
@@ -245,8 +245,8 @@ def write_packed(
     head: bool = False,
     file: str = "model.safetensors",
 ) -> dict[str, Floats]:
-    """A model folder with packed linears (the head too if `head`), the rest fp16; returns the float32
-    weights it means.
+    """Write a folder with packed linears (the head, too, with `head`), the rest in fp16; returns the float32
+    weights that it stands for.
     """
     from safetensors.numpy import save_file
 

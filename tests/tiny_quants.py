@@ -1,7 +1,6 @@
-"""Simple quantisers for GGUF types that the `gguf` package can only decode: rounding to the nearest, no
-search.
+"""Simple quantisers for GGUF types that the `gguf` package can only decode: round to nearest, without search.
 
-Each packs (B, 256) float32 into (B, block bytes) uint8, written from the layouts independently of the
+Each packs (B, 256) float32 into (B, block bytes) uint8 by the format's description, independently of the
 engine's decoders.
 """
 
@@ -21,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def quantise(values: Floats, type_name: str) -> npt.NDArray[Any]:
-    """(N, K) float32 as `GGUFWriter.add_tensor` wants it: bytes (N, row bytes) of quantised types, else
+    """(N, K) float32 in the form of `GGUFWriter.add_tensor`: bytes (N, row bytes) of quantised types, else
     numbers.
     """
     kind = gguf.GGMLQuantizationType[type_name]
@@ -34,7 +33,7 @@ def quantise(values: Floats, type_name: str) -> npt.NDArray[Any]:
 
 
 def dequantise(data: npt.NDArray[np.generic], type_name: str) -> Floats:
-    """The `gguf` package's own decoder."""
+    """Decode with the `gguf` package."""
     with np.errstate(all="ignore"):
         values: Floats = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[type_name])
     return values
@@ -46,7 +45,7 @@ def _halves(values: Floats) -> Bytes:
 
 
 def _rounded(values: Floats, step: Floats, low: int, high: int) -> npt.NDArray[np.int32]:
-    """values / step to the nearest within low .. high; 0 where the step is 0."""
+    """values / step, rounded and limited to low .. high; 0 where the step is 0."""
     quotient = np.divide(values, step, out=np.zeros_like(values), where=step != 0)
     return np.clip(np.rint(quotient), low, high).astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""How much work something is, counted instead of timed: the same on a slow, a fast and a loaded machine."""
+"""Counts work instead of timing it: the same result on slow, fast and busy machines."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _EVERY = 10
 
 
 def calls_in(work: Callable[[], object]) -> int:
-    """How many functions, of Python and of C, `work` calls on this thread.
-
-    What one C function does inside is not seen.
+    """The number of Python and C functions that `work` calls on this thread, not counting calls inside C
+    functions.
     """
     calls = 0
 
@@ -38,8 +37,8 @@ def calls_in(work: Callable[[], object]) -> int:
 
 @contextmanager
 def database_work(database: Database) -> Iterator[list[int]]:
-    """The virtual machine instructions that SQLite executes inside, in the one number of the list, to the
-    nearest ten.
+    """The virtual machine instructions that SQLite executes in the block, rounded to tens, as the only item
+    of the list.
     """
     done = [0]
 

@@ -1,13 +1,12 @@
-"""A ChatGPT export with thousands of pictures is imported from its zip archive: seconds, memory, room on the
-disk, reads of its directory.
+"""Imports a ChatGPT export with thousands of pictures from its zip archive: seconds, memory, disk space,
+reads.
 
     python -m tests.bench.bench_archive [--megabytes 5000] [--pictures 20000] [--text 250]
 
-An archive of about that size is made: pictures of random bytes, and `conversations.json` of `--text`
-megabytes (`chatgpt_export.py`). The last line is one JSON object, in which `cpu_seconds` are those of the
-processor alone; the exit code is 1 when a bar is missed: a minute for 5 GB with 20,000 pictures and 250 MB of
-text, and as much less as the archive is smaller; 200 MB of memory; nothing unpacked to the disk; one reading
-of the archive's directory.
+The archive has about that size: pictures of random bytes, and `conversations.json` of `--text` megabytes
+(`tests/tools/chatgpt_export.py`). The last line is one JSON object, with CPU time in `cpu_seconds`. The exit
+code is 1 if a bar is missed: one minute for 5 GB with 20,000 pictures and 250 MB of text, less in proportion
+for smaller archives; 200 MB of memory; nothing unpacked to the disk; the directory of the archive read once.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WHOLE_TEXT, WHOLE_PICTURES = 250, 20_000
 
 
 def make_archive(path: Path, megabytes: int, pictures: int, text: int) -> int:
-    """Write the archive; how many conversations it holds."""
+    """Write the archive; returns the number of conversations."""
     draw = random.Random(2)
     data = b"\x89PNG\r\n\x1a\n" + draw.randbytes(max(64, (megabytes - text) * 1_000_000 // max(pictures, 1)))
     chats = path.with_name("conversations.json")
@@ -46,7 +45,7 @@ def make_archive(path: Path, megabytes: int, pictures: int, text: int) -> int:
 
 
 class Counted(zipfile.ZipFile):
-    """An archive that counts how often a directory is read."""
+    """An archive that counts how often its directory is read."""
 
     reads = 0
 
@@ -56,7 +55,7 @@ class Counted(zipfile.ZipFile):
 
 
 def main() -> int:
-    """Run everything; 1 when a bar is missed."""
+    """Run everything; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=5000)
     parser.add_argument("--pictures", type=int, default=WHOLE_PICTURES)

@@ -1,12 +1,12 @@
-"""Texts that cost programs dearly, shown in the transcript, off screen: no step of the GUI's thread may take
-more than 50 ms.
+"""Texts that are expensive to show, in the transcript off screen: no step of the GUI thread may take more
+than 50 ms.
 
     python -m tests.bench.bench_bombs [--size 200000] [--seconds 4] [--only WORDS]
 
-Each text of `tests.desktop.bombs` is shown as a reply and as a reader's message, left to settle for some
-seconds, scrolled through and scrolled to its begin. A step is what happens between two looks at the event
-queue; its time is the thread's own processor time, of which another program on the same cores takes about as
-much again. The last line is one JSON object; the exit code is 1 when a step took too long.
+Each text of `tests.desktop.bombs` is shown as a reply and as a user's message, left to settle for some
+seconds, scrolled through and scrolled to the beginning. A step is the work between two visits to the event
+queue; its time is the CPU time of the thread. The last line is one JSON object; the exit code is 1 if a step
+took too long.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def steps(app: QApplication, text: str, role: str, seconds: float) -> dict[str, 
 
 
 def main() -> int:
-    """Run everything; 1 when a step took too long."""
+    """Run everything; 1 if a step took too long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=200_000, help="characters of each text, about")
     parser.add_argument(

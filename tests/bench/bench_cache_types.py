@@ -1,11 +1,10 @@
 """Perplexity, bytes and decode speed of a model with each cache type.
 
-    python -m tests.bench.bench_cache_types MODEL.gguf [--file TEXT] [--windows N] [--depth N] [--types
-    q8,q8/fp8,...]
+    python -m tests.bench.bench_cache_types MODEL.gguf [--file TEXT] [--windows N] [--depth N] [--types A,B]
 
-Perplexity is that of `inglenook-engine perplexity`: every scored token attends to keys and values as they lie
-in the cache. Speed is decoding at --depth tokens, all types taking turns in one process; medians. The last
-line is JSON, with ratios to fp16.
+Perplexity is that of `inglenook-engine perplexity`: every scored token attends to keys and values as they are
+stored in the cache. Speed is the median of decoding at --depth tokens, all types interleaved in one process.
+The last line is JSON, with ratios to fp16.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def load(path: Path, threads: int) -> tuple[Model, Tokenizer]:
 
 
 def perplexity(model: Model, dtype: str, ids: list[int], windows: int) -> float:
-    """Over the second halves of windows of 512 tokens."""
+    """Perplexity over the second halves of windows of 512 tokens."""
     keys, _, values = dtype.partition("/")
     cache = PagedCache(model, CacheSettings(context_length=WINDOW, dtype=keys, value_dtype=values or "same"))
     try:
@@ -60,7 +59,7 @@ def perplexity(model: Model, dtype: str, ids: list[int], windows: int) -> float:
 def decode_seconds(
     model: Model, types: list[str], depth: int, ids: list[int], repeats: int
 ) -> dict[str, float]:
-    """Median seconds of a step of one token after `depth` others."""
+    """The median seconds of a step of one token after `depth` others."""
     pages = np.arange(-(-(depth + 1) // PAGE_TOKENS), dtype=np.int32)
     programs: dict[str, Any] = {}
     for dtype in types:

@@ -1,29 +1,26 @@
-"""The CPU engine beside its rivals, row by row: our figure, the rival's, the ratio, the bar, and whether it
-is met.
+"""The CPU engine compared with its rivals, row by row: our figure, the rival's, the ratio, and the bar.
 
-    python -m tests.bench.bench_cpu [ROW[/WORK] ...] --starter FILE --gemma FILE [--repeat N] [--json FILE]
-    [--keep FOLDER]
+    python -m tests.bench.bench_cpu [ROW[/WORK] ...] --starter FILE --gemma FILE
+        [--repeat N] [--json FILE] [--keep FOLDER]
 
-Without rows all are run; each work of a row runs in a process of its own, ended after six minutes. In it
-everything is measured in turn, once in each repetition; figures are medians, ratios medians of the
-repetitions' own ratios. llama.cpp (the `bench` extra, fp16 cache) is the rival; the prefill also has
-transformers in float32 and bfloat16 and OpenVINO GenAI, whose interpreter --openvino names: it is left out,
-and a line says so, when it is not installed. Rivals run in processes of their own, stopped while it is not
-their turn.
+By default all rows run. Each work of a row runs in its own process, which is killed after six minutes. There
+everything is interleaved, once in each repetition; figures are medians, and ratios are medians of the ratios
+of the repetitions. The rival is llama.cpp (the `bench` extra, fp16 cache); prefill also has transformers in
+float32 and bfloat16, and OpenVINO GenAI in the interpreter --openvino. A rival that is not installed is left
+out with a note. Rivals run in their own processes, which are stopped while they are not measured.
 
-decode       one token at a time; starter and gemma; share of the read bandwidth, measured in the same run
-shapes       a Llama of 1.1 billion weights, random, kept in --keep, as Q4_0, Q4_K_M, Q8_0, F16: decode, its
-share, prefill 512
-depth        decode behind 4,096 tokens; "MODEL caches": every cache type beside our fp16
-prefill      512 and 2,048 tokens beside every rival; the best is the bar; 2,048 beside our own 512
-neighbour    another program keeps one core busy: all threads beside it, against our one thread alone and
-llama.cpp beside it
-verify       a pass of 2, 4, 8 tokens in times of a pass of one
-thread       one thread, beside llama.cpp's one and what one thread reads
-host         microseconds between two recorded calls of a real generation
-start        a fresh process to its first token, kernels cached; memory there beside weights and cache
-right        log-probabilities and greedy choices beside the exact F32 model, ours and llama.cpp's (see
-`cpu_right`) speculation  n-gram drafting and a draft model beside plain replies (see `bench_speculation`)
+    decode       one token at a time; starter and gemma; share of the read bandwidth of the same run
+    shapes       a random Llama of 1.1 billion weights, kept in --keep, as Q4_0, Q4_K_M, Q8_0, F16:
+                 decode, its share of the bandwidth, prefill 512
+    depth        decode after 4,096 tokens; "MODEL caches": each cache type compared with fp16
+    prefill      512 and 2,048 tokens; the best rival is the bar; our 2,048 compared with our 512
+    neighbour    another program keeps one core busy: all threads, compared with one alone and llama.cpp
+    verify       a pass of 2, 4, 8 tokens relative to a pass of one
+    thread       one thread, compared with llama.cpp's and the bandwidth of one thread
+    host         microseconds between two recorded calls of a real reply
+    start        a new process up to its first token, with cached kernels; its memory
+    right        log-probabilities and greedy choices compared with the exact F32 model (see `cpu_right`)
+    speculation  n-gram drafting and a draft model compared with plain replies (see `bench_speculation`)
 """
 
 from __future__ import annotations
@@ -104,7 +101,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def works(rows: list[str]) -> list[tuple[str, str]]:
-    """(row, work) of all that was asked for."""
+    """(row, work) of everything requested."""
     pairs = []
     for asked in rows:
         row, _, work = asked.partition("/")
@@ -113,7 +110,7 @@ def works(rows: list[str]) -> list[tuple[str, str]]:
 
 
 def run_here(row: str, work: str, options: Options) -> list[Line]:
-    """One work in this process; prints its lines."""
+    """Run one work in this process; prints its lines."""
     lines = []
     for line in ROWS[row][0](options, work):
         print(line.text(), flush=True)
@@ -122,7 +119,7 @@ def run_here(row: str, work: str, options: Options) -> list[Line]:
 
 
 def run_apart(row: str, work: str, arguments: list[str]) -> list[dict[str, object]]:
-    """One work in a process of its own, which is ended with all that it started when it takes too long."""
+    """Run one work in a new process, which is killed with its children if it takes too long."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lines.json"
         command = [
@@ -152,7 +149,7 @@ def run_apart(row: str, work: str, arguments: list[str]) -> list[dict[str, objec
 
 
 def main() -> None:
-    """See the module docstring."""
+    """Run the rows of the command line."""
     asked = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
     if asked.here:

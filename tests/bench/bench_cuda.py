@@ -1,17 +1,17 @@
-"""The CUDA engine on a GPU: Llamas of 1, 8 and 32 billion random weights in bf16 and in 4 bits (GPTQ, groups
-of 128).
+"""The CUDA engine on a GPU: Llamas of 1, 8 and 32 billion random weights, in bf16 and in 4 bits (GPTQ, group
+128).
 
-    python -m tests.bench.bench_cuda [SHAPE ...] [--gpu N] [--repeat N] [--skip-transformers] [--results
-    FOLDER]
+    python -m tests.bench.bench_cuda [SHAPE ...] [--gpu N] [--repeat N] [--skip-transformers]
+        [--results FOLDER]
 
-For each shape and kind: one token at a time behind 0, 4,096 and 32,768 tokens, prompts of 512, 4,096 and
-16,384, a pass of five rows in times of a pass of one, and the host's own work between two waits for the
-device. Beside them what the card does in the same run: bytes a second of a copy, operations a second of
-torch's matrix product; and, for bf16, `transformers` with a static cache and torch.compile on weights of the
-same shapes, where it is installed. Bars are those of an H200; on other cards they are shown and not judged.
+For each shape and type: decoding after 0, 4,096 and 32,768 tokens, prompts of 512, 4,096 and 16,384, a pass
+of five rows relative to a pass of one, and the host's work between two waits for the device. For comparison,
+from the same run: the bandwidth of a copy, the rate of torch's matrix product, and for bf16 `transformers`
+with a static cache and torch.compile on weights of the same shapes, if installed. Bars are those of an H200;
+on other cards they are shown but not judged.
 
-Results go to tests/bench/results, with card, driver, versions and date. --toy runs everything at sizes that
-measure nothing, on whatever device a test puts in place of the GPU, and never writes a result.
+Results go to tests/bench/results, with card, driver, versions and date. --toy runs everything at tiny sizes
+on the device that a test supplies, and writes no result.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ DECODE = {
 
 @dataclass(frozen=True)
 class Line:
-    """One figure: `value` with its `unit`, and, where it has a bar, the judged number `of` and whether it
-    `met` the bar.
+    """One figure: `value` in `unit`; if it has a bar, also the judged number `of` and whether it `met` the
+    bar.
     """
 
     shape: str
@@ -66,7 +66,7 @@ class Line:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is met; None where there is none."""
+        """Whether the bar is met; None if there is none."""
         judged = self.value if self.share is None else self.share
         return None if self.bar is None else judged <= self.bar if self.at_most else judged >= self.bar
 
@@ -78,7 +78,7 @@ def measure(
     plan: Plan,
     rival: Callable[[Shape, Plan], dict[str, float]] | None,
 ) -> list[Line]:
-    """All lines of one shape and kind."""
+    """All lines of one shape and type."""
     from engine.backends.cuda.runtime.rates import copy_bandwidth, matmul_rate
 
     bandwidth, rate = copy_bandwidth(device, plan.copied), matmul_rate(device, plan.side)
@@ -134,7 +134,7 @@ def _prompts(subject: Subject, plan: Plan, rate: float, theirs: dict[str, float]
 
 
 def table(lines: Sequence[Line], judged: bool) -> str:
-    """Lines of text, one a figure."""
+    """Lines of text, one for each figure."""
     out = []
     for line in lines:
         share = f"{100 * line.share:6.1f} % {line.of}" if line.share is not None else ""
@@ -172,7 +172,7 @@ def _version(name: str) -> str:
 
 
 def write(folder: Path, about: dict[str, Any], lines: Sequence[Line], judged: bool) -> Path:
-    """The table and the same as JSON; returns the table's file."""
+    """Write the table and the same as JSON; returns the table's file."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"cuda-{about['card'].lower().replace(' ', '-')}-{about['date']}"
     figures = [asdict(line) | {"met": line.met if judged else None} for line in lines]
@@ -184,7 +184,7 @@ def write(folder: Path, about: dict[str, Any], lines: Sequence[Line], judged: bo
 
 
 def _gpu(number: int) -> Device:
-    """Raises `EngineError`, with the reason, where it cannot be used."""
+    """Raises `EngineError` with the reason if there is no usable GPU."""
     from engine.backends.choice import choose
     from engine.backends.cuda.runtime.torch_device import TorchDevice
     from engine.settings import LoadSettings
@@ -194,7 +194,7 @@ def _gpu(number: int) -> Device:
 
 
 def main(arguments: Sequence[str] | None = None, device: Device | None = None) -> int:
-    """Measure; `device` is what a test puts in the place of the GPU, for --toy."""
+    """Measure; with --toy a test supplies the `device`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

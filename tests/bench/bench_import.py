@@ -1,11 +1,11 @@
-"""A large file of conversations is imported while the window writes: memory, progress, duplicates,
-cancelling, and what the window waits.
+"""Imports a large file of conversations while the window writes: memory, progress, duplicates, cancelling,
+waits.
 
     python -m tests.bench.bench_import [--megabytes 500]
 
-A file of ChatGPT's form is made; it is imported on the exchange's thread while this one adds a message to a
-chat every 50 ms, as a person in a hurry would; then it is imported once more, and a third time cancelled
-half-way. The last line is one JSON object; the exit code is 1 when a bar is missed.
+A file in ChatGPT's format is imported on the import thread while this one adds a message to a chat every 50
+ms, like a user in a hurry; then it is imported again, and a third time cancelled halfway. The last line is
+one JSON object; the exit code is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LETTERS = 4000
 
 
 def resident() -> float:
-    """Megabytes of this process in memory."""
+    """The resident memory of this process in megabytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def make_file(path: Path, megabytes: int, first: int = 0) -> int:
-    """Write that many megabytes of conversations, numbered from `first` on; returns how many."""
+    """Write this many megabytes of conversations, numbered from `first`; returns how many."""
     draw, count = random.Random(1), 0
     words = [f"word{number}" for number in range(5000)]
     with path.open("w", encoding="utf-8") as file:
@@ -52,7 +52,7 @@ def make_file(path: Path, megabytes: int, first: int = 0) -> int:
 
 
 class Importing:
-    """One import, and what happened meanwhile."""
+    """One import, and what was measured meanwhile."""
 
     def __init__(self, stores: ConversationStores, chat: int) -> None:
         self._stores, self._chat = stores, chat
@@ -68,7 +68,7 @@ class Importing:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the figures of the import before."""
+        """Reset the figures."""
         self.reports = 0
         self.peak = resident()
         self.writes: list[float] = []
@@ -76,8 +76,8 @@ class Importing:
         self._due = 0.0
 
     def run(self, path: Path, cancel_at: float = 2.0) -> tuple[ImportReport, float]:
-        """Import `path`, cancelled at that share of it; returns the last report and the seconds from the
-        start, or from cancelling.
+        """Import `path`, cancelled at that share of it; returns the last report and the seconds since the
+        start or the cancelling.
         """
         self.begin()
         self._cancel_at, self._cancelled = cancel_at, 0.0
@@ -109,12 +109,12 @@ class Importing:
 
 
 def p99(values: list[float]) -> float:
-    """In milliseconds."""
+    """The 99th percentile in milliseconds."""
     return 1000 * sorted(values)[min(len(values) - 1, len(values) * 99 // 100)] if values else 0.0
 
 
 def main() -> int:
-    """Run everything; 1 when a bar is missed."""
+    """Run everything; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500)
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Bytes a second that the decode product of each packed weight type reads, as a share of the measured read
+"""The bytes per second that decode products read with each packed weight type, relative to the read
 bandwidth.
 
     python -m tests.bench.bench_linear [--threads N] [--megabytes M] [--types Q4_K ...]
 
-The matrices (K = 2048) are far beyond the caches; kernels and the bandwidth test take turns in one process,
-and medians are printed. The last line is JSON.
+The matrices (K = 2048) are much larger than the CPU's caches. Kernels and the bandwidth test are interleaved
+in one process, and medians are printed. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TYPES = (
 
 
 def random_matrix(kind: str, megabytes: float) -> FileTensor:
-    """A matrix of random file bytes (all small, so that every number is finite): speed does not depend on
-    the values.
+    """A matrix of random file bytes, small so that every value is finite; speed does not depend on the
+    values.
     """
     form = find_format(kind)
     assert form is not None

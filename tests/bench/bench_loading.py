@@ -1,13 +1,12 @@
-"""What loading takes, beside what the headers said: peak and resident memory, cache, work space, megabytes a
-second.
+"""The memory that loading takes compared with the estimate from the headers: peak, resident, cache, work
+space; and its speed.
 
     python -m tests.bench.bench_loading [MODEL ...] [--synthetic KIND,KIND] [--size MB] [--context N]
 
-Each model is loaded in a process of its own, whose kernels were compiled before the first measurement: first
-the weights alone, for their peak and the time, then the whole chat. Synthetic models have the shape of a
-Llama (or its experts', GPT-OSS's or GPT-2's) and weights that repeat; they are written to a temporary folder.
-Peak and resident memory are relative to the process before loading. After loading the context is filled, so
-that all that was said is taken. The last line is JSON.
+Each model is loaded in a new process with cached kernels: first the weights alone, for peak and time, then
+the whole chat. Synthetic models have the shape of a Llama (or of GPT-OSS or GPT-2) and repeating weights, and
+are written to a temporary folder. Memory is relative to the process before loading. Afterwards the context is
+filled, so that everything estimated is used. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ MB = 10**6
 
 
 def settle() -> int:
-    """Resident bytes when all that was freed is back with the system; the highest is counted from here on."""
+    """The resident bytes once all freed memory is returned to the system; resets the peak."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -51,7 +50,7 @@ def settle() -> int:
 
 
 def compile_kernels(path: Path) -> None:
-    """All that this model's passes need, from its headers."""
+    """Compile all kernels that the passes of this model need, from its headers."""
     checkpoint, backend = open_checkpoint(path), CpuBackend()
     parts, config = survey(checkpoint, backend).parts, read_config(checkpoint)
     assert parts is not None
@@ -62,13 +61,13 @@ def compile_kernels(path: Path) -> None:
 
 
 def import_everything() -> None:
-    """What the text of any model imports."""
+    """Import what the text of any model imports."""
     with tempfile.TemporaryDirectory() as folder:
         open_text(open_checkpoint(write_gguf(Path(folder) / "tiny.gguf")))
 
 
 def measure(path: Path, context: int) -> dict[str, Any]:
-    """One model, in this process."""
+    """Measure one model in this process."""
     compile_kernels(path)
     import_everything()
     info = describe(path)
@@ -127,7 +126,7 @@ def main() -> None:
 
 
 def run(path: Path, context: int) -> dict[str, Any]:
-    """`measure` in a fresh process; prints a line."""
+    """`measure` in a new process; prints a line."""
     command = [
         sys.executable,
         "-m",

@@ -1,9 +1,9 @@
-"""A notebook of 100,000 tokens: what a key, a streamed frame, a save and opening cost the GUI thread.
+"""A notebook of 100,000 tokens: the cost of a key, a streamed frame, a save and opening on the GUI thread.
 
-Needs no model and no screen.
+    python -m tests.bench.bench_notebook
 
-`python -m tests.bench.bench_notebook` prints milliseconds and ends with 1 where a key or a frame takes longer
-than 16 ms.
+Needs no model and no screen. Prints milliseconds; the exit code is 1 if a key or a frame takes longer than 16
+ms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIMIT_MS = 16.0
 
 
 def document(tokens: int) -> TokenTrace:
-    """Words in paragraphs of some 120, each with five alternatives."""
+    """Words in paragraphs of about 120, each with five alternatives."""
     trace = TokenTrace("Echo")
     trace.extend(
         echo_token(f"\n\nword{place % 977}" if place % 120 == 0 else f" word{place % 977}", 5)
@@ -45,7 +45,7 @@ def document(tokens: int) -> TokenTrace:
 
 
 def measured(times: list[float]) -> str:
-    """Median, 99th percentile and worst of seconds, in milliseconds."""
+    """Median, 99th percentile and maximum of seconds, in milliseconds."""
     times = sorted(1000 * each for each in times)
     return (
         f"median {statistics.median(times):6.2f} ms, p99 {times[int(len(times) * 0.99) - 1]:6.2f} ms, worst "
@@ -54,7 +54,7 @@ def measured(times: list[float]) -> str:
 
 
 def timed(deed: Callable[[], object]) -> float:
-    """Seconds of a deed and of painting what it changed."""
+    """The seconds of an action and of painting its result."""
     started = time.perf_counter()
     deed()
     QApplication.processEvents()

@@ -1,14 +1,14 @@
-"""Microseconds a sampled token costs: each step alone, usual settings, and the full chain, beside the
-shortest decode step.
+"""Microseconds of sampling a token: each step alone, usual settings, and the full chain, next to the shortest
+decode step.
 
-The step is that of a model of 1 billion weights in Q4: reading its 0.6 GB at the bandwidth measured in the
-same run is the least it can take. The full chain has every step active (with settings that leave some work to
-each), token bias, a constraint's mask, a banned token, entropy and five alternatives, at a history of 2,000
-tokens.
+The decode step is that of a model with 1 billion weights in Q4: the time to read its 0.6 GB at the bandwidth
+measured in the same run. The full chain has every step active (with settings that leave work for each), token
+bias, a constraint's mask, a banned token, entropy and five alternatives, with a history of 2,000 tokens.
 
-Run: python tests/bench/bench_sampler.py [--calls 200] [--threads 2]. People read the table; the last line is
-one JSON object: {"microseconds": {"V": {"setting": median}}, "full_chain_least": {"V": the fastest call},
-"bandwidth": bytes/s, "decode_step": microseconds, "full_chain_share": {"V": share}}.
+    python tests/bench/bench_sampler.py [--calls 200] [--threads 2]
+
+The last line is one JSON object: {"microseconds": {"V": {"setting": median}}, "full_chain_least": {"V": the
+fastest call}, "bandwidth": bytes/s, "decode_step": microseconds, "full_chain_share": {"V": share}}.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SETTINGS: dict[str, tuple[SamplerSettings, dict[str, Any]]] = {
 
 
 def measure(name: str, vocabulary: int, calls: int) -> list[float]:
-    """Microseconds of each call of `Sampler.sample`, with a history that grows by each token; ascending."""
+    """Microseconds of each call of `Sampler.sample`, sorted, with a history that grows by each token."""
     settings, extra = SETTINGS[name]
     keywords = dict(extra)
     random = np.random.default_rng(7)

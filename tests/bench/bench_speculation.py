@@ -1,11 +1,12 @@
-"""Tokens a second with and without drafting, on code editing and chat, interleaved in one run.
+"""Tokens per second with and without drafting, on code editing and chat, interleaved in one run.
 
-Run: python -m tests.bench.bench_speculation [MODEL.gguf] [--repeat 3] [--tokens 200] [--twin F16]. MODEL
-defaults to $INGLENOOK_STARTER. Two targets: the model itself, with n-gram drafting; and its twin with all
-matrices as float16 (about three times a 4-bit file) or float32, written to a temporary folder, for which the
-model itself drafts as well. Every prompt is written once with each method before the next; ratios are medians
-over prompts and repetitions of a reply's speed over that of the plain reply beside it. The draft model's own
-reading of the prompt counts. Greedy replies must be the same with every method, which is checked. The last
+    python -m tests.bench.bench_speculation [MODEL.gguf] [--repeat 3] [--tokens 200] [--twin F16]
+
+MODEL defaults to $INGLENOOK_STARTER. There are two targets: the model itself, with n-gram drafting; and its
+twin with all matrices in float16 (about three times a 4-bit file) or float32, written to a temporary folder,
+for which the model also drafts. Each prompt is answered once with each method before the next one. Ratios are
+medians over prompts and repetitions of the speed relative to the plain reply. The time in which the draft
+model reads the prompt counts. Greedy replies must be the same with every method, which is checked. The last
 line is one JSON object: {"target": {"work": {"temperature": {"method": {"tokens_per_second", "ratio",
 "acceptance", "tokens_per_pass"}}}}}.
 """
@@ -109,12 +110,12 @@ TEMPERATURES = (0.0, 0.7)
 
 
 class Departed(RuntimeError):
-    """A greedy reply with drafting is another one than without."""
+    """A greedy reply with drafting differs from the one without."""
 
 
 @dataclass
 class Figures:
-    """Of all replies of one method: speeds in tokens a second, and those over the plain reply's."""
+    """All replies of one method: speeds in tokens/s, and relative to the plain reply."""
 
     speeds: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -124,7 +125,7 @@ class Figures:
     tokens: int = 0
 
     def add(self, done: Done, plain: float) -> float:
-        """Count a reply beside a plain one of this speed (0: it is the plain one); its own speed."""
+        """Add a reply next to a plain one of this speed (0: it is the plain one); returns its speed."""
         stats = done.stats
         speed = stats.decode_tokens_per_second
         self.speeds.append(speed)
@@ -209,8 +210,8 @@ def measure_prompt(
 
 
 def measure_target(model: Path, twin: str, repeat: int, tokens: int) -> dict[str, Any]:
-    """Of the model itself (`twin` empty) or of its twin of this type, for which the model itself drafts as
-    well. Raises `Departed`.
+    """Measure the model (`twin` empty), or its twin of this type, for which the model drafts, too. Raises
+    `Departed`.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         target = model

@@ -3,11 +3,10 @@ one second.
 
     python -m tests.bench.bench_start [--chats 10000] [--runs 5]
 
-Each run is a process of its own with the store's files warm, the bytecode of all modules cached as an
-installation has it (in a folder of this script's, whatever PYTHONDONTWRITEBYTECODE says), and the window
-before it closed as a user closes it. The child notes the clock at its first paint and which heavy modules it
-has imported by then: none of them may be. Prints where the time of imports goes. The last line is one JSON
-object; the exit code is 1 when the bar or that rule is missed.
+Each run is a new process with warm files, with cached bytecode as in an installation (in a folder of this
+script, whatever PYTHONDONTWRITEBYTECODE says), after the previous window was closed properly. The child notes
+the time of its first paint and the heavy modules imported by then, of which there must be none. The import
+times are printed. The last line is one JSON object; the exit code is 1 if the bar or that rule is missed.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ sys.exit(main(["--data", sys.argv[1]]))
 
 
 def fill(folder: Path, chats: int) -> None:
-    """A store with so many chats of four messages."""
+    """A store with this many chats of four messages."""
     database = Database(folder / FILE_NAME)
     now = time.time()
     with database.transaction():
@@ -90,7 +89,7 @@ def fill(folder: Path, chats: int) -> None:
 
 
 def start(folder: Path, caches: Path, *options: str) -> tuple[dict[str, object], float, str]:
-    """One start: what the child told, seconds from the start of its process to its first paint, and its
+    """One start: the child's report, seconds from the start of its process to the first paint, and its
     errors.
     """
     environment = {
@@ -127,7 +126,7 @@ def imports(report: str) -> list[tuple[str, float]]:
 
 
 def main() -> int:
-    """Run everything; 1 when the bar is missed."""
+    """Run everything; 1 if the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chats", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=5)

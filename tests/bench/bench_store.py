@@ -1,12 +1,11 @@
-"""Times the store with 10,000 chats and 1,000,000 messages; figures for people, one JSON object in the last
-line.
+"""Times the store with 10,000 chats and 1,000,000 messages.
 
     python -m tests.bench.bench_store --keep FOLDER [--chats 10000] [--messages 1000000] [--repeats 5]
 
-The library is made once in FOLDER (some minutes). Times are wall clock; `search_cpu` is the processor time of
-the same calls, which a shared machine does not blur. `open` is a connection and the checks of opening; `list`
-all rows of the sidebar; `search` from a query to its first 50 hits with snippets. Gates: p99 of a search < 50
-ms of processor time, open and list < 100 ms.
+The store is created once in FOLDER, which takes some minutes. Times are wall time; `search_cpu` is the CPU
+time of the same calls, on which other programs have less influence. `open` is a connection with the checks of
+opening; `list` reads all rows of the sidebar; `search` runs from a query to its first 50 hits with snippets.
+Bars: p99 of a search < 50 ms of CPU time, open and list < 100 ms. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ _INSERT = (
 
 
 class Language:
-    """Sentences of words with the frequencies of a language (Zipf-Mandelbrot); some Chinese, some with
-    accents, some code.
-    """
+    """Sentences of words with natural frequencies (Zipf-Mandelbrot), including Chinese, accents and code."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -60,7 +57,7 @@ class Language:
         self._pool = [self._sentence() for _ in range(200_000)]
 
     def text(self, sentences: int) -> str:
-        """A message."""
+        """The text of a message."""
         return " ".join(self.draw.choices(self._pool, k=sentences))
 
     def _pick(self, words: list[str], count: int) -> list[str]:
@@ -84,9 +81,7 @@ def _zipf(count: int) -> list[float]:
 
 
 def make(path: Path, language: Language, chats: int, messages: int) -> None:
-    """Write the library as an old version would have left it, without an index of words, and index it in
-    steps.
-    """
+    """Write the store as an old version would have left it, without a word index, and index it in steps."""
     database = Database(path)
     each, made = messages // chats, 0
     now = time.time()
@@ -118,8 +113,8 @@ def make(path: Path, language: Language, chats: int, messages: int) -> None:
 
 
 def queries(language: Language) -> Iterator[tuple[str, str]]:
-    """(kind, query): words of all frequencies, beginnings of them while typing, several words, other
-    scripts, and nonsense.
+    """(kind, query): words of all frequencies, prefixes while typing, several words, other scripts, and
+    nonsense.
     """
     words, draw = language.words, language.draw
     for _ in range(12):
@@ -203,7 +198,7 @@ def _summary(figures: list[float]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Print the figures; 1 when a gate is missed."""
+    """Print the figures; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

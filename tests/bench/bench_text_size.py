@@ -1,12 +1,11 @@
-"""What a step of the text's size and a change of the theme cost the window, with a chat of some hundred
-messages open.
+"""The cost of a step of the text size and of a change of theme, with a chat of some hundred messages open.
 
     python -m tests.bench.bench_text_size [--messages 300] [--rounds 5]
 
-Each step is `View > Larger text` or `Smaller text` in the whole window (offscreen): from the command until
-everything is arranged and painted. Told is the median of the processor's milliseconds of the GUI's thread,
-which a shared machine blurs less, of those spent before the command returns, and of the clock: with the
-settings hidden, shown, and with all their groups unfolded. The last line is one JSON object.
+Each step is `View > Larger text` or `Smaller text` in the whole window off screen, from the command until
+everything is laid out and painted. The figures are medians in milliseconds: CPU time of the GUI thread, the
+part of it before the command returns, and wall time; with the settings hidden, shown, and with all groups
+expanded. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = ["main"]
 
 
 def fill(stage: Stage, messages: int) -> None:
-    """A chat of so many messages, open."""
+    """Open a chat of this many messages."""
     store = stage.session.stores.kept
     chat, parent = store.create("A long talk"), None
     for number in range(messages):
@@ -48,16 +47,14 @@ def fill(stage: Stage, messages: int) -> None:
 
 
 def settle(app: QApplication) -> None:
-    """Until nothing is left to arrange or to paint."""
+    """Wait until nothing is left to lay out or paint."""
     for _ in range(4):
         app.processEvents()
         app.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)
 
 
 def timed(stage: Stage, act: Callable[[], object]) -> tuple[float, float, float]:
-    """Milliseconds of the thread's processor until painted and until `act` returned, and of the clock
-    until painted.
-    """
+    """CPU milliseconds of the thread until painted and until `act` returned, and wall time until painted."""
     stage.spin(0.3)
     cpu, wall = thread_time(), perf_counter()
     act()
@@ -67,7 +64,7 @@ def timed(stage: Stage, act: Callable[[], object]) -> tuple[float, float, float]
 
 
 def measure(stage: Stage, rounds: int) -> dict[str, list[float]]:
-    """The median costs of a step and of a change of the theme."""
+    """The median cost of a step of the text size and of a change of theme."""
     window, session = stage.window, stage.session
 
     def theme(name: str) -> None:

@@ -1,20 +1,19 @@
-"""Replays a 100k-token chat into the transcript at 200 tokens/s, off screen; figures for people, one JSON
-object in the last line.
+"""Replays a chat of 100,000 tokens into the transcript at 200 tokens/s, off screen.
 
     python -m tests.bench.bench_transcript [--seconds 20] [--runs 3] [--model FILE]
 
-Times are milliseconds of the GUI's thread: its processor time, which a shared machine blurs less, and the
-wall's clock beside it. `frame` is all GUI work from the arrival of a frame's text to its painted pixels,
-while a reply grows and while the reader scrolls. Garbage is searched for as in the program: the older one in
-pauses, none while the reader scrolls. Formulas are drawn on a thread of their own, whose time is told apart.
-Each figure is that of the worst of the runs, each in a process of its own. Bars: open < 300, p99 of a frame <
-10 and no frame > 16.7, of a growing reply and of scrolling, a step of resizing < 50, memory of the process
-beyond what Python and Qt take before the window < 250 MB (and what the chat adds).
+Times are milliseconds of the GUI thread: CPU time, on which other programs have less influence, and wall
+time. `frame` is all GUI work from the arrival of a frame's text to its painted pixels, while a reply grows
+and while the user scrolls. Garbage is collected as in the program: the older generation in pauses, none while
+the user scrolls. Formulas are drawn on another thread, whose time is shown separately. Each figure is that of
+the worst run; each run is a new process. Bars: open < 300; p99 of a frame < 10 and no frame > 16.7, for a
+growing reply and for scrolling; a step of resizing < 50; memory < 250 MB beyond Python and Qt, plus what the
+chat adds. The last line is one JSON object.
 
-With a model its engine writes a reply in the same process all the while, at its own pace, and the wall's
-clock is judged too: that is what a reader sees; its threads leave a core to the window as in the program,
-from the arrival of a text, or an act of the reader, until it is painted. Without one the wall's clock is only
-told. Another program on the same cores makes the clock's figures worthless.
+With a model, its engine writes a reply in the same process all the time, and wall time is judged, too, since
+that is what a user sees. As in the program, its threads yield a core to the window from the arrival of text,
+or an action of the user, until it is painted. Without a model, wall time is only shown. Other programs on the
+same cores make wall time meaningless.
 """
 
 from __future__ import annotations
@@ -147,21 +146,21 @@ def conversation(random_: random.Random) -> list[MessageItem]:
 
 
 class Took(NamedTuple):
-    """Milliseconds of a piece of work: of this thread's processor, and of the clock."""
+    """Milliseconds of some work: CPU time of this thread, and wall time."""
 
     cpu: float
     wall: float
 
 
 def timed(work: Callable[[], object]) -> Took:
-    """How long `work` takes this thread."""
+    """How long `work` takes."""
     cpu, wall = thread_time(), perf_counter()
     work()
     return Took((thread_time() - cpu) * 1000, (perf_counter() - wall) * 1000)
 
 
 def memory_mb() -> float:
-    """Megabytes of memory that this process has for itself (Linux), 0 elsewhere."""
+    """The private memory of this process in megabytes (Linux); elsewhere 0."""
     try:
         fields = dict(
             line.split(":", 1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
@@ -172,7 +171,7 @@ def memory_mb() -> float:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text in what arrives during one frame."""
+    """The text, split into what arrives during one frame."""
     step = RATE * CHARACTERS / FRAMES
     position = 0.0
     while position < len(text):
@@ -181,13 +180,13 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def paint(app: QApplication, view: TranscriptView) -> None:
-    """Let the view arrange itself and paint what is out of date."""
+    """Let the view lay out and paint what is out of date."""
     view.flush()
     app.processEvents()
 
 
 def settle(app: QApplication, milliseconds: int) -> None:
-    """Give idle work, such as colours of code, time to finish."""
+    """Give idle work, such as code highlighting, time to finish."""
     clock = QElapsedTimer()
     clock.start()
     while clock.elapsed() < milliseconds:
@@ -214,7 +213,7 @@ def stream(
 
 
 def scroll(app: QApplication, view: TranscriptView, frames: int, room: CpuYield) -> list[Took]:
-    """Milliseconds of each frame while the reader scrolls up by 300 pixels a frame."""
+    """Milliseconds of each frame while scrolling up by 300 pixels a frame."""
     bar = view.verticalScrollBar()
 
     def frame() -> None:
@@ -226,7 +225,7 @@ def scroll(app: QApplication, view: TranscriptView, frames: int, room: CpuYield)
 
 
 def summary(times: list[Took]) -> dict[str, float]:
-    """p50, p99 and maximum of the processor's time, p99 and maximum of the clock's."""
+    """p50, p99 and maximum of CPU time, p99 and maximum of wall time."""
     cpu, wall = sorted(took.cpu for took in times), sorted(took.wall for took in times)
     return {
         "p50": round(median(cpu), 2), "p99": round(cpu[int(len(cpu) * 0.99)], 2), "max": round(cpu[-1], 2),
@@ -245,7 +244,7 @@ def resize(app: QApplication, view: TranscriptView) -> list[Took]:
 
 
 class Engine:
-    """A model that writes without end on a thread of its own; `tokens` counts what it has written."""
+    """A model that writes without end on its own thread; `tokens` counts what it has written."""
 
     def __init__(self, model: Path) -> None:
         from engine.chat import finished, open_chat
@@ -268,7 +267,7 @@ class Engine:
                 self.tokens += len(event.tokens) if isinstance(event, Text) else 0
 
     def close(self) -> None:
-        """End it."""
+        """Stop writing."""
         self._stop.set()
         self._thread.join()
         self._chat.close()
@@ -335,15 +334,15 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
 
 
 def worst(runs: list[Any]) -> Any:
-    """The largest of every number in results of the same shape; what is no number as in the first."""
+    """The maximum of each number in results of the same shape; other values are those of the first."""
     if isinstance(runs[0], dict):
         return {name: worst([run[name] for run in runs]) for name in runs[0]}
     return max(runs) if isinstance(runs[0], int | float) else runs[0]
 
 
 def misses(found: dict[str, Any]) -> list[str]:
-    """The bars that were missed, with figure and bar: of the processor's time, and of the clock where an
-    engine ran beside it.
+    """The missed bars, with figure and bar: of CPU time, and of wall time where an engine ran at the same
+    time.
     """
     bars = [
         ("opening, ms", found["open_ms"], OPEN_MS),
@@ -360,7 +359,7 @@ def misses(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Run everything; the exit code is 1 when a bar is missed."""
+    """Run everything; the exit code is 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of streaming at 200 tokens/s")
     parser.add_argument(

@@ -1,14 +1,12 @@
-"""Decoding on the CPU engine with a window that paints the reply against decoding without one; the bar is 97
-%.
+"""CPU decoding with a window that paints the reply, compared with decoding without one; the bar is 97 %.
 
     python -m tests.bench.bench_window_speed [--model FILE] [--tokens 512] [--rounds 25] [--processes 4]
 
-In each process one loaded model, turns taken: a reply read by nobody (headless), the same reply typed into
-the whole window (offscreen), which paints it frame by frame. Each round runs both, the first one first in
-every other round. Judged is the median of all rounds' ratios; its standard error is that of 2,000 bootstrap
-samples (Efron 1979): where other programs share the computer's memory one round may differ from the next by
-10 %, and one process from the next by 2 %. The last line is one JSON object; the exit code is 1 when the bar
-is missed.
+Each process loads a model once and alternates: a reply that nobody reads (headless), and the same reply in
+the whole window off screen, painted frame by frame. Each round runs both, in alternating order. The median of
+the ratios of all rounds is judged; its standard error comes from 2,000 bootstrap samples (Efron 1979). Where
+other programs share the memory, one round may differ from the next by 10 %, and one process from the next by
+2 %. The last line is one JSON object; the exit code is 1 if the bar is missed.
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ QUESTION = "Write a long and detailed essay about rivers, with headings and list
 
 
 def request(tokens: int) -> ChatRequest:
-    """The question as the window sends it, answered greedily with exactly so many tokens."""
+    """The question as the window sends it, answered greedily with exactly this many tokens."""
     question, greedy = Message("user", QUESTION), SamplerSettings(temperature=0.0)
     return ChatRequest((question,), greedy, stops(tokens), output=OutputSettings())
 
 
 def stops(tokens: int) -> StopSettings:
-    """Write exactly so many tokens."""
+    """Stop after exactly this many tokens."""
     return StopSettings(max_tokens=tokens, min_tokens=tokens)
 
 
 class Bench:
-    """The window with its model, and the door through which the model is reached without it."""
+    """The window with its model, and the API that reaches the model without the window."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         from desktop.app import SWITCH_S, Desktop, make_application
@@ -77,7 +75,7 @@ class Bench:
             raise SystemExit("the model did not answer in time")
 
     def headless(self, tokens: int) -> Stats:
-        """The reply on the engine's own thread, while the GUI's thread sleeps."""
+        """The reply on the engine's thread, while the GUI thread sleeps."""
         found: list[Stats] = []
         over = threading.Event()
         slot = self.session.replies.engine._host
@@ -96,7 +94,7 @@ class Bench:
         return found[0]
 
     def painted(self, tokens: int) -> Stats:
-        """The reply in the window: sent as a user does, painted until it is over."""
+        """The reply in the window: sent as a user does, and painted to the end."""
         session = self.session
         session.new_conversation()
         session.set_settings(dataclasses.replace(session.settings(SamplerSettings), temperature=0.0))
@@ -112,7 +110,7 @@ class Bench:
         return stats
 
     def close(self) -> None:
-        """End everything."""
+        """Close the window."""
         self.desktop.window.close()
         self.collector.close()
 
@@ -140,7 +138,7 @@ def one_process(model: Path, tokens: int, rounds: int) -> list[list[float]]:
 
 
 def other_process(options: argparse.Namespace) -> list[list[float]]:
-    """The same in a process of its own, whose rounds are shown. Raises SystemExit when it failed."""
+    """The same in a new process, whose rounds are shown. Raises SystemExit if it failed."""
     words = [
         "--model",
         str(options.model),
@@ -176,7 +174,7 @@ def judge(pairs: list[list[float]]) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Run everything; 1 when the bar is missed."""
+    """Run everything; 1 if the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--model", type=Path, default=Path(os.environ.get("INGLENOOK_STARTER", "starter.gguf"))

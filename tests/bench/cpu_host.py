@@ -25,8 +25,8 @@ MB = 1e6
 
 
 class Watch:
-    """Stands in for `ThreadPool.replay`, and notes when each recorded call began and ended: wall clock,
-    and CPU time of this thread.
+    """Replaces `ThreadPool.replay`, and records when each call began and ended: wall time, and CPU time of
+    this thread.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Watch:
         self.calls: list[tuple[float, float, float, float]] = []
 
     def method(self) -> Callable[..., None]:
-        """The function that takes its place."""
+        """The replacement function."""
 
         def replay(team: ThreadPool, *arguments: Any) -> None:
             worked, begun = time.thread_time(), time.perf_counter()
@@ -44,7 +44,7 @@ class Watch:
         return replay
 
     def between(self) -> tuple[list[float], list[float]]:
-        """Seconds and CPU seconds between calls of a reply; the first call read the prompt."""
+        """Wall and CPU seconds between the calls of a reply; the first call is the prefill."""
         pairs = list(zip(self.calls[1:], self.calls[2:], strict=False))
         return [later[0] - earlier[1] for earlier, later in pairs], [
             later[2] - earlier[3] for earlier, later in pairs
@@ -52,11 +52,9 @@ class Watch:
 
 
 def host(options: Options, work: str) -> Iterator[Line]:
-    """Between the end of one recorded call and the begin of the next, in real replies: deciding,
-    detokenising, events, arguments.
-
-    "greedy" takes the likeliest token, "sampled" follows the program's own settings. Both the clock, which is
-    judged, and the CPU time of the thread are told: on a busy machine the thread waits, too.
+    """The time between two recorded calls in real replies: deciding, detokenising, events, arguments.
+    "greedy" takes the likeliest token, "sampled" uses the default settings. Both wall time, which is judged,
+    and CPU time are shown, since on a busy machine the thread waits, too.
     """
     name, _, way = work.partition(" ")
     sampler = SamplerSettings(seed=1, temperature=0.0) if way == "greedy" else SamplerSettings(seed=1)
@@ -96,11 +94,8 @@ def host(options: Options, work: str) -> Iterator[Line]:
 
 
 def start(options: Options, work: str) -> Iterator[Line]:
-    """A fresh process: seconds until its first text, and the memory that it has then beside weights and
-    cache. The first run warms up.
-
-    Memory is told of a context of 512 tokens, too, whose cache is nearly all in use: of a long one nothing is
-    there yet.
+    """A new process: seconds to its first text, and its memory then compared with weights and cache. The
+    first run warms up. Memory is also shown for a context of 512 tokens, whose cache is nearly full then.
     """
     found = [_first_token(options, work, 0) for _ in range(min(options.repeat, 5) + 1)][1:]
     whole, loaded = (median(each[name] for each in found) for name in ("whole", "loaded"))
@@ -125,7 +120,7 @@ def start(options: Options, work: str) -> Iterator[Line]:
 
 
 def _first_token(options: Options, work: str, context: int) -> dict[str, float]:
-    """What `tests.bench.first_token` tells, and the `whole` seconds from here."""
+    """The report of `tests.bench.first_token`, and the `whole` seconds measured here."""
     command = [
         sys.executable,
         "-m",
@@ -150,7 +145,7 @@ def _first_token(options: Options, work: str, context: int) -> dict[str, float]:
 
 def speculation(options: Options, work: str) -> Iterator[Line]:
     """`tests.bench.bench_speculation`: "itself" with n-gram drafting; "twin": F16 matrices, for which the
-    starter drafts as well.
+    starter drafts, too.
     """
     twin = "F16" if work == "twin" else ""
     for kind, temperatures in measure_target(options.starter, twin, max(1, options.repeat // 3), 100).items():

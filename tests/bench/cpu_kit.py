@@ -1,5 +1,5 @@
-"""What all rows of `tests.bench.bench_cpu` share: options, models opened, rivals and ours measured in
-turn, lines with their bars.
+"""Shared by all rows of `tests.bench.bench_cpu`: options, opened models, interleaved measurement, lines with
+bars.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 
 @dataclass(frozen=True)
 class Options:
-    """Of the command line.
-
-    `openvino` is the interpreter that has OpenVINO GenAI, `prompt_bits` our setting of that name.
+    """The command line. `openvino` is the interpreter with OpenVINO GenAI, `prompt_bits` our setting of that
+    name.
     """
 
     starter: Path
@@ -56,9 +55,7 @@ class Options:
     prompt_bits: str = "16"
 
     def model(self, work: str) -> Path:
-        """The file of a work: "starter", "gemma", or one of `SHAPES`, which is written when it is not
-        there.
-        """
+        """The file of a work: "starter", "gemma", or one of `SHAPES`, which is written if missing."""
         if work in SHAPES:
             return shape_file(self.keep, work)
         return {"starter": self.starter, "gemma": self.gemma}[work]
@@ -66,11 +63,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Line:
-    """One figure, a rival's beside it, and what is judged: `value` must be at least (or at most) `bar`; no
-    bar, no judgement.
-
-    `unit` is of `ours` and `theirs`, `of` of value and bar: "x" for a ratio, "%" for a share of 1, otherwise
-    a unit.
+    """One figure, a rival's next to it, and the judged `value`, which must be at least (or at most) `bar`, if
+    any. `unit` belongs to `ours` and `theirs`, `of` to value and bar: "x" for a ratio, "%" for a share of 1,
+    otherwise a unit.
     """
 
     row: str
@@ -87,14 +82,14 @@ class Line:
 
     @property
     def met(self) -> bool | None:
-        """As it is printed, with two decimals of a ratio."""
+        """Judged as printed, with two decimals of a ratio."""
         if self.bar is None:
             return None
         value = round(self.value, 4 if self.of == "nats" else 2)
         return value <= self.bar if self.at_most else value >= self.bar
 
     def text(self) -> str:
-        """The line for people."""
+        """The line to print."""
         parts = [f"{self.row:10} {self.work:29} {_figure(self.ours)} {self.unit:6}"]
         parts.append(f"{self.rival:22} {_figure(self.theirs)}" if self.theirs is not None else " " * 31)
         parts.append(_judged(self.value, self.of))
@@ -108,7 +103,7 @@ class Line:
         return "  ".join(parts)
 
     def data(self) -> dict[str, object]:
-        """For JSON."""
+        """The line for JSON."""
         return dataclasses.asdict(self) | {"met": self.met}
 
 
@@ -124,7 +119,7 @@ def _judged(value: float, of: str) -> str:
 
 
 def shape_file(folder: Path, kind: str) -> Path:
-    """The 1.1B shape as `kind` of `SHAPES`: written once, quantised by llama.cpp's own tool."""
+    """The 1.1B shape as `kind` of `SHAPES`, written once and quantised by llama.cpp."""
     path = folder / f"llama-1.1b-{kind}.gguf"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +140,7 @@ def shape_file(folder: Path, kind: str) -> Path:
 def opened(
     path: Path, threads: int, context: int, dtype: str = "auto", prompt_bits: str = "16"
 ) -> Iterator[tuple[Ours, PagedCache]]:
-    """Our engine on a file, as a runner, and its cache."""
+    """Our engine with a file as a runner, and its cache."""
     settings = LoadSettings(backend="cpu", threads=threads, prompt_bits=prompt_bits)
     chat = load(str(path), settings, CacheSettings(context_length=context, dtype=dtype), Console(True))
     try:
@@ -157,23 +152,22 @@ def opened(
 
 
 def random_ids(cache: PagedCache, count: int) -> list[int]:
-    """Fixed tokens at random, none of the first, which are special."""
+    """Fixed random tokens, without the first ones, which are special."""
     return [
         int(token) for token in np.random.default_rng(0).integers(100, cache.model.config.vocab_size, count)
     ]
 
 
 def warm(runners: Sequence[Runner], ids: Sequence[int]) -> None:
-    """First use of memory, threads and code paths is not measured."""
+    """Run everything once: first use of memory, threads and code is not measured."""
     for runner in runners:
         runner.run(ids[:32], 0, one_by_one=False)
         runner.run(ids[32:34], 32, one_by_one=True)
 
 
 def in_turn(work: Mapping[str, Callable[[], float]], repeat: int) -> dict[str, list[float]]:
-    """Every function once in each repetition: lists of what they gave.
-
-    A rival that fails is left out from then on, and said so.
+    """Call every function once in each repetition; returns lists of results. A rival that fails is reported
+    and left out from then on.
     """
     found: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(repeat):
@@ -189,7 +183,7 @@ def in_turn(work: Mapping[str, Callable[[], float]], repeat: int) -> dict[str, l
 def timed(
     runners: Sequence[Runner], ids: Sequence[int], start: int, *, one_by_one: bool
 ) -> dict[str, Callable[[], float]]:
-    """For `in_turn`: each runner's seconds with these tokens."""
+    """For `in_turn`: functions that give each runner's seconds for these tokens."""
     return {runner.name: partial(runner.run, ids, start, one_by_one=one_by_one) for runner in runners}
 
 
@@ -199,11 +193,11 @@ def with_bandwidth(work: Mapping[str, Callable[[], float]], threads: int) -> dic
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """The median of the repetitions' own ratios: drift of the machine falls out of it."""
+    """The median of the ratios of the repetitions, which cancels drift of the machine."""
     return float(median(a / b for a, b in zip(above, below, strict=True)))
 
 
 def share(seconds: Sequence[float], tokens: int, cache: PagedCache, bandwidth: Sequence[float]) -> float:
-    """Median share of the bandwidth that reading the weights once a token takes."""
+    """The median share of the bandwidth that reading the weights for each token uses."""
     read = tokens * cache.model.weight_bytes_per_token
     return float(median(read / s / rate for s, rate in zip(seconds, bandwidth, strict=True)))

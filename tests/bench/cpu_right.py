@@ -1,11 +1,11 @@
-"""Row `right` of `tests.bench.bench_cpu`: how far our next-token log-probabilities are from the exact
-model's.
+"""Row `right` of `tests.bench.bench_cpu`: how far our log-probabilities of the next token are from the exact
+ones.
 
-The exact oracle is llama.cpp on the same weights dequantised to an F32 file, with an F32 cache. Over the
-prompts of `tests/golden/prompts.json` (a model without a chat template is asked the text prompts) it writes
-32 tokens greedily; after the prompt and after each of them, given that same text, we are compared: with the
-whole text as prefill, with the 32 tokens one by one, and four at a time, as drafts are checked; beside us
-llama.cpp on the file as it is, whole and one by one.
+The exact oracle is llama.cpp on the same weights dequantised to an F32 file, with an F32 cache. It writes 32
+tokens greedily for each prompt of `tests/golden/prompts.json` (a model without a chat template gets the text
+prompts). We are compared after the prompt and after each of these tokens: with the whole text as prefill,
+with the 32 tokens one by one, and four at a time, as drafts are checked; llama.cpp on the original file is
+compared in the same way, all at once and one by one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARGIN = 0.1
 
 @dataclass
 class Distance:
-    """Of one way of computing, over all prompts."""
+    """The distance of one way of computing, over all prompts."""
 
     differences: list[Array] = field(default_factory=list)
     divergences: list[Array] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Distance:
     margins: list[Array] = field(default_factory=list)
 
     def add(self, exact: Array, found: Array) -> None:
-        """Log-probabilities (T, V) of both."""
+        """Add the log-probabilities (T, V) of both."""
         top = np.argsort(-exact, axis=1)[:, :10]
         best = np.take_along_axis(exact, top, 1)
         self.differences.append(np.abs(best - np.take_along_axis(found, top, 1)))
@@ -46,7 +46,7 @@ class Distance:
         self.margins.append(best[:, 0] - best[:, 1])
 
     def lines(self, work: str, ours: bool) -> Iterator[Line]:
-        """The figures; bars are for us."""
+        """The figures; only ours have bars."""
         differences, changed = np.concatenate(self.differences), np.concatenate(self.changed)
         margins = np.concatenate(self.margins)[changed]
         mean, worst, count = float(differences.mean()), float(differences.max()), len(changed)
@@ -73,7 +73,7 @@ class Distance:
 
 
 def right(options: Options, work: str) -> Iterator[Line]:
-    """See the module docstring."""
+    """Compare us and llama.cpp with the exact oracle."""
     from tests.tools.oracle_llama_cpp import CONTINUATION, GOLDEN, greedy, log_softmax, open_llama, prompt_ids
 
     path = options.model(work)
@@ -119,8 +119,8 @@ def right(options: Options, work: str) -> Iterator[Line]:
 
 
 def _rows(cache: PagedCache, ids: list[int], prompt: int, step: int) -> Array:
-    """Logits (T, V): after the prompt's last token (with `prompt` 0: none) and after every one that
-    follows, `step` at a time.
+    """Logits (T, V) after the last token of the prompt (0: none) and after every following one, `step` at a
+    time.
     """
     lease, rows = cache.table.open(()), []
     for at in range(0, prompt, cache.rows):

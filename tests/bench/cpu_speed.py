@@ -32,7 +32,7 @@ PREFILL_RIVALS = (LLAMA, "transformers float32", "transformers bfloat16", "openv
 
 
 def decode(options: Options, work: str) -> Iterator[Line]:
-    """One token at a time from an empty cache, beside llama.cpp, and the share of the read bandwidth."""
+    """One token at a time from an empty cache, compared with llama.cpp and with the read bandwidth."""
     count = 24 if work in SHAPES else 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(options.model(work), options.threads, 1024))
@@ -98,8 +98,8 @@ def _shape_prefill(options: Options, work: str, runners: list[Runner], ids: list
 
 
 def depth(options: Options, work: str) -> Iterator[Line]:
-    """Decode behind 4,096 tokens, beside llama.cpp; "MODEL caches": every cache type of ours beside our
-    fp16.
+    """Decoding after 4,096 tokens, compared with llama.cpp; "MODEL caches": each of our cache types compared
+    with fp16.
     """
     name, _, caches = work.partition(" ")
     path, count = options.model(name), 32
@@ -145,7 +145,9 @@ def depth(options: Options, work: str) -> Iterator[Line]:
 
 
 def prefill(options: Options, work: str) -> Iterator[Line]:
-    """512 and 2,048 tokens beside every rival; the best of them is the bar. And 2,048 beside our own 512."""
+    """512 and 2,048 tokens compared with every rival, the best of which is the bar; and our 2,048 compared
+    with our 512.
+    """
     path = options.model(work)
     with ExitStack() as stack:
         ours, cache = stack.enter_context(

@@ -46,8 +46,8 @@ def spinner() -> Iterator[None]:
 
 
 def neighbour(options: Options, work: str) -> Iterator[Line]:
-    """Decode with all threads beside a program that spins, against our one thread alone and llama.cpp
-    beside the same program.
+    """Decoding with all threads next to a spinning program, compared with our single thread without it and
+    with llama.cpp next to it.
     """
     path, count, threads = options.model(work), 32, options.threads
     with ExitStack() as stack:
@@ -89,7 +89,7 @@ def neighbour(options: Options, work: str) -> Iterator[Line]:
 
 
 def verify(options: Options, work: str) -> Iterator[Line]:
-    """A pass of 2, 4 and 8 tokens with all their logits, in times of a pass of one; beside it llama.cpp's."""
+    """A pass of 2, 4 and 8 tokens with all logits, relative to a pass of one; also llama.cpp's."""
     path, start = options.model(work), 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(path, options.threads, 512))
@@ -130,7 +130,7 @@ def verify(options: Options, work: str) -> Iterator[Line]:
 
 
 def _pass(cache: PagedCache, lease: Lease, ids: Sequence[int], start: int) -> float:
-    """Seconds of one pass over `ids` behind the first `start` tokens of the lease, with all logits."""
+    """Seconds of one pass over `ids` after the first `start` tokens of the lease, with all logits."""
     lease.truncate(start)
     begun = time.perf_counter()
     cache.run(lease, ids, len(ids))
@@ -138,7 +138,7 @@ def _pass(cache: PagedCache, lease: Lease, ids: Sequence[int], start: int) -> fl
 
 
 def thread(options: Options, work: str) -> Iterator[Line]:
-    """Decode with one thread, beside llama.cpp's one thread and the bandwidth that one thread reads with."""
+    """Decoding with one thread, compared with llama.cpp's one thread and the bandwidth of one thread."""
     path, count = options.model(work), 16 if work in SHAPES else 48
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(path, 1, 256))

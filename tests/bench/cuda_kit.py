@@ -1,5 +1,5 @@
-"""Of `tests.bench.bench_cuda`: Llamas made of few random bytes that all layers share, and what is timed on
-them.
+"""For `tests.bench.bench_cuda`: Llamas of a few random bytes that all layers share, and the timing of their
+passes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = {"bf16": "BF16", "4-bit": "gptq"}
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama's sizes under a name."""
+    """The sizes of a Llama, with a name."""
 
     name: str
     sizes: Tiny
@@ -42,8 +42,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: tokens before a decode, prompts, tokens of a decode; bytes of the copy and side of
-    the matrices beside it.
+    """What is measured: tokens before a decode, prompts, tokens of a decode; bytes of the copy and size of
+    the matrices.
     """
 
     depths: tuple[int, ...]
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def context(self) -> int:
-        """Tokens that the longest of it needs."""
+        """The tokens that the longest measurement needs."""
         return max(max(self.depths) + 2 * self.tokens + 8, *self.prompts)
 
 
@@ -85,9 +85,8 @@ SHAPES = {
 
 
 class Made:
-    """A `Checkpoint` in memory.
-
-    Tensors of one shape share their bytes, so that a model takes the host's memory of one layer.
+    """A `Checkpoint` in memory. Tensors of one shape share their bytes, so that a model takes the memory of
+    one layer.
     """
 
     format = "safetensors"
@@ -111,12 +110,12 @@ class Made:
         self.tensors: dict[str, RawTensor] = wrap_quantised(found, config)
 
     def close(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self._bytes, self.tensors = {}, {}
 
 
 class Subject:
-    """A model on a device, and the seconds that its passes take."""
+    """A model on a device, and the seconds of its passes."""
 
     def __init__(self, shape: Shape, kind: str, plan: Plan, cache: PagedCache, device: Device) -> None:
         self.shape, self.kind, self._plan, self._cache, self._device = shape, kind, plan, cache, device
@@ -126,13 +125,13 @@ class Subject:
         self._lease = cache.table.open(())
 
     def step_bytes(self, depth: int) -> float:
-        """Bytes that one token's step reads behind `depth` others: weights, keys and values."""
+        """Bytes that the step of one token reads after `depth` others: weights, keys and values."""
         page = self._cache.model.page_bytes() / 256
         return self._cache.model.weight_bytes_per_token + depth * page
 
     def prompt_operations(self, tokens: int) -> float:
-        """Floating-point operations of a prompt: two for each weight of the layers and token, and
-        attention's two products.
+        """Floating-point operations of a prompt: two for each weight of the layers and token, and the two
+        products of attention.
         """
         sizes = self.shape.sizes
         attention = sizes.width * sizes.head_dim * 2 * (sizes.heads + sizes.kv_heads)
@@ -141,16 +140,16 @@ class Subject:
         return float(sizes.layers * (2 * layer * tokens + scores) + 2 * sizes.width * sizes.vocab_size)
 
     def prompt_seconds(self, tokens: int) -> float:
-        """The median of reading so many tokens into an empty cache."""
+        """The median of reading this many tokens into an empty cache."""
         return self._median(lambda: self._read(0, tokens))
 
     def decode_seconds(self, depth: int) -> float:
-        """The median of one token behind `depth` others: whole steps on the device where it can walk."""
+        """The median of one token after `depth` others; in the device decode loop if there is one."""
         self._read(0, depth + 1)
         return self._median(lambda: self._write(depth + 1)) / self._plan.tokens
 
     def rows_seconds(self, rows: int) -> float:
-        """The median of a pass of so many rows, all of whose logits are wanted, behind the middle depth."""
+        """The median of a pass of this many rows with all logits, after the middle depth."""
         depth = sorted(self._plan.depths)[len(self._plan.depths) // 2]
         self._read(0, depth + 1)
 
@@ -162,7 +161,7 @@ class Subject:
         return self._median(once) / self._plan.tokens
 
     def host_seconds(self) -> float:
-        """What the host works for each token of a decode, the time it waits for the device left out."""
+        """The host's work for each decoded token, without waiting for the device."""
         self._read(0, 1)
         waited = _Waits(self._device)
         self._write(1)
@@ -189,7 +188,7 @@ class Subject:
             self._cache.run(self._lease, self._ids[at : min(stop, at + self._cache.rows)])
 
     def _write(self, start: int) -> None:
-        """So many tokens as the plan says, behind the first `start`."""
+        """Decode the plan's number of tokens after the first `start`."""
         self._lease.truncate(start)
         program, tokens = self._cache.program, self._plan.tokens
         greedy = SamplingPlan(self.shape.sizes.vocab_size, greedy=True)
@@ -211,7 +210,7 @@ class Subject:
 
 
 class _Waits:
-    """Counts the seconds that the host waits for marks of a device."""
+    """Counts the seconds that the host waits for the device."""
 
     def __init__(self, device: Device) -> None:
         self._device: Any = device
@@ -243,7 +242,7 @@ class _TimedMark:
 
 @contextmanager
 def opened(device: Device, shape: Shape, kind: str, plan: Plan) -> Iterator[Subject]:
-    """A model of this shape on the device, and its cache; both are gone at the end."""
+    """A model of this shape on the device, and its cache; both are released at the end."""
     checkpoint = Made(shape, kind)
     model = drain(read_model(checkpoint, CudaBackend([device])))
     checkpoint.close()

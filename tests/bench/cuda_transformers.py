@@ -1,6 +1,4 @@
-"""`transformers` beside the CUDA engine: a static cache and torch.compile, bf16, weights of the same
-shapes on the same card.
-"""
+"""`transformers` for comparison: a static cache, torch.compile, bf16, weights of the same shapes."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from tests.tiny import tiny_config
 
 
 def transformers_seconds(shape: Shape, plan: Plan, device: str = "") -> dict[str, float]:
-    """Seconds of "decode at D" (one token) and "prompt of N", as `bench_cuda` calls them; `device` as torch
-    names it.
-
+    """Seconds of "decode at D" (one token) and "prompt of N", as in `bench_cuda`; `device` as torch names it.
     What does not fit into the card's memory is left out.
     """
     import torch

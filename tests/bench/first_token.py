@@ -1,11 +1,11 @@
-"""A fresh process to its first token: loads a model as the programs do, begins a reply, and tells what memory
-that took.
+"""A new process up to its first token: it loads a model as the programs do, begins a reply, and reports the
+memory used.
 
     python -m tests.bench.first_token MODEL THREADS CONTEXT
 
-Prints one line "first" when the first text is there, then one JSON object: bytes `resident` at that time and
-the `peak` before it, what the headers said of `weights` and `cache`, and the seconds that the model took to
-be `loaded`. CONTEXT 0 is the settings' own. Started by `tests.bench.bench_cpu`.
+Prints a line "first" with the first text, then one JSON object: `resident` bytes at that time and the `peak`
+before, the sizes of `weights` and `cache` by the headers, and the seconds until the model was `loaded`.
+CONTEXT 0 is the default. Started by `tests.bench.bench_cpu`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.settings import CacheSettings, LoadSettings
 
 
 def memory(field: str) -> int:
-    """Bytes by /proc/self/status."""
+    """Bytes from /proc/self/status."""
     line = next(
         each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(field + ":")
     )
@@ -30,7 +30,7 @@ def memory(field: str) -> int:
 
 
 def main() -> None:
-    """See the module docstring."""
+    """Load the model, begin a reply, print the report."""
     begun = time.perf_counter()
     path, threads = sys.argv[1], int(sys.argv[2])
     cache = CacheSettings(context_length=int(sys.argv[3])) if int(sys.argv[3]) else CacheSettings()

@@ -1,12 +1,14 @@
-"""What n-gram drafting and the lengths of drafts come to, worked out from recorded replies: the same on a
-machine at rest and a busy one.
+"""The gain of n-gram drafting and of draft lengths, computed from recorded replies and so independent of
+load.
 
-Run: python -m tests.bench.simulate_drafting [MODEL.gguf ...] [--tokens 200]. MODEL defaults to
-$INGLENOOK_STARTER. Each model writes its replies once, plainly; then a drafter guesses them again pass by
-pass, and each pass costs what a table says, in plain passes: rows that cost alike each, and rows in blocks of
-four as kernels take them. A draft model is a coin: it is right with a given probability and costs a third of
-a pass for each guess. The last line is one JSON object: {"ngram": {model: {costs: {work: [median, least]}}},
-"model": {costs: {rate: [by clocks, with an explicit seed]}}}, speeds over plain passes.
+    python -m tests.bench.simulate_drafting [MODEL.gguf ...] [--tokens 200]
+
+MODEL defaults to $INGLENOOK_STARTER. Each model writes its replies once without drafting; then a drafter
+guesses them again pass by pass, and the cost of each pass, in plain passes, comes from a table: rows that
+cost the same each, and rows in blocks of four as kernels take them. A draft model is simulated by a coin: it
+is right with a given probability, and each guess costs a third of a pass. The last line is one JSON object:
+{"ngram": {model: {costs: {work: [median, least]}}}, "model": {costs: {rate: [by clocks, with an explicit
+seed]}}}, speeds relative to plain passes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _SECONDS = 0.02
 def replayed(
     prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: DraftLengthController, draw: random.Random
 ) -> float:
-    """The speed over plain passes at which n-gram drafting writes a reply that is known."""
+    """The speed, relative to plain passes, at which n-gram drafting writes a known reply."""
     drafter, ids, spent = NgramDrafter(), [*prompt, reply[0]], 0.0
     drafter.extra_cost = pace.extra_cost
     drafter.begin(prompt)
@@ -64,7 +66,7 @@ def replayed(
 
 
 def tossed(rate: float, tokens: int, cost: Cost, pace: DraftLengthController, draw: random.Random) -> float:
-    """The speed over plain passes with a draft model that is right with this probability."""
+    """The relative speed with a draft model that is right with this probability."""
     written, spent = 0, 0.0
     while written < tokens:
         count = pace.next_length()
@@ -92,8 +94,8 @@ def recorded(model: Path, tokens: int) -> list[tuple[str, list[int], list[int]]]
 
 
 def of_ngrams(model: Path, tokens: int) -> dict[str, Any]:
-    """Median and least speed for each table of costs and kind of work; the pace goes on from reply to
-    reply, as in a session.
+    """Median and least speed for each table of costs and kind of work; the draft length carries over between
+    replies, as in a session.
     """
     replies, found = recorded(model, tokens), dict[str, Any]()
     for name, cost in COSTS.items():
@@ -112,7 +114,7 @@ def of_ngrams(model: Path, tokens: int) -> dict[str, Any]:
 
 
 def of_models(tokens: int) -> dict[str, Any]:
-    """Median speed by clocks and with an explicit seed, for each table of costs and rate of acceptance."""
+    """Median speed by clocks and with an explicit seed, for each table of costs and acceptance rate."""
     found: dict[str, Any] = {}
     for name, cost in COSTS.items():
         for rate in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95):

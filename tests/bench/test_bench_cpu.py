@@ -77,7 +77,7 @@ def test_a_rival_that_fails_is_left_out_and_the_others_go_on(capsys: pytest.Capt
 
 
 def test_a_ratio_is_the_median_of_pairs() -> None:
-    """The machine was half as fast in the second repetition and ten times as slow in the third."""
+    """The machine is half as fast in the second repetition and ten times as slow in the third."""
     assert ratio([2.0, 4.0, 20.0], [1.0, 2.0, 10.0]) == 2.0
 
 
@@ -114,7 +114,7 @@ def test_a_rival_that_never_answers_is_ended(echo: Rival, monkeypatch: pytest.Mo
 def test_a_rival_that_is_not_installed_or_cannot_read_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`openvino` is in no extra, and no engine reads this file."""
+    """`openvino` is in no extra, and no engine can read this file."""
     path = tmp_path / "nothing.gguf"
     path.write_bytes(b"GGUF")
     with ExitStack() as stack:
@@ -160,7 +160,7 @@ def test_a_shape_has_a_text_for_each_row(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ["decode", "neighbour", "verify", "thread", "host"])
 def test_a_row_measures_us_without_rivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
-    """On a tiny model; nothing is said of the figures but that they are some."""
+    """On a tiny model; the figures are not judged."""
     for module in (cpu_speed, cpu_threads):
         monkeypatch.setattr(module, "open_rivals", lambda *_: [])
     path = write_gguf(tmp_path / "m.gguf", TINY.but(context_length=1024))

@@ -1,6 +1,5 @@
-"""What a device must do, whatever it is: each check takes a `Device`.
-
-`tests/simt/test_gpu.py` holds the fake ones to the same.
+"""What every device must do: each check takes a `Device`. `tests/simt/test_gpu.py` runs them on the fake
+devices.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ GRID = CALL.blocks(ROWS)
 
 
 def values_of(*addresses: int) -> list[Any]:
-    """The arguments of `CALL` over buffers at these addresses."""
+    """The arguments of `CALL` for buffers at these addresses."""
     return [
         addresses[BUFFERS.index(value)] if isinstance(value, Buffer) else value for value in CALL.arguments
     ]
@@ -101,7 +100,7 @@ def an_empty_grid_is_nothing(device: Device) -> None:
 
 
 def copies_are_in_order(device: Device) -> None:
-    """Pinned memory to the device, a kernel over it, and back, with no wait before the end."""
+    """Pinned memory to the device, a kernel over it, and back, without waiting before the end."""
     work = Sum(device, 2)
     given, back = device.pinned(ROWS * STRIDE), device.pinned(ROWS * STRIDE)
     given.numpy()[:] = np.full(ROWS * STRIDE // 4, 3.0, np.float32).view(np.uint8)
@@ -116,7 +115,7 @@ def copies_are_in_order(device: Device) -> None:
 
 
 def kernels_reach_pinned_memory(device: Device) -> None:
-    """By its host address, without a copy."""
+    """A kernel uses pinned memory by its host address, without a copy."""
     work = Sum(device, 3)
     work.y = device.pinned(ROWS * STRIDE)
     work.launch()
@@ -127,7 +126,7 @@ def kernels_reach_pinned_memory(device: Device) -> None:
 
 
 def a_graph_is_recorded_and_replayed(device: Device) -> None:
-    """Nothing runs while it is recorded; each replay reads what is in memory then."""
+    """Nothing runs during the capture; each replay reads the memory as it is then."""
     work = Sum(device, 4)
     back = device.pinned(ROWS * STRIDE)
     work.launch()
@@ -184,7 +183,7 @@ def marks_tell_when(device: Device) -> None:
 
 
 def torch_works_in_order(device: Device) -> None:
-    """A kernel, an operation of torch's over its result, a kernel over that."""
+    """A kernel, a torch operation on its result, a kernel on that."""
     import torch
 
     work = Sum(device, 7)
@@ -197,7 +196,7 @@ def torch_works_in_order(device: Device) -> None:
 
 
 def memory_that_is_not_there_is_refused(device: Device) -> None:
-    """In a sentence; and the device goes on."""
+    """With one sentence; the device works on."""
     with pytest.raises(NotEnoughMemory, match=device.name.split("(")[0]):
         device.empty(2 * device.total_memory)
     a_kernel_runs(device)
@@ -212,5 +211,5 @@ CHECKS: tuple[Callable[[Device], None], ...] = (
 
 
 def missing(ran: set[str], kernels: list[Kernel]) -> list[str]:
-    """Forms that did not run: each is machine code of its own. `ran` has the names of those that did."""
+    """The variants, each its own machine code, that did not run; `ran` names those that did."""
     return sorted({kernel.name for kernel in kernels} - ran)

@@ -7,7 +7,7 @@ from engine.backends.cuda.runtime.driver import GpuInfo, find_gpus
 
 @pytest.fixture(scope="session")
 def gpus() -> tuple[GpuInfo, ...]:
-    """All that can be used; where there are none, the test is left out, and says why."""
+    """All usable GPUs; without any, the test is skipped with the reason."""
     found = find_gpus()
     if not found.gpus:
         pytest.skip(found.reason)

@@ -1,9 +1,9 @@
-"""Runs the interpreter's tests on a real GPU: `python -m pytest -p tests.gpu.on_device tests/simt -m "slow or
-not slow"`.
+"""Runs the interpreter's tests on a real GPU.
 
-Each test of a kernel calls `tests.simt.agree.both`, which holds the kernel's body against its model. Here the
-body runs on the device, compiled, on copies of the same arrays, twice, and both times must give the same
-bits.
+    python -m pytest -p tests.gpu.on_device tests/simt -m "slow or not slow"
+
+Each kernel test calls `tests.simt.agree.both`, which compares the kernel's body with its model. Here the body
+runs compiled on the device, twice, on copies of the same arrays, and both runs must give the same bits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ without one."""
 
 
 class OnDevice:
-    """Stands for `agree.interpreted`."""
+    """Replaces `agree.interpreted`."""
 
     def __init__(self, device: Device) -> None:
         self.device, self.launches = device, 0
@@ -47,7 +47,7 @@ class OnDevice:
         arrays: Sequence[Any],
         reverse: bool,
     ) -> list[Any]:
-        """The arrays after the kernel ran. `reverse` is the interpreter's: a device has no order."""
+        """The arrays after the kernel ran. `reverse` is the interpreter's; a device has no order."""
         if kernel.least > self.device.capability:
             pytest.skip(f"{kernel.name} needs compute capability {kernel.least / 10}")
         list(self.device.prepare([kernel]))
@@ -73,7 +73,7 @@ class OnDevice:
         return out
 
     def told(self) -> str:
-        """One line for people, and one with what did not run, if any."""
+        """A line of summary, and one with what did not run, if any."""
         left = missing(self.ran, list(all_kernels()))
         line = f"{self.launches} launches of {len(self.ran)} forms of kernels on {self.device.name}"
         return f"{line}\nnot launched: {', '.join(left)}" if left else line
@@ -83,7 +83,7 @@ _runner: OnDevice | None = None
 
 
 def pytest_sessionstart() -> None:
-    """Puts the device in the interpreter's place, once the tests' own environment stands."""
+    """Replace the interpreter by the device, once the environment of the tests is set up."""
     global _runner
     _runner = OnDevice(_device())
     agree.interpreted, agree.CONTRACTED = _runner.interpreted, True
@@ -105,7 +105,7 @@ def _device() -> Device:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What ran."""
+    """Report what ran."""
     if _runner is None:
         return
     terminalreporter.write_line(_runner.told())

@@ -1,9 +1,10 @@
-"""Runs the kernels' tests on a GPU under NVIDIA's compute-sanitizer:
-`python -m tests.gpu.sanitize [TOOL ...]`, by default memcheck.
+"""Runs the kernel tests on a GPU under NVIDIA's compute-sanitizer, by default with memcheck.
 
-Memory is then taken from the driver piece by piece, without torch's pools, so that one byte beyond an array
-is found. Exit status 0: clean; 1: not, with the sanitizer's report printed; 2: it cannot be run here, with
-the reason.
+    python -m tests.gpu.sanitize [TOOL ...]
+
+Memory then comes from the driver in single allocations, without torch's pools, so that an access one byte
+beyond an array is found. Exit status 0: clean; 1: errors, with the sanitizer's report printed; 2: it cannot
+run here, with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FAILED = 99
 
 
 def sanitizer() -> str | None:
-    """The program, from the path or from an installed toolkit."""
+    """The program, from PATH or from an installed toolkit."""
     places = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")] + ["/usr/local/cuda"]
     folders = [
         os.path.join(place, folder) for place in places if place for folder in ("bin", "compute-sanitizer")
@@ -35,14 +36,14 @@ def sanitizer() -> str | None:
 
 
 def command(program: str, tool: str) -> list[str]:
-    """What is run."""
+    """The command to run."""
     options = ["--tool", tool, "--error-exitcode", str(FAILED), "--target-processes", "all"]
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.gpu.on_device", "tests/simt"]
     return [program, *options, sys.executable, *tests, "--ignore=tests/simt/test_gate.py", "--timeout=3600"]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line."""
+    """Run the sanitizer with each tool."""
     tools = arguments or ["memcheck"]
     unknown = [tool for tool in tools if tool not in TOOLS]
     found, program = find_gpus(), sanitizer()

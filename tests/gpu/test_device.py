@@ -22,7 +22,7 @@ def test_device(gpus: tuple[GpuInfo, ...], check: Callable[..., None], early: bo
 
 
 def test_torch_and_driver_agree(gpus: tuple[GpuInfo, ...]) -> None:
-    """On which GPU is which, what it is called and what it has."""
+    """They agree on the order of GPUs, their names and their memory."""
     from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     for gpu in gpus:
@@ -37,7 +37,7 @@ def test_torch_and_driver_agree(gpus: tuple[GpuInfo, ...]) -> None:
 
 
 def test_a_chain_in_a_graph_early_or_not(gpus: tuple[GpuInfo, ...]) -> None:
-    """200 sums, each over the result of the one before, give the same bits however their launches overlap."""
+    """200 sums, each on the result of the previous one, give the same bits however their launches overlap."""
     from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     found = []
@@ -59,7 +59,7 @@ def test_a_chain_in_a_graph_early_or_not(gpus: tuple[GpuInfo, ...]) -> None:
 
 
 def test_two_devices(gpus: tuple[GpuInfo, ...]) -> None:
-    """What one computed goes to the other, which waits for it."""
+    """The result of one device is copied to the other, which waits for it."""
     if len(gpus) < 2:
         pytest.skip("needs two GPUs")
     from engine.backends.cuda.runtime.torch_device import TorchDevice

@@ -1,6 +1,4 @@
-"""Every kernel on a real GPU, against its model: the interpreter's tests, run with the device in the
-interpreter's place.
-"""
+"""Every kernel on a real GPU against its model: the interpreter's tests, run on the device instead."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def run_on_device(
     report: Path, variables: dict[str, str], tests: list[str]
 ) -> tuple[subprocess.CompletedProcess[str], Any]:
-    """The interpreter's tests, with a device in its place: how they ended, and what ran."""
+    """Run the interpreter's tests on a device: how they ended, and what ran."""
     command = [
         sys.executable,
         "-m",
@@ -47,7 +45,7 @@ def run_on_device(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("early", ["0", "1"])
 def test_kernels_on_the_device(gpus: tuple[GpuInfo, ...], tmp_path: Path, early: str) -> None:
-    """Both with and without early launches; every registered kernel must have run."""
+    """With and without early launches; every registered kernel must have run."""
     done, ran = run_on_device(tmp_path / "report.json", {"INGLENOOK_EARLY": early}, ["tests/simt"])
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     print(done.stdout[-500:])

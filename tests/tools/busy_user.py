@@ -1,11 +1,10 @@
-"""A user in a hurry, for the kill test and the soak: a whole window over a model, and random acts one after
-the other.
+"""A user in a hurry, for the kill test and the soak: random acts in a real window over a model.
 
-As a program (`python -m tests.tools.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed,
-in three of ten acts on its way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is
-written line by line to LOG, a file of its own opened for appending: each act when the store has accepted it,
-and the length and checksum of the growing reply that is on the screen. Notebooks get typed words `tNUMBER `,
-each logged once, that no act takes away, and the model's text behind some of them.
+As a program (`python -m tests.tools.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed;
+three of ten acts lead to the FAVOURITE one. Without a MODEL a fast fake one replies. LOG is a file opened for
+appending. It receives a line for each act that the store has accepted, and the length and checksum of the
+growing reply on the screen. Typed words in notebooks are `tNUMBER `; each is logged once and never deleted by
+an act. The model's text follows some of them.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ Tell = Callable[..., None]
 
 
 def open_desktop(app: Any, folder: Path, delay_s: float = 0.002, model: Path | None = None) -> Desktop:
-    """A window over the `model` of that file, or over a fake one that says `REPLY`, one word each
-    `delay_s`.
-    """
+    """A window over the file `model`, or over a fake model that writes `REPLY`, a word every `delay_s`."""
     if model is not None:
         desktop = Desktop(app, folder)
         desktop.start(model=model)
@@ -62,14 +59,13 @@ def open_desktop(app: Any, folder: Path, delay_s: float = 0.002, model: Path | N
 
 
 def checksum(text: str) -> int:
-    """What tells one beginning of a text from another in the log."""
+    """Tells beginnings of texts apart in the log."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
 class BusyUser(QObject):
-    """Acts on `desktop` every `pause_ms`; `tell(kind, **facts)` is called when an act has been done.
-
-    `favourite` is a kind that shall be told of before long: some acts are steps on the way to it.
+    """Acts on `desktop` every `pause_ms` and calls `tell(kind, **facts)` after each act. `favourite` is a
+    kind of act that must happen soon: some acts are steps towards it.
     """
 
     def __init__(
@@ -94,13 +90,13 @@ class BusyUser(QObject):
         self._timer.start()
 
     def close(self) -> None:
-        """Act no more."""
+        """Stop acting."""
         self._timer.stop()
         self._importer.close()
 
     @Slot()
     def act(self) -> None:
-        """One random act, and a look at the screen."""
+        """Do one random act, and read the screen."""
         session = self.session
         self.acts += 1
         self._look()
@@ -123,7 +119,7 @@ class BusyUser(QObject):
             self._draw.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
 
     def _towards(self, kind: str) -> None:
-        """The act that is told as `kind`, or one that it needs before it."""
+        """An act of this `kind`, or one that it depends on."""
         page = self.desktop.window.notebooks.open_page
         items = self.session.messages.items()
         if kind in ("typed", "grown"):
@@ -165,7 +161,7 @@ class BusyUser(QObject):
         self._left(page)
 
     def _left(self, page: NotebookPage | None) -> None:
-        """What was typed into a document is saved when that is left."""
+        """Log that text typed into a document is saved when the document is left."""
         document, number = self._typed
         here = page.document.message_id if page is not None and page.document is not None else 0
         if document and document != here:
@@ -174,9 +170,7 @@ class BusyUser(QObject):
                 self._tell("saved", id=document, number=number)
 
     def _work_on(self, page: NotebookPage) -> None:
-        """Type a word at the beginning, behind the first word or at the end; or let the model write on
-        there.
-        """
+        """Type a word at the beginning, after the first word or at the end, or let the model write there."""
         if page.editor.streaming or page.document is None:
             if self._draw.random() < 0.03:
                 self.session.stop()
@@ -202,7 +196,7 @@ class BusyUser(QObject):
         self._tell("typed", id=page.document.message_id, number=self._number)
 
     def _write_on(self, page: NotebookPage) -> None:
-        """Let the model write behind the first word, or at the end."""
+        """Let the model write after the first word or at the end."""
         text = page.editor.text()
         page.editor.put_cursor(self._draw.choice((text.find(" ") + 1, len(text))))
         page.write_on()
@@ -214,7 +208,7 @@ class BusyUser(QObject):
             self._tell("notebook", chat=self.session.conversation)
 
     def _cast(self) -> None:
-        """Let two others take part, and the user write under a new name."""
+        """Add two participants, and let the user write under a new name."""
         self._number += 1
         if self.session.notebook or self.session.state != "idle":
             return

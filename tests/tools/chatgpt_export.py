@@ -1,9 +1,9 @@
-"""Conversations as ChatGPT exports them in 2026, for measuring: as long, with as many fields beside the text,
-and of as many words.
+"""Writes conversations as ChatGPT exported them in 2026, for measurements: with the same sizes, fields and
+word frequencies.
 
-One of them takes 40 KB on average: some eight turns of a question of 250 letters and a reply of 1,800, each
-with 1 KB of fields around it; one reply in five holds code, one in ten a search on the web with its results,
-one question in seven a picture.
+A conversation has 40 KB on average: about eight turns with a question of 250 characters and a reply of 1,800,
+and 1 KB of fields around each. One reply in five holds code, one in ten a web search with its results, one
+question in seven a picture.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDS = (".", ".", ",", "?", " –", ":\n\n- ", "’s.", ".\n\n")
 
 
 def write_export(path: Path, megabytes: int) -> int:
-    """Write `conversations.json` of that many megabytes; returns how many conversations it holds."""
+    """Write `conversations.json` of this many megabytes; returns the number of conversations."""
     draw, count = _Draw(), 0
     with path.open("w", encoding="utf-8") as file:
         file.write("[")
@@ -38,7 +38,7 @@ def write_export(path: Path, megabytes: int) -> int:
 
 
 class _Draw(random.Random):
-    """Draws texts of words that are as frequent as those of a language: the n-th in proportion to 1 / n."""
+    """Generates text whose words have natural frequencies: the n-th is proportional to 1 / n."""
 
     def __init__(self) -> None:
         super().__init__(3)
@@ -47,7 +47,7 @@ class _Draw(random.Random):
         self._weights = list(itertools.accumulate(1 / (place + 3) for place in range(_WORDS)))
 
     def text(self, length: float) -> str:
-        """About so many letters."""
+        """Text of about this many characters."""
         parts: list[str] = []
         while length > 0:
             parts.append(
@@ -95,7 +95,7 @@ def _conversation(draw: _Draw, time: float) -> dict[str, Any]:
 
 
 def _turn(draw: _Draw) -> Iterator[dict[str, Any]]:
-    """A question, a search now and then, and the reply."""
+    """A question, sometimes a search, and the reply."""
     turn: dict[str, Any] = {
         "request_id": draw.key(),
         "turn_exchange_id": draw.key(),

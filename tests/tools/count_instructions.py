@@ -1,13 +1,15 @@
-"""Counts what the main loops of the products of few rows issue, from their machine code; no GPU is needed:
-`python -m tests.tools.count_instructions [parts of names]`.
+"""Counts the instructions in the main loops of the small-batch products, from their machine code, without a
+GPU.
 
-Printed for each kernel: instructions of the main loop for each block of 16 x 64 weights that a warp
-multiplies, the 16-byte loads of weights (in bytes: 16 for each lane) of a turn of the loop, the issue slots
-that there are for such a block while memory is read at full speed, and the share of them that the loop takes.
-Slots are those of an H200: 4.8e12 bytes a second, 132 multiprocessors of 4 schedulers that issue an
-instruction a cycle, at 1.855e9 cycles a second: of 4.25-bit weights a block of 544 bytes for each 111 cycles.
-Each instruction counts as one slot, those under a predicate and no-operations, too. What is outside of the
-main loop is not counted, nor what waits for memory or the tensor cores.
+    python -m tests.tools.count_instructions [PART OF A NAME ...]
+
+For each kernel it prints the instructions of the main loop for each block of 16 x 64 weights that a warp
+multiplies, the bytes of weights that one iteration loads (16 for each lane and load), the issue slots
+available for a block while memory is read at full speed, and the share of them that the loop uses. The slots
+are those of an H200: 4.8e12 bytes/s, 132 multiprocessors with 4 schedulers that issue one instruction per
+cycle at 1.855 GHz; a block of 4.25-bit weights (544 bytes) has 111 cycles. Every instruction counts as one
+slot, also predicated ones and no-ops. Code outside the main loop and waiting for memory or tensor cores are
+not counted.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ _PLAIN_BYTES = {"bf16": 2048, "fp16": 2048, "fp8": 1040, "fp32": 4096}
 
 @dataclass(frozen=True)
 class Loop:
-    """The main loop of a kernel: instructions, those of them that are of the tensor cores, bytes a lane loads
-    of weights in a turn, blocks that a turn multiplies.
+    """The main loop of a kernel: its instructions, those on tensor cores, the bytes of weights that a lane
+    loads in an iteration, and the blocks that an iteration multiplies.
     """
 
     instructions: int
@@ -43,7 +45,9 @@ class Loop:
 
 
 def instructions(cubin: bytes) -> tuple[list[str], dict[str, int]]:
-    """All of a kernel's, in their order, and where its labels are. Raises `OSError` without nvdisasm."""
+    """All instructions of a kernel in order, and the positions of its labels. Raises `OSError` without
+    nvdisasm.
+    """
     from cuda.pathfinder import find_nvidia_binary_utility
 
     tool = find_nvidia_binary_utility("nvdisasm")
@@ -64,10 +68,7 @@ def instructions(cubin: bytes) -> tuple[list[str], dict[str, int]]:
 
 
 def main_loop(cubin: bytes, each: float) -> Loop:
-    """The loop that has the most matrix products, or, of those without any, the most sums.
-
-    `each`: blocks for each 4 of them.
-    """
+    """The loop with the most matrix products, or additions. `each`: the blocks for 4 of them."""
     found, labels = instructions(cubin)
     best: list[str] = []
     for end, code in enumerate(found):
@@ -86,12 +87,12 @@ def _weight(body: list[str]) -> tuple[int, int]:
 
 
 def slots(block_bytes: float) -> float:
-    """Of a scheduler, while memory brings it so many bytes."""
+    """Issue slots of a scheduler in the time that memory delivers this many bytes."""
     return block_bytes * PROCESSORS * SCHEDULERS * CLOCK / BANDWIDTH
 
 
 def counted(kernel: Kernel) -> tuple[Kernel, Loop, float]:
-    """A kernel, its loop, and the bytes of one of its blocks."""
+    """A kernel, its loop, and the bytes of a block."""
     from engine.backends.cuda.codegen.build import build
 
     cubin = build(kernel, (CAPABILITY,))[CAPABILITY].cubin

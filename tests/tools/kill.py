@@ -1,16 +1,14 @@
-"""`kill -9` under load, also while a reply grows: at most half a second of the running text is lost, and
-nothing else.
+"""`kill -9` under load, also while a reply grows: at most half a second of the running text may be lost.
 
     python -m tests.tools.kill [--kills 200] [--seed 1] [--model FILE]
 
-Each time the busy user works in a window over the same data until it is killed; then the store is compared
-with the user's own log, which an O_APPEND file keeps through the kill. Half of the kills wait for a reply
-that grows on the screen, the others in turn for each other act, and fall at a random moment after it. The
-starter model (or FILE) writes in half of the kills, a fast fake one in the others. Running text is a reply
-that grows, of one of several participants too, a notebook that the model writes on, and what is being typed
-into one; what was typed before a notebook was left is logged as saved. The last line is one JSON object; the
-exit code is 1 when something was lost, or when an act or a growing reply was met too seldom for the run to
-prove anything.
+The busy user works in a window over the same data until it is killed; then the store is compared with the
+user's log, an O_APPEND file that survives the kill. Half of the kills wait for a reply that grows on the
+screen, the others for each other act in rotation, and they happen at a random moment afterwards. The starter
+model (or FILE) replies in half of the rounds, a fast fake one in the others. Running text is a growing reply,
+a notebook that the model writes in, or what is being typed into a notebook; what was typed before a notebook
+was left is logged as saved. The last line is one JSON object. The exit code is 1 if something was lost, or if
+an act or a growing reply was met too rarely to prove anything.
 """
 
 from __future__ import annotations
@@ -48,11 +46,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Killing:
-    """Kills over one data folder, while `model` writes in every other pair of them (None: a fake model in
-    all).
-
-    `lost` says what was lost, one sentence each, `counts` what was done meanwhile, `met` how many kills
-    followed the act that they waited for, and "growing" in how many a reply was growing on the screen.
+    """Kills over one data folder; `model` replies in every other pair of rounds (None: always a fake one).
+    `lost` lists what was lost, `counts` what was done, `met` how many kills followed the act that they waited
+    for, and "growing" those with a growing reply on the screen.
     """
 
     def __init__(self, folder: Path, seed: int, model: Path | None = None) -> None:
@@ -106,7 +102,7 @@ class Killing:
         self._compare(folder, told, killed, real)
 
     def _wait(self, user: subprocess.Popen[bytes], log: Path, kind: str) -> bool:
-        """Whether the user's log told of such an act in time; one that is not even ready has failed."""
+        """Whether the log reports such an act in time. Fails if the window is never ready."""
         end = time.monotonic() + PATIENCE_S
         sign = f'"kind": "{kind}"'.encode()
         while not log.exists() or sign not in log.read_bytes():
@@ -118,7 +114,7 @@ class Killing:
         return True
 
     def too_seldom(self) -> list[str]:
-        """What the kills met too seldom to prove anything, one sentence each."""
+        """The acts that were met too rarely, one sentence each."""
         bars = {
             "seen": self._kills // 3,
             "growing": self._kills // 5,
@@ -227,7 +223,7 @@ class Killing:
             self._judge("notebook", message, short, killed)
 
     def _judge(self, what: str, message: int, missing: list[float], killed: float) -> None:
-        """Moments at which something was on the screen that is not in the store."""
+        """Find text that was on the screen but is not in the store."""
         if missing:
             self.longest_s[what] = max(self.longest_s[what], killed - min(missing))
             if min(missing) < killed - PROMISE_S:
@@ -235,7 +231,7 @@ class Killing:
 
 
 def wrong_in(document: str) -> str:
-    """What of a document neither the user typed nor the model wrote; empty when all is as it should be."""
+    """Text in a document that neither the user nor the model wrote; empty if there is none."""
     rest = re.sub(r"word\d+|t\d+ |[\s.]", "", document)
     before = -1
     for number in map(int, re.findall(r"word(\d+)", document)):

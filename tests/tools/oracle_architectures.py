@@ -1,12 +1,11 @@
-"""Hold our reading of GGUF files against llama.cpp itself: every tiny architecture, written as its converter
-would, run by both.
+"""Compares our reading of GGUF files with llama.cpp: every tiny architecture, converted and run by both.
 
     python -m tests.tools.oracle_architectures [PART OF A NAME]
 
-Needs the `bench` extra. Prints the largest difference of logits as a share of the largest logit, for
-llama.cpp against us and against transformers. F32 weights and cache, no flash attention. Known to differ:
-llama.cpp has no windows in its `llama` (Mistral) and `phi3` graphs, takes gelu from a table in half precision
-(3e-4 and more), and rounds the ends of GPT-OSS's yarn ramp, which the makers' own code does not.
+Needs the `bench` extra. Prints the largest difference of logits relative to the largest logit, of llama.cpp
+against us and against transformers, with F32 weights and cache and without flash attention. Known
+differences: llama.cpp has no sliding windows in its `llama` (Mistral) and `phi3` graphs, looks up gelu in a
+half-precision table (3e-4 and more), and rounds the ends of GPT-OSS's yarn ramp, unlike the authors' code.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CONTEXT = 256
 
 
 def llama_logits(path: Path, tokens: list[int]) -> Floats:
-    """(T, V) by llama.cpp."""
+    """Logits (T, V) by llama.cpp."""
     kind = llama_cpp.GGML_TYPE_F32
     llama = llama_cpp.Llama(
         str(path), n_ctx=CONTEXT, n_batch=CONTEXT, logits_all=True, verbose=False, type_k=kind, type_v=kind
@@ -45,7 +44,7 @@ def llama_logits(path: Path, tokens: list[int]) -> Floats:
 
 
 def share(a: Floats, b: Floats) -> float:
-    """The largest difference, as a share of the largest number."""
+    """The largest difference relative to the largest number."""
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 

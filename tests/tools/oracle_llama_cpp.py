@@ -1,13 +1,12 @@
-"""Record what llama.cpp says of a model, exact and quantised: the oracle of
+"""Records the results of llama.cpp for a model, exact and quantised: the oracle of
 `tests/engine/test_starter_oracle.py`.
 
     python -m tests.tools.oracle_llama_cpp MODEL.gguf tests/golden/starter.json
 
-Needs the `bench` extra. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32
-cache; the rival is the file as it is, with llama.cpp's own cache, whose CPU path rounds activations to 8
-bits. Both are asked for the logits after every token of prompt + the oracle's own greedy continuation, so
-that the comparison is given the same text so far. A model without a chat template is asked the text prompts
-only. `gemma3.json` was recorded likewise.
+Needs the `bench` extra. The exact oracle is an F32 GGUF of the dequantised weights with an F32 cache; the
+rival is the original file with llama.cpp's own cache, whose CPU path rounds activations to 8 bits. Both give
+the logits after every token of the prompt and of the oracle's greedy continuation, so that both see the same
+text. A model without a chat template gets the text prompts only. `gemma3.json` was recorded likewise.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def log_softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def open_llama(path: Path, exact: bool) -> llama_cpp.Llama:
-    """llama.cpp with all logits kept, on one thread: several wait for each other, spinning, when anything
-    else runs. An F32 cache for the exact oracle.
+    """llama.cpp with all logits, on one thread, since several threads spin while they wait. The exact oracle
+    has an F32 cache.
     """
     types = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32} if exact else {}
     return llama_cpp.Llama(
@@ -55,7 +54,7 @@ def open_llama(path: Path, exact: bool) -> llama_cpp.Llama:
 
 
 def prompt_ids(llama: llama_cpp.Llama, prompt: dict[str, Any]) -> list[int]:
-    """Ids of a text prompt (special tokens are text), or of messages through the model's template."""
+    """Ids of a text prompt (without special tokens), or of messages in the model's template."""
     add_bos = llama.metadata.get("tokenizer.ggml.add_bos_token", "false") == "true"
     if "text" in prompt:
         return list(llama.tokenize(prompt["text"].encode(), add_bos=add_bos, special=False))
@@ -66,7 +65,7 @@ def prompt_ids(llama: llama_cpp.Llama, prompt: dict[str, Any]) -> list[int]:
 
 
 def greedy(llama: llama_cpp.Llama, ids: list[int]) -> list[int]:
-    """The oracle's own continuation."""
+    """The greedy continuation of the oracle."""
     llama.reset()
     llama.eval(ids)
     out = []
@@ -77,15 +76,15 @@ def greedy(llama: llama_cpp.Llama, ids: list[int]) -> list[int]:
 
 
 def rows_after_prompt(llama: llama_cpp.Llama, ids: list[int]) -> np.ndarray[Any, Any]:
-    """Log-probabilities after the prompt's last token and after each token of the continuation: (33, V)."""
+    """Log-probabilities (33, V) after the prompt and after each token of the continuation."""
     llama.reset()
     llama.eval(ids)
     return log_softmax(llama.scores[len(ids) - CONTINUATION - 1 : len(ids)])
 
 
 def perplexity(llama: llama_cpp.Llama, text: str, context: int = 512) -> float:
-    """llama.cpp's method: whole windows, each beginning with BOS where the model wants it, the second half
-    of each scored.
+    """Perplexity as llama.cpp computes it: full windows, each with BOS if the model needs it, scored in the
+    second half.
     """
     begin = (
         [llama.token_bos()] if llama.metadata.get("tokenizer.ggml.add_bos_token", "false") == "true" else []
@@ -102,7 +101,7 @@ def perplexity(llama: llama_cpp.Llama, text: str, context: int = 512) -> float:
 
 
 def record(model: Path) -> dict[str, Any]:
-    """Everything the test compares with."""
+    """Everything that the test compares."""
     prompts = json.loads((GOLDEN / "prompts.json").read_text())
     text = (GOLDEN / "text_50k.txt").read_text()
     entries: list[dict[str, Any]] = []

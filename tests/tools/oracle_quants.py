@@ -1,12 +1,11 @@
-"""Every quantisation that llama.cpp's own tool makes of a model: our logits and its own, each held against
-the exact ones.
+"""Every quantisation that llama.cpp offers for a model: our logits and llama.cpp's against the exact ones.
 
     python -m tests.tools.oracle_quants F32.gguf [--keep FOLDER] [--types Q4_K_M IQ4_XS ...]
 
-Needs the `bench` extra. For each type the F32 model is quantised by llama.cpp; the exact logits are
-llama.cpp's on the same file dequantised to F32. Told of 256 tokens of text: mean KL divergence from the exact
-distribution, and how often the likeliest token is the same; of the file: decode speed of both engines, in
-turn, and their ratio.
+Needs the `bench` extra. llama.cpp quantises the F32 model to each type; the exact logits are llama.cpp's on
+the same file dequantised to F32. For 256 tokens of text it prints the mean KL divergence from the exact
+distribution and the share of positions with the same likeliest token; and the decode speeds of both engines,
+interleaved, with their ratio.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ SILENCE: Any = raw.llama_log_callback(lambda level, text, data: None)
 
 
 def quantise(source: Path, target: Path, kind: int) -> bool:
-    """Let llama.cpp quantise, silently; False when it will not (some types want an importance matrix)."""
+    """Let llama.cpp quantise silently; False if it refuses (some types need an importance matrix)."""
     raw.llama_log_set(SILENCE, ctypes.c_void_p(0))
     parameters = raw.llama_model_quantize_default_params()
     parameters.ftype, parameters.nthread = kind, 2
@@ -85,7 +84,7 @@ def ours(path: Path, ids: list[int]) -> tuple[np.ndarray[Any, Any], PagedCache]:
 def speeds(
     path: Path, cache: PagedCache, ids: list[int], rounds: int = 3, steps: int = 24
 ) -> tuple[float, float]:
-    """Medians of decode tokens/s, ours and llama.cpp's, in turn."""
+    """Median decode speeds in tokens/s, ours and llama.cpp's, interleaved."""
     rival = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=2, n_threads_batch=2, verbose=False)
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
@@ -107,7 +106,7 @@ def speeds(
 
 
 def main() -> None:
-    """See the module docstring."""
+    """Print a line for each type."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

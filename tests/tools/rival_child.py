@@ -1,14 +1,12 @@
-"""A rival in a process of its own: told over stdin what to run, tells over stdout how long it took.
-
-Started by `tests.tools.rivals`.
+"""A rival in its own process: it receives over stdin what to run, and reports over stdout how long it took.
 
     python tests/tools/rival_child.py KIND MODEL THREADS CONTEXT
 
-Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out
-is {"name", "version"}, or {"error"} with what is missing. Nothing but the rival's own packages is imported,
-so that OpenVINO may live in another virtual environment. What is measured: `start` tokens lie in the cache,
-`ids` are run behind them, whole (prefill) or one by one (decode), and nothing is sampled but a greedy token
-where the rival cannot be asked for less.
+Started by `tests.tools.rivals`. Each line in is a JSON object {"ids", "start", "one_by_one"}, each line out
+{"seconds"}. The first line out is {"name", "version"}, or {"error"} with what is missing. Only the rival's
+packages are imported, so that OpenVINO may be installed in another virtual environment. With `start` tokens
+in the cache, `ids` are run after them, all at once (prefill) or one by one (decode), and nothing is sampled
+but a greedy token where the rival cannot do less.
 """
 
 from __future__ import annotations
@@ -38,9 +36,7 @@ class Engine(Protocol):
 
 
 class Transformers:
-    """Hugging Face transformers on the GGUF file, dequantised as it reads it, in float32 or bfloat16;
-    eager, no compiler.
-    """
+    """Hugging Face transformers on the GGUF file, dequantised to float32 or bfloat16; eager, not compiled."""
 
     def __init__(self, path: Path, threads: int, dtype: str) -> None:
         import torch
@@ -73,9 +69,9 @@ class Transformers:
 
 
 class OpenVino:
-    """OpenVINO GenAI on the GGUF file. As it comes it rounds activations to 8 bits in groups of 32, and to
-    bfloat16 where the CPU multiplies that; `exact` has it keep to float32 throughout. Decoding starts from a
-    prompt of its own.
+    """OpenVINO GenAI on the GGUF file. By default it rounds activations to 8 bits in groups of 32, and to
+    bfloat16 where the CPU supports that; `exact` uses float32 throughout. Decoding starts from its own
+    prompt.
     """
 
     def __init__(self, path: Path, threads: int, exact: bool) -> None:
@@ -126,9 +122,8 @@ class OpenVino:
 
 
 def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
-    """The rival of this kind.
-
-    Raises what its package raises, `RuntimeError` for llama.cpp, when it cannot be had.
+    """The rival of this kind. Raises what its package raises, or `RuntimeError` for llama.cpp, if it is not
+    available.
     """
     if kind == "llama.cpp":
         sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -145,7 +140,7 @@ def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
 
 
 def main() -> None:
-    """See the module docstring."""
+    """Answer requests until stdin ends."""
     kind, path, threads, context = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the rival's library prints is no answer

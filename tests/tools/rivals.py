@@ -1,9 +1,8 @@
-"""Other engines as runners of a bench: each in a process of its own, that is stopped while it is not its
-turn.
+"""Other engines as runners of a benchmark, each in its own process, which is stopped while it is not
+measured.
 
-A rival's threads can then neither spin beside our turn nor keep the memory of this process, and one that
-never answers is ended (`LIMIT_SECONDS`). OpenVINO GenAI may live in another virtual environment, whose
-interpreter is given.
+So the threads of a rival cannot spin while we are measured, and one that never answers is killed after
+`LIMIT_SECONDS`. OpenVINO GenAI may be in another virtual environment, whose interpreter is given.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ KINDS = ("llama.cpp", "transformers float32", "transformers bfloat16", "openvino
 
 
 class RivalFailed(RuntimeError):
-    """It is not installed, cannot read the file, ended, or gave no answer in time; the text says which."""
+    """The rival is not installed, cannot read the file, ended, or did not answer in time; the text says
+    which.
+    """
 
 
 class Rival:
@@ -74,7 +75,7 @@ class Rival:
                 stream.close()
 
     def _answer(self) -> dict[str, Any]:
-        """One line of what it says."""
+        """One line of its output."""
         assert self._process.stdout is not None
         while b"\n" not in self._buffer:
             if not select.select([self._process.stdout], [], [], LIMIT_SECONDS)[0]:
@@ -99,9 +100,8 @@ class Rival:
 def open_rivals(
     stack: ExitStack, kinds: Sequence[str], path: Path, threads: int, context: int, openvino: str
 ) -> list[Rival]:
-    """Those of `kinds` that can be had, closed with the stack; a line is printed for each other one.
-
-    `openvino` is its interpreter.
+    """The available ones of `kinds`, closed with the stack; a line is printed for each other. `openvino` is
+    its interpreter.
     """
     found = []
     for kind in kinds:

@@ -1,14 +1,14 @@
-"""A user in a hurry for two hours: chat, switch, search, import, stop, restart the window; memory and threads
-must not grow.
+"""A user in a hurry for two hours: chat, switch, search, import, stop, restart the window; memory must not
+grow.
 
     python -m tests.tools.soak [--minutes 120] [--model FILE | --fake]
 
-One process over the starter model (or FILE, or a fast fake model). Every minute or so the window is closed
-and opened again over the same data. A sample is taken at each of these moments, when nothing runs: the
-process's own memory (without the pages of files, those of the model among them), Qt objects (widgets), Python
-objects, threads, open files. Chats beyond the newest are deleted for good, so that the store stays of one
-size. After a warm-up of a fourth of the time the slope of each must stay below its bar. The last line is one
-JSON object; the exit code is 1 when a bar is missed.
+One process over the starter model (or FILE, or a fast fake model). About every minute the window is closed
+and opened again over the same data, and a sample is taken while nothing runs: the private memory of the
+process (without mapped files such as the model), Qt objects, widgets, Python objects, threads, open files.
+Older chats are deleted permanently, so that the store keeps its size. After a warm-up of a quarter of the
+time the slope of each figure must stay below its bar. The last line is one JSON object; the exit code is 1 if
+a bar is missed.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def sample() -> dict[str, float]:
 
 
 def spin(milliseconds: int) -> None:
-    """Run the event loop for so long."""
+    """Run the event loop for this long."""
     loop = QEventLoop()
     QTimer.singleShot(milliseconds, loop.quit)
     loop.exec()
 
 
 def one_window(app: Any, folder: Path, seed: int, seconds: float, model: Path | None) -> int:
-    """Open the window, let the user act, close it; returns the number of acts."""
+    """Open the window, let the user act, and close it; returns the number of acts."""
     desktop = open_desktop(app, folder, model=model)
     user = BusyUser(desktop, seed, lambda *_, **__: None)
     spin(round(seconds * 1000))
@@ -79,7 +79,7 @@ def one_window(app: Any, folder: Path, seed: int, seconds: float, model: Path | 
 
 
 def slope(moments: list[float], values: list[float]) -> float:
-    """The growth in a minute by least squares."""
+    """The growth per minute, by least squares."""
     middle, mean = sum(moments) / len(moments), sum(values) / len(values)
     spread = sum((moment - middle) ** 2 for moment in moments)
     return (
@@ -91,7 +91,7 @@ def slope(moments: list[float], values: list[float]) -> float:
 
 
 def main() -> int:
-    """Run everything; 1 when something grows."""
+    """Run everything; 1 if something grows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument(

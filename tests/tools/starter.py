@@ -1,5 +1,5 @@
-"""The starter model's file for benchmarks: `INGLENOOK_STARTER`, or the one that the tests keep in the
-user's cache, fetched once.
+"""The file of the starter model for benchmarks: `INGLENOOK_STARTER`, or the one in the tests' cache,
+downloaded once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["starter_model"]
 
 
 def starter_model() -> Path:
-    """The file, fetched when it is not there; raises `DownloadError`."""
+    """The file, downloaded if it is missing. Raises `DownloadError`."""
     if given := os.environ.get("INGLENOOK_STARTER"):
         return Path(given)
     cache = platformdirs.user_cache_path("inglenook-tests", appauthor=False)

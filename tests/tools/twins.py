@@ -1,5 +1,5 @@
-"""Twins of a GGUF file: the same model with its matrices as plain floats, for the exact oracle and as a
-larger target of drafting.
+"""Twins of a GGUF file: the same model with float matrices, as the exact oracle and as a larger target of
+drafting.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ TYPES = {"F32": np.float32, "F16": np.float16}
 
 
 def write_twin(source: Path, target: Path, kind: str = "F32") -> None:
-    """Every tensor dequantised and written as `kind` of `TYPES`; vectors are F32 always, as llama.cpp
-    wants them.
-    """
+    """Write every tensor dequantised to `kind` of `TYPES`; vectors are always F32, as llama.cpp requires."""
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(target, architecture)

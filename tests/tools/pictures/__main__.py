@@ -1,12 +1,12 @@
-"""Pictures of every page, pane, dialog, menu and state of the program, to be looked at.
+"""Takes pictures of every page, pane, dialog, menu and state of the program, for review.
 
     python -m tests.tools.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
     python -m tests.tools.pictures --readme MODEL
 
-Each variant is a process of its own over a fake model; OUT/VARIANT/NAME.png are its pictures and, with
---sheet, OUT/VARIANT-N.png contact sheets of them. It also tells which windows do not become as small as the
-variant's screen and which pages could not be reached; the exit code is 1 if there is one.
---readme takes the pictures of resources/screenshots anew, of real replies.
+Each variant is a process over a fake model. Its pictures are OUT/VARIANT/NAME.png and, with --sheet, the
+contact sheets OUT/VARIANT-N.png. It also reports windows that do not fit on the variant's screen and pages
+that could not be reached; the exit code is then 1. --readme retakes the pictures in resources/screenshots
+with real replies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHEET, _ACROSS, _GAP = 1500, 3, 12
 
 
 def take(variant: str, out: Path, only: list[str]) -> list[str]:
-    """Take the pictures of one variant in this process; returns what went wrong."""
+    """Take the pictures of one variant in this process; returns what failed."""
     from PySide6.QtCore import Qt
     from PySide6.QtWidgets import QDialog
 
@@ -83,7 +83,7 @@ def take(variant: str, out: Path, only: list[str]) -> list[str]:
 
 
 def sheets(folder: Path) -> list[Path]:
-    """Contact sheets of a variant's pictures beside its folder."""
+    """Write contact sheets of a variant's pictures beside its folder."""
     from PySide6.QtCore import QRect, Qt
     from PySide6.QtGui import QGuiApplication, QImage, QPainter
 
@@ -121,7 +121,7 @@ def sheets(folder: Path) -> list[Path]:
 
 
 def readme(model: Path, out: Path) -> None:
-    """The pictures of the README: replies of a real model with their real figures, in this process."""
+    """Take the pictures for README in this process: replies of a real model with real figures."""
     from desktop.app import Desktop, make_application
     from desktop.settings import Appearance
     from engine.settings import SamplerSettings

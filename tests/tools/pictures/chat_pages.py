@@ -1,4 +1,6 @@
-"""How `tests.tools.pictures` reaches the conversation, the composer and the sidebar in all their states."""
+"""The pages of the conversation, the composer and the sidebar in all their states, for
+`tests.tools.pictures`.
+"""
 
 from __future__ import annotations
 
@@ -291,7 +293,7 @@ def prompt_form(stage: Stage) -> QWidget:
 
 
 def _side(stage: Stage) -> QWidget:
-    """The pane at its own width in a picture as high as the window."""
+    """The pane at its own width, as high as the window."""
     stage.show_sidebar()
     return stage.window.sidebar
 

@@ -1,4 +1,4 @@
-"""The list of the pages that `tests.tools.pictures` takes pictures of, and what their makers share."""
+"""The list of pages that `tests.tools.pictures` takes pictures of, and helpers of their functions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ PAGES: dict[str, Page] = {}
 
 
 def page(found: Page) -> Page:
-    """Put a page on the list."""
+    """Add a page to the list."""
     PAGES[found.__name__] = found
     return found
 
 
 def act(stage: Stage, name: str) -> None:
-    """Choose a command of the menus."""
+    """Choose a command in the menus."""
     stage.window.actions_by_name[name].trigger()
     stage.spin()
 
 
 def top(stage: Stage) -> QWidget:
-    """The window or popup that was opened last, no larger than the screen."""
+    """The latest window or popup, no larger than the screen."""
     shown = [
         w
         for w in QApplication.topLevelWidgets()

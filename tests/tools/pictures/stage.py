@@ -1,6 +1,4 @@
-"""The window over a fake model and a filled store, for `tests.tools.pictures`: opens it, fills it, waits,
-and takes pictures.
-"""
+"""The window over a fake model and a filled store that `tests.tools.pictures` takes pictures of."""
 
 from __future__ import annotations
 
@@ -60,10 +58,7 @@ def _no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Dow
 
 
 class Stage:
-    """One window over `folder`.
-
-    `size` is the window's, in its own pixels; no dialog is let larger than it.
-    """
+    """One window over `folder`. `size` is the window's in logical pixels; no dialog may be larger."""
 
     def __init__(
         self, app: QApplication, folder: Path, size: tuple[int, int], theme: str, text_scale: int
@@ -94,19 +89,19 @@ class Stage:
         self.spin(0.5)
 
     def show_theme(self, theme: str) -> None:
-        """Light or dark from now on."""
+        """Switch to the light or dark theme."""
         self.session.set_settings(dataclasses.replace(self.session.settings(Appearance), theme=theme))
         self.spin(0.4)
 
     def spin(self, seconds: float = 0.12) -> None:
-        """Let events come for so long."""
+        """Process events for this long."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.app.processEvents()
             time.sleep(0.005)
 
     def until(self, true: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Wait until something is so. Raises TimeoutError."""
+        """Wait for a condition. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while not true():
             if time.monotonic() > end:
@@ -122,7 +117,7 @@ class Stage:
         self.spin(0.3)
 
     def fill(self) -> None:
-        """Folders, chats, something in the trash, and the conversation TALK with its tokens."""
+        """Add folders, chats, something in the trash, and the conversation TALK with its tokens."""
         store, places = self.session.stores.kept, FolderStore(self.session.stores.database)
         made = []
         for title in _TITLES:
@@ -160,41 +155,41 @@ class Stage:
         self.spin(0.4)
 
     def open_talk(self) -> None:
-        """The conversation TALK, at its end."""
+        """Show the end of the conversation TALK."""
         self.window.panes.leave_side()
         self.session.open_conversation(self.talk)
         self.spin(0.4)
 
     def begin_reply(self) -> None:
-        """A reply that stays in its middle."""
+        """Start a reply that stops halfway."""
         self.echo.chat.reply, self.echo.chat.delay_s = TALK[0][1] * 3, 0.05
         self.session.submit("Write the plan for the whole bed.", "")
         self.spin(0.8)
 
     def end_reply(self) -> None:
-        """Stop it."""
+        """Stop the reply."""
         self.session.stop()
         self.until(lambda: self.session.state == "idle")
         self.echo.chat.delay_s = 0.0
 
     def gate(self) -> None:
-        """Let a download of the fake hub come half the way."""
+        """Let a download of the fake hub get halfway."""
         self.hub.gate = threading.Semaphore(5)
 
     def show_sidebar(self) -> None:
-        """Bring the chats up, alone where there is no room beside them."""
+        """Show the chats, alone if there is no space beside them."""
         if self.window.sidebar.isHidden():
             self.window.panes.toggle(LEFT)
         self.spin()
 
     def show_inspector(self) -> None:
-        """Bring the settings up."""
+        """Show the settings."""
         if self.window.inspector.isHidden():
             self.window.panes.toggle(RIGHT)
         self.spin()
 
     def fit(self, shown: QWidget) -> QWidget:
-        """No window larger than the screen that this variant stands for."""
+        """Shrink all windows to the variant's screen."""
         self.spin(0.15)
         if shown.width() > self.size[0] or shown.height() > self.size[1]:
             shown.resize(min(shown.width(), self.size[0]), min(shown.height(), self.size[1]))
@@ -202,7 +197,7 @@ class Stage:
         return shown
 
     def take_menu(self, show: Callable[[], object]) -> QWidget | None:
-        """Take the picture of the menu that `show` brings up, and close it."""
+        """Take a picture of the menu that `show` opens, and close it."""
 
         def take() -> None:
             menu = self.app.activePopupWidget()
@@ -217,17 +212,17 @@ class Stage:
         return None
 
     def focus(self) -> QWidget:
-        """What the keys go to."""
+        """The widget that receives keys."""
         return QApplication.focusWidget() or self.window
 
     def context(self, widget: QWidget, place: QPoint) -> None:
-        """Ask for the context menu at a place of a view."""
+        """Open the context menu at a position of a view."""
         target = widget.viewport() if hasattr(widget, "viewport") else widget
         event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, place, target.mapToGlobal(place))
         self.app.sendEvent(target, event)
 
     def shut(self) -> None:
-        """Close every window but the program's."""
+        """Close every window except the main window."""
         for shown in self.app.topLevelWidgets():
             if isinstance(shown, QDialog) and shown.isVisible():
                 shown.close()

@@ -1,4 +1,4 @@
-"""How `tests.tools.pictures` reaches the settings, every window of the program, the library and the menus."""
+"""The pages of the settings, of every window, of the library and of the menus, for `tests.tools.pictures`."""
 
 from __future__ import annotations
 

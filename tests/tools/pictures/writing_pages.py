@@ -1,5 +1,5 @@
-"""How `tests.tools.pictures` reaches notebooks, chats with several names, and the windows that only some
-users meet.
+"""The pages of notebooks, of chats with several participants, and of rarer windows, for
+`tests.tools.pictures`.
 """
 
 from __future__ import annotations
