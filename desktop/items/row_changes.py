@@ -1,5 +1,5 @@
-"""Brings the rows of a Qt list model to other rows with few insertions, removals and moves, so that a view
-keeps its place.
+"""Changes the rows of a Qt list model with few insertions, removals and moves, so that a view keeps its
+place.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from PySide6.QtCore import QModelIndex
 __all__ = ["bring_to"]
 
 MOST_STEPS = 40
-"""More changes than this are told as a new list."""
+"""After more changes than this the model is reset."""
 T = TypeVar("T", bound=Hashable)
 
 
 class _Changes(Protocol):
-    """What `QAbstractItemModel` has for telling changes."""
+    """The methods of `QAbstractItemModel` that announce changes."""
 
     def beginInsertRows(self, parent: QModelIndex, first: int, last: int, /) -> None: ...
     def endInsertRows(self) -> None: ...
@@ -32,8 +32,10 @@ class _Changes(Protocol):
 
 
 def bring_to(model: _Changes, rows: list[T], new: list[T]) -> bool:
-    """Change `rows`, which belong to `model`, into `new`; all rows of each are different. True: too much
-    differs, and the caller has to reset the model; what was done until then is told.
+    """Change `rows`, which belong to `model`, into `new`; each has no row twice.
+
+    Returns True when too much differs, and the caller must reset the model; changes made until then are
+    announced.
     """
     if _one_change(model, rows, new):
         return False
@@ -69,8 +71,8 @@ def bring_to(model: _Changes, rows: list[T], new: list[T]) -> bool:
 
 
 def _one_change(model: _Changes, rows: list[T], new: list[T]) -> bool:
-    """What mostly happens, without a look at each of 10,000 rows: one run of rows comes or goes, or one
-    row moves.
+    """Handle the usual changes without visiting each of 10,000 rows: one run of rows is added or removed, or
+    one row moves.
     """
     shorter = min(len(rows), len(new))
     first = _common(rows, new, shorter)
@@ -101,12 +103,14 @@ def _one_change(model: _Changes, rows: list[T], new: list[T]) -> bool:
 
 
 def _common(rows: Iterable[T], new: Iterable[T], most: int) -> int:
-    """How many rows are the same from the beginning."""
+    """The number of equal rows at the start."""
     return min(most, next(compress(count(), map(ne, rows, new)), most))
 
 
 def _remove(model: _Changes, rows: list[T], keep: set[T]) -> int:
-    """Take out what is not kept; how many steps it took, `MOST_STEPS` + 1 when it would be too many."""
+    """Remove the rows that are not in `keep`; returns the number of steps, `MOST_STEPS` + 1 when there would
+    be too many.
+    """
     gone = [place for place, row in enumerate(rows) if row not in keep]
     runs: list[list[int]] = []
     for place in gone:
@@ -124,13 +128,13 @@ def _remove(model: _Changes, rows: list[T], keep: set[T]) -> int:
 
 
 def _target(rows: list[T], new: list[T], place: int) -> int:
-    """Where the row at `place` has to go, further down: behind the rows before it in `new` that are here."""
+    """The target of the row at `place`, further down: after the present rows that precede it in `new`."""
     before = set(new[: new.index(rows[place])])
     return sum(1 for row in rows if row in before)
 
 
 def _move(model: _Changes, rows: list[T], old: int, place: int) -> None:
-    # Qt counts the target row before the moved one is taken out.
+    # Qt counts the target row before the moved row is removed
     model.beginMoveRows(QModelIndex(), old, old, QModelIndex(), place if place < old else place + 1)
     rows.insert(place, rows.pop(old))
     model.endMoveRows()

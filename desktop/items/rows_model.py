@@ -1,4 +1,4 @@
-"""A Qt list model over plain rows: what all list models of this package have in common."""
+"""A Qt list model over plain rows: the common base of this package's list models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RowsModel(QAbstractListModel, Generic[T]):
         self.endResetModel()
 
     def insert_rows(self, place: int, rows: Sequence[T]) -> None:
-        """Add `rows`, of which there must be one at least, before the row `place`."""
+        """Insert `rows`, at least one, before the row `place`."""
         self.beginInsertRows(QModelIndex(), place, place + len(rows) - 1)
         self._rows[place:place] = rows
         self.endInsertRows()

@@ -1,1 +1,1 @@
-"""Chats, messages and what was found in them."""
+"""Chats, messages and search results."""

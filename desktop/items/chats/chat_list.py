@@ -1,5 +1,5 @@
-"""The sidebar's rows as one flat Qt list model: pinned chats, folders with what is in them, the other
-chats under their dates.
+"""The sidebar's rows as one flat Qt list model: pinned chats, folders with their chats, other chats
+by date.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _ROLE = int(Qt.ItemDataRole.UserRole)
 KIND_ROLE = _ROLE + 30
 """`HEADING`, `FOLDER` or `CHAT`."""
 FOLDER_ROLE = _ROLE + 31
-"""The folder's own id on its row; on a chat's row the folder it is in, 0 for none."""
+"""The folder's own id on its row; on a chat's row the id of its folder, 0 for none."""
 DEPTH_ROLE = _ROLE + 32
-"""In how many folders the row is."""
+"""The number of folders around the row."""
 OPEN_ROLE = _ROLE + 33
-"""Whether a folder shows what is in it."""
+"""Whether a folder is open."""
 COUNT_ROLE = _ROLE + 34
-"""How many chats are in a folder and the folders in it."""
+"""The number of chats in a folder and in the folders inside it."""
 PINNED_ROLE = _ROLE + 35
 RUNNING_ROLE = _ROLE + 36
-"""Whether a reply is being written there."""
+"""Whether a reply is being written in the chat."""
 DRAFT_ROLE = _ROLE + 37
-"""Whether something stands in its message box that was not sent."""
+"""Whether the chat has an unsent draft."""
 NOTEBOOK_ROLE = _ROLE + 38
-"""Whether it is a notebook."""
+"""Whether the row is a notebook."""
 MIME = "application/x-inglenook-chats"
 _PINNED, _FOLDERS = "Pinned", "Folders"
 
@@ -77,7 +77,7 @@ class ChatListRow(NamedTuple):
 
 
 class ChatListModel(RowsModel[ChatListRow]):
-    """Follows `chats`; `today` is asked whenever the rows are arranged. Folders come with `set_folders`."""
+    """Follows `chats`; `today` is called whenever the rows are arranged. `set_folders` sets the folders."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ChatListModel(RowsModel[ChatListRow]):
     ) -> None:
         super().__init__(parent)
         self._chats, self._today = chats, today
-        # rows of chats outside all folders: 10,000 are not made anew for each change
+        # rows of chats outside all folders: 10,000 are not made again for each change
         self._made: dict[int, ChatListRow] = {}
         self._by_id: dict[int, ConversationSummary] = {}
         self._folders: dict[int, Folder] = {}
@@ -101,57 +101,57 @@ class ChatListModel(RowsModel[ChatListRow]):
         chats.dataChanged.connect(self._changed)
         self._arrange()
 
-    # -- what it is told
+    # -- set from outside
 
     def set_folders(self, folders: Iterable[Folder]) -> None:
-        """All folders: parents before what is in them, siblings in their order."""
+        """Set all folders: parents before their contents, siblings in their order."""
         self._folders = {folder.id: folder for folder in folders}
         self._arrange()
         self._tell(row for row in self._rows if row.kind == FOLDER)
 
     def set_open_folders(self, ids: Iterable[int]) -> None:
-        """The folders that show what is in them."""
+        """Set the open folders."""
         self._open = frozenset(ids)
         self._arrange()
         self._tell(row for row in self._rows if row.kind == FOLDER)
 
     def set_drafts(self, ids: frozenset[int]) -> None:
-        """The chats with something unsent."""
+        """Set the chats with unsent drafts."""
         changed, self._drafts = self._drafts ^ ids, ids
         self._tell_chats(changed)
 
     def set_running(self, conversation: int) -> None:
-        """The chat whose reply is being written; 0 is none."""
+        """Set the chat whose reply is being written; 0 for none."""
         if conversation != self._running:
             changed, self._running = {self._running, conversation}, conversation
             self._tell_chats(changed)
 
     def look_at_clock(self) -> None:
-        """After midnight the dates are others."""
+        """Arrange the rows by date again after midnight."""
         if self._day != self._today():
             self._arrange()
 
-    # -- what it tells
+    # -- asked from outside
 
     @property
     def open_folders(self) -> frozenset[int]:
-        """The folders that show what is in them; some may be gone."""
+        """The open folders; some may be gone."""
         return self._open
 
     def folders(self) -> Sequence[Folder]:
-        """All folders, parents before what is in them."""
+        """All folders, parents before their contents."""
         return tuple(self._folders.values())
 
     def folder(self, folder_id: int) -> Folder | None:
-        """The folder of this id, if it is there."""
+        """The folder with this id, if there is one."""
         return self._folders.get(folder_id)
 
     def shown(self) -> Sequence[ChatListRow]:
-        """All rows that are shown; not to be changed."""
+        """All rows; not to be changed."""
         return self._rows
 
     def row_of(self, kind: str, number: int) -> int:
-        """Where a chat or folder stands, or -1."""
+        """The row of a chat or folder, or -1."""
         if kind == CHAT and number not in self._by_id:
             return -1
         return next(
@@ -159,7 +159,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         )
 
     def flags(self, index: QModelIndex | QPersistentModelIndex) -> Qt.ItemFlag:
-        """Headings are passed over by the keyboard."""
+        """The keyboard skips headings."""
         if not index.isValid() or self._rows[index.row()].kind == HEADING:
             return Qt.ItemFlag.NoItemFlags
         return (
@@ -170,7 +170,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         )
 
     def value(self, row: ChatListRow, role: int) -> object:
-        """The words of a row (display, edit, tool tip, accessible text) or one of the roles above."""
+        """The text of a row (display, edit, tool tip, accessible text) or one of the roles above."""
         if role == KIND_ROLE:
             return row.kind
         if role == DEPTH_ROLE:
@@ -229,7 +229,7 @@ class ChatListModel(RowsModel[ChatListRow]):
 
     def _of_folder(self, row: ChatListRow, role: int) -> object:
         folder, count = self._folders.get(row.number), self._counts.get(row.number, 0)
-        if folder is None:  # it is just going
+        if folder is None:  # it is being removed
             return None
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole, Qt.ItemDataRole.ToolTipRole):
             return folder.name
@@ -239,11 +239,11 @@ class ChatListModel(RowsModel[ChatListRow]):
         return {FOLDER_ROLE: row.number, OPEN_ROLE: row.number in self._open, COUNT_ROLE: count}.get(role)
 
     def _arrange(self) -> None:
-        """Bring the rows to what they should be, with the fewest changes."""
+        """Bring the rows up to date with the fewest changes."""
         self._day = self._today()
         chats, counts = self._chats.summaries(), self._counts
         new = self._build(chats)
-        # What goes is still asked for by its old content until it is gone.
+        # views still ask for the old content of rows until they are removed
         present = {chat.id: chat for chat in chats}
         self._by_id.update(present)
         if self._rows != new and bring_to(self, self._rows, new):
@@ -280,13 +280,13 @@ class ChatListModel(RowsModel[ChatListRow]):
         self._counts = {number: len(inside.get(number, ())) for number in self._folders}
         for folder in reversed(self._folders.values()):
             if folder.parent_id in self._counts and folder.parent_id is not None:
-                # parents come first, so those inside are full by now
+                # parents come first, so the folders inside are counted by now
                 self._counts[folder.parent_id] += self._counts[folder.id]
         rows: list[ChatListRow] = []
         waiting = [(number, 0) for number in reversed(children.get(None, []))]
         while waiting:
             number, depth = waiting.pop()
-            if number < 0:  # the chats of a folder come behind the folders in it
+            if number < 0:  # the chats of a folder come after the folders in it
                 rows += [row._replace(depth=depth) for row in inside.get(-number, ())]
                 continue
             rows.append(ChatListRow(FOLDER, number, depth))
@@ -305,7 +305,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         while place < len(chats):
             label, begun = self._heading(chats[place]), group_start(chats[place].updated_at, self._day)
             end = bisect_right(chats, -begun, place, key=lambda chat: -chat.updated_at)
-            end = max(end, place + 1)  # the hour that is put back in autumn is there twice
+            end = max(end, place + 1)  # the hour of the end of daylight saving time exists twice
             rows.append(ChatListRow(HEADING, 0, 0, label))
             rows += [made[chat.id] for chat in chats[place:end]]
             place = end
@@ -324,7 +324,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         self._tell_chats(chat.id for chat in changed)
 
     def _stays(self, chat: ConversationSummary) -> bool:
-        """Whether a chat that has not moved among the others stays where it is here, too."""
+        """Whether a chat that kept its place in `chats` keeps it here too."""
         old = self._by_id.get(chat.id)
         if old is None or (old.pinned, old.folder_id) != (chat.pinned, chat.folder_id):
             return False
@@ -350,7 +350,7 @@ _WORDS = (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole)
 
 
 def dragged(data: QMimeData) -> tuple[list[int], list[int]]:
-    """The ids of the chats and of the folders that are dragged; none for anything else."""
+    """The ids of the dragged chats and folders; none for any other data."""
     if not data.hasFormat(MIME):
         return [], []
     content = json.loads(bytes(data.data(MIME).data()))

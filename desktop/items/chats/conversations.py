@@ -1,5 +1,5 @@
-"""All conversations as a Qt list model, latest first, with the date group of each; `chat_list.py` arranges
-them for the sidebar.
+"""All conversations as a Qt list model, latest first, with their date groups; `chat_list` arranges them for
+the sidebar.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
 ID_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The conversation's id."""
 GROUP_ROLE = int(Qt.ItemDataRole.UserRole) + 2
-"""The heading it stands under: "Today", "Yesterday", "Previous 7 days", "Previous 30 days", "March 2026"."""
+"""The date group: "Today", "Yesterday", "Previous 7 days", "Previous 30 days", "March 2026"."""
 UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
-"""Seconds since 1970 of the latest change."""
+"""The time of the latest change in seconds since 1970."""
 
 UNTITLED, NEW_NOTEBOOK = "New conversation", "New notebook"
-"""What a conversation, and a notebook, without a title is called."""
+"""The names of a conversation and of a notebook without a title."""
 _MONTHS = (
     "January",
     "February",
@@ -50,7 +50,7 @@ _MONTHS = (
 
 
 def date_group(moment: float, today: datetime.date) -> str:
-    """The heading for something changed at `moment` (seconds since 1970, shown in local time)."""
+    """The date group of a change at `moment` (seconds since 1970, shown in local time)."""
     day = datetime.datetime.fromtimestamp(moment).date()
     age = (today - day).days
     if age <= 0:
@@ -65,7 +65,7 @@ def date_group(moment: float, today: datetime.date) -> str:
 
 
 def group_start(moment: float, today: datetime.date) -> float:
-    """The earliest moment under the same heading as `moment`."""
+    """The earliest moment in the same date group as `moment`."""
     day = datetime.datetime.fromtimestamp(moment).date()
     age = (today - day).days
     limit = next((limit for limit in (0, 1, 7, 30) if age <= limit), None)
@@ -116,17 +116,17 @@ class ConversationsModel(RowsModel[ConversationSummary]):
         return next((number for number, row in enumerate(self._rows) if row.id == conversation_id), -1)
 
     def put(self, summary: ConversationSummary) -> None:
-        """Add a conversation, or change its title and move it to where its time puts it."""
+        """Add a conversation, or change its title and move it to the place of its time."""
         old = self.row(summary.id)
         new = bisect_left(
             self._rows, (-summary.updated_at, -summary.id), key=lambda row: (-row.updated_at, -row.id)
         )
-        new -= 0 <= old < new  # it is counted without itself
+        new -= 0 <= old < new  # counted without the conversation itself
         if old < 0:
             self.insert_rows(new, [summary])
             return
         if new != old:
-            # Qt counts the target row before the moved one is taken out.
+            # Qt counts the target row before the moved row is removed
             self.beginMoveRows(QModelIndex(), old, old, QModelIndex(), new if new < old else new + 1)
             del self._rows[old]
             self._rows.insert(new, summary)

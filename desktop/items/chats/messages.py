@@ -13,7 +13,7 @@ from desktop.store.conversations.token_trace import TokenTrace
 __all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label", "speaker_label"]
 
 MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
-"""The item role whose value is the whole `MessageItem`."""
+"""The item role for the whole `MessageItem`."""
 
 _LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 
@@ -23,11 +23,11 @@ class MessageItem:
     """One message as the transcript shows it.
 
     `id` is the key of the message in the store; `text` its Markdown source (plain text when `role` is
-    "user"); `running` is true while the reply still grows; `variant_index` (from 0) of `variant_count`
-    siblings is shown; `footer` is small text below the message (speed, stop reason); `notice` a sentence the
-    reader should see (an error, a context that was cut); a reply that begins inside a thought, which its
-    prompt had opened, names in `opened` the tag that closes it. `speaker` is the name of who says it, empty
-    for nobody in particular, and `persona` the number of the persona whose picture goes with it, 0 for none.
+    "user"); `running` is true while the reply grows; `variant_index` (from 0) of `variant_count` versions is
+    shown; `footer` is small text below the message (speed, stop reason); `notice` a sentence that the reader
+    should see (an error, a context that was cut). When the prompt had opened a thought, `opened` is the tag
+    that closes it. `speaker` is the name of the author, empty for an unnamed one, and `persona` the number of
+    the persona whose picture is shown, 0 for none.
     """
 
     id: int
@@ -44,22 +44,22 @@ class MessageItem:
 
 
 def role_label(role: str) -> str:
-    """The word a reader sees for a role of the chat format."""
+    """The label of a role of the chat format."""
     return _LABELS.get(role, role.capitalize() or "Message")
 
 
 def speaker_label(item: MessageItem) -> str:
-    """The word a reader sees for who says a message."""
+    """The label of a message's author."""
     return item.speaker or role_label(item.role)
 
 
 class MessagesModel(RowsModel[MessageItem]):
     """Rows are messages from oldest to newest; every message id is in the model at most once.
 
-    A streamed reply grows by `append_text`, which tells only `text_appended(row, text)`: views that show
-    whole items repaint on `dataChanged`, a transcript appends. `trace(id)` gives the tokens of a reply, the
-    same object while it grows, or None where they are not known. Methods that name a message raise KeyError
-    when it is not here.
+    A streamed reply grows by `append_text`, which only emits `text_appended(row, text)`: a transcript appends
+    the text, while views of whole items repaint on `dataChanged`. `trace(id)` returns the tokens of a reply,
+    the same object while it grows, or None where they are not known. Methods that name a message raise
+    KeyError for an unknown id.
     """
 
     text_appended = Signal(int, str)
@@ -109,7 +109,7 @@ class MessagesModel(RowsModel[MessageItem]):
         self.insert_rows(len(self._rows), [item])
 
     def replace(self, message_id: int, item: MessageItem) -> None:
-        """Put `item` (its id may be another one: the sibling that is shown now) where `message_id` is."""
+        """Replace the message `message_id` by `item`, whose id may differ: another version of it."""
         row = self._places[message_id]
         if item.id != message_id and item.id in self._places:
             raise ValueError(f"Message {item.id} is already in the conversation at another place.")
@@ -120,9 +120,9 @@ class MessagesModel(RowsModel[MessageItem]):
         self.dataChanged.emit(index, index)
 
     def remove(self, message_ids: Collection[int]) -> None:
-        """Take messages away, neighbours in one go.
+        """Take messages away, adjacent ones together.
 
-        Ids that are not here raise KeyError before anything changes.
+        Raises KeyError for an unknown id, before anything changes.
         """
         rows = sorted({self._places[message_id] for message_id in message_ids}, reverse=True)
         while rows:
@@ -135,7 +135,7 @@ class MessagesModel(RowsModel[MessageItem]):
             self.endRemoveRows()
 
     def append_text(self, message_id: int, text: str) -> None:
-        """Grow a message by `text` at its end and emit `text_appended`; nothing happens for an empty text."""
+        """Append `text` to a message and emit `text_appended`; an empty text does nothing."""
         row = self._places[message_id]
         if text:
             item = self._rows[row]

@@ -1,4 +1,4 @@
-"""The figures of a chat's replies, one after the other, for a plot."""
+"""The figures of a chat's replies in order, for a plot."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["ReplyStats", "figures"]
 
 @dataclass(frozen=True)
 class ReplyStats:
-    """One reply: tokens written in a second, seconds to the first token, and the share of drafts that were
-    kept (None: none drafted).
+    """One reply: tokens per second, seconds to the first token, and the share of accepted draft tokens (None:
+    nothing was drafted).
     """
 
     message: int
@@ -23,7 +23,7 @@ class ReplyStats:
 
 
 def figures(path: Iterable[StoredMessage]) -> tuple[ReplyStats, ...]:
-    """Those of all replies on a path that have any."""
+    """The figures of all replies on a path that have any."""
     found = []
     for message in path:
         stats = message.stats.get("stats") if message.role == "assistant" else None

@@ -31,7 +31,7 @@ class _Row:
 
 
 class SearchHitsModel(RowsModel[_Row]):
-    """`begin` with the chats whose titles were found, then `add` what was found in messages."""
+    """`begin` with the chats found by title, then `add` the messages found."""
 
     @property
     def messages(self) -> int:
@@ -57,7 +57,7 @@ class SearchHitsModel(RowsModel[_Row]):
             if hit.snippet == hit.title and any(
                 row.conversation == hit.conversation_id for row in self._rows
             ):
-                continue  # the message that gave the chat its title, which is found already
+                continue  # the message that gave the chat its title, which was found already
             text, spans = _near(hit.snippet, hit.spans)
             row = _Row(hit.conversation_id, text, spans, hit)
             places = [
@@ -73,7 +73,9 @@ class SearchHitsModel(RowsModel[_Row]):
                 self.remove_rows(place, place)
 
     def value(self, row: _Row, role: int) -> object:
-        """The title or the piece of the message (display, tool tip, accessible text), and the roles above."""
+        """The title or the snippet of the message (display, tool tip, accessible text), and the
+        roles above.
+        """
         if role in _WORDS:
             return row.text if row.hit is None or role == Qt.ItemDataRole.DisplayRole else row.hit.snippet
         if role == Qt.ItemDataRole.AccessibleTextRole:
@@ -86,7 +88,7 @@ class SearchHitsModel(RowsModel[_Row]):
 
 
 def _near(text: str, spans: tuple[tuple[int, int], ...]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The text from shortly before the first span on."""
+    """The text from shortly before the first span on, with its spans."""
     if not spans or spans[0][0] <= BEFORE + 6:
         return text, spans
     start = spans[0][0] - BEFORE

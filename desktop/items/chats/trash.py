@@ -42,7 +42,7 @@ class TrashModel(RowsModel[ConversationSummary]):
         self._keep_days = 0
 
     def reset(self, rows: Iterable[ConversationSummary], keep_days: int) -> None:
-        """Show other rows."""
+        """Show other chats."""
         self._keep_days = keep_days
         self.set_rows(rows)
 

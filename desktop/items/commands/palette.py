@@ -1,8 +1,8 @@
-"""What the command palette offers, and the ranking of it: fuzzy matching over titles, quick enough for one
-key press.
+"""What the command palette offers, and its ranking: fuzzy matching over titles, fast enough for each key
+press.
 
 A long source (ten thousand chats) keeps its folded titles in one text, which C code searches; only the best
-few hundred are looked at letter by letter.
+few hundred are matched letter by letter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ __all__ = ["KINDS", "Entry", "EntrySource", "Kind", "Match", "PaletteRow", "fuzz
 
 
 class Kind(NamedTuple):
-    """A kind of thing: its heading, the sign that narrows to it, its name for one thing, and its icon."""
+    """A kind of entry: its heading, the sign that narrows the search to it, its singular name, and
+    its icon.
+    """
 
     heading: str
     sign: str
@@ -34,15 +36,12 @@ KINDS = {
     "model": Kind("Models", "!", "model", "model"),
     "message": Kind("Messages", "/", "message", "search"),
 }
-"""In the order in which equally good ones stand."""
+"""The kinds; equally good entries are in this order."""
 
 
 class Entry(NamedTuple):
-    """One thing that can be chosen.
-
-    `key` is the same at the next start; `detail` is said of it, `words` are searched, not shown.
-
-    `keys` are shown at its end; a `trouble` says why it cannot be done now.
+    """One entry. `key` identifies it after a restart; `detail` describes it; `words` are searched but not
+    shown. `keys` is its shortcut; `trouble` says why it is disabled.
     """
 
     kind: str
@@ -55,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An entry that fits a query: the higher the `score` the better; `spans` (first, behind) of its title
+    """An entry that matches a query, a better one with a higher `score`; `spans` (start, end) of its title
     are marked.
     """
 
@@ -72,7 +71,7 @@ class PaletteRow(NamedTuple):
 
     @property
     def spoken(self) -> str:
-        """The row as a screen reader says it."""
+        """The text of the row for screen readers."""
         entry = self.match.entry
         return ", ".join(
             part
@@ -82,19 +81,19 @@ class PaletteRow(NamedTuple):
 
 
 _LONG = 2000
-"""A source with more entries is searched as one text first."""
+"""A source with more entries is first searched as one text."""
 _EACH_WAY = 80
-"""So many titles are taken from each way of finding; those that are left out were changed earlier and fit
-no better.
+"""The number of titles taken from each way of matching; those left out were changed earlier and match no
+better.
 """
 _SEPARATOR = "\n"
 _WORTH = 0.3
-"""Of the best score; what has less is not what was meant."""
+"""The share of the best score below which a match is left out."""
 
 
 class EntrySource:
-    """The entries of one kind: `titles`, where there are any further searched `words`, and what makes the
-    entry of a number.
+    """The entries of one kind: `titles`, optional further `words` for the search, and a function that makes
+    the entry of a number.
     """
 
     def __init__(
@@ -107,8 +106,8 @@ class EntrySource:
         self._starts: list[int] = []
 
     def prepare(self) -> None:
-        """Make ready to find, if it is not; the first `find` does it otherwise: some milliseconds for
-        thousands of titles.
+        """Prepare the search, which takes some milliseconds for thousands of titles; otherwise the first
+        `find` does it.
         """
         if self._folded:
             return
@@ -123,7 +122,7 @@ class EntrySource:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> EntrySource:
-        """A source of entries that are made already."""
+        """A source of ready entries."""
         return cls(
             [entry.title for entry in entries], entries.__getitem__, [entry.words for entry in entries]
         )
@@ -159,10 +158,10 @@ class EntrySource:
             made.append(Match(entry, -score, spans_of(entry.title, places)))
         return made
 
-    # -- the quick look over a long source
+    # -- pre-selection from a long source
 
     def _candidates(self, words: list[str]) -> list[int]:
-        """The numbers of titles worth a closer look."""
+        """The numbers of the titles worth a closer look."""
         query = " ".join(words)
         longest = max(words, key=len)
         ways: list[Iterator[int]] = [self._with(_SEPARATOR + query), self._with(" " + query)]
@@ -187,7 +186,7 @@ class EntrySource:
             place = joined.find(text, max(behind, place + 1))
 
     def _with_letters(self, word: str) -> Iterator[int]:
-        """Titles that have all letters of a word in this order."""
+        """Titles that contain all letters of a word in this order."""
         pattern = _SEPARATOR + "".join(
             f"[^{re.escape(letter)}{_SEPARATOR}]*{re.escape(letter)}" for letter in word
         )
@@ -196,10 +195,10 @@ class EntrySource:
 
 
 def fuzzy(words: Sequence[str], title: str, more: str = "") -> tuple[float, list[int]] | None:
-    """How well a folded title has all folded words, and the places of their letters in it; None when it has
-    not.
+    """The score of a folded title for all folded words, and the places of their letters; None when one is
+    missing.
 
-    A word that is not in the title may stand in `more`, which counts less.
+    A word that is not in the title may be in `more`, which counts less.
     """
     total, places = 0.0, []
     for word in words:
@@ -224,7 +223,7 @@ def _word(word: str, title: str) -> tuple[float, list[int]] | None:
     if place < 0:
         return _letters(word, title)
     best = place
-    while place >= 0:  # one at the start of a word is meant
+    while place >= 0:  # prefer one at the start of a word
         if _starts_word(title, place):
             best = place
             break
@@ -234,8 +233,8 @@ def _word(word: str, title: str) -> tuple[float, list[int]] | None:
 
 
 def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
-    """The letters of `word` in this order: at starts of words where that goes, else wherever they come
-    first.
+    """The places of the letters of `word` in this order: at starts of words if possible, otherwise at their
+    first occurrences.
     """
     for at_starts in (True, False):
         places: list[int] = []
@@ -249,14 +248,14 @@ def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
             starts = sum(_starts_word(title, each) for each in places)
             beside = sum(after == before + 1 for before, after in pairwise(places))
             if 2 * (starts + beside) < len(word) or not starts:
-                continue  # scattered letters are nothing that anyone meant
+                continue  # scattered letters are no match
             return 10.0 + 20.0 * (starts + beside) / len(word) - 0.1 * (places[-1] - places[0]), places
     return None
 
 
 def _next(letter: str, title: str, start: int, at_starts: bool) -> int:
-    """Where a letter comes next: right here, else at the start of a word (if that is asked for and there
-    is one), else anywhere.
+    """The next place of a letter: right here, else at the start of a word (if wanted and there is one), else
+    anywhere.
     """
     first = place = title.find(letter, start)
     if not at_starts or first < 0 or (first == start and start):
@@ -273,9 +272,9 @@ def _starts_word(text: str, place: int) -> bool:
 
 
 def spans_of(title: str, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Places in a folded title as runs (first, behind) of the title as it is written."""
+    """Places in a folded title as runs (start, end) of the original title."""
     origin: Sequence[int] = range(len(title) + 1)
-    if len(fold(title)) != len(title):  # a letter may fold to none or to two
+    if len(fold(title)) != len(title):  # a letter may fold to none or to several
         origin = [number for number, letter in enumerate(title) for _ in fold(letter)]
     spans: list[tuple[int, int]] = []
     for place in places:
@@ -288,7 +287,7 @@ def spans_of(title: str, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def narrowed(text: str) -> tuple[str, str]:
-    """The kind that a sign at the beginning narrows to, "" for all, and the query without it."""
+    """The kind that a sign at the start of a query narrows to, "" for all, and the query without it."""
     text = text.lstrip()
     for name, kind in KINDS.items():
         if text.startswith(kind.sign):

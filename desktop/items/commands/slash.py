@@ -1,5 +1,5 @@
-"""Slash commands as plain data: what can stand behind a "/" at the start of a message, and which of it
-fits what is typed.
+"""Slash commands as plain data: the commands that can follow a "/" at the start of a message, and those that
+match the typed text.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ __all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "matching", "unescaped"
 
 @dataclass(frozen=True)
 class Entry:
-    """One command. `word` stands behind the slash; `kind` is "action", "choice" (an action with the argument
-    `value`), "text" (an action that takes what is written behind it, `takes` is what that is) or "prompt"
-    (whose text is `value`).
+    """One command. `word` follows the slash; `kind` is "action", "choice" (an action with the argument
+    `value`), "text" (an action with a typed argument, which `takes` names) or "prompt" (whose text is
+    `value`).
     """
 
     word: str
@@ -61,9 +61,9 @@ _WITH_CHOICES = ("preset", "as", "next")
 def matching(
     text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: Mapping[str, Sequence[str]]
 ) -> tuple[Entry, ...]:
-    """The commands that fit a text which begins with one slash; none for other texts.
+    """The commands that match a text beginning with one slash; none for other texts.
 
-    `choices` are the arguments a word can have.
+    `choices` are the possible arguments of a word.
     """
     if (
         not text.startswith("/")
@@ -94,10 +94,10 @@ def matching(
 
 
 def completed(entry: Entry) -> str:
-    """What Tab writes."""
+    """The text that Tab inserts."""
     return f"/{entry.word} " if entry.kind == "text" else f"/{entry.word}"
 
 
 def unescaped(text: str) -> str:
-    """The text to send: two slashes at its start stand for one."""
+    """The text to send: two slashes at its start become one."""
     return text[1:] if text.startswith("//") else text

@@ -1,4 +1,4 @@
-"""What other programs call the settings, so that a search finds them."""
+"""The names of the settings in other programs, so that a search finds them."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ SETTING_WORDS = {
     "Behaviour.makers_advice": "recommended generation config defaults",
     "Behaviour.show_advanced": "expert developer power user all options",
 }
-"""By "Class.field"; what a label or help says already is not said again."""
+"""By "Class.field", without words that the label or the help has already."""
 
 
 def setting_words(cls: type, name: str) -> str:
-    """Other words for a field of a settings class, that of the program's files last."""
+    """Other words for a field of a settings class, with its name in the program's files at the end."""
     return f"{SETTING_WORDS.get(f'{cls.__name__}.{name}', '')} {name.replace('_', ' ')}".strip()

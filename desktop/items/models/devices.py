@@ -1,4 +1,4 @@
-"""The devices that a person can choose among, as words and as the settings they stand for."""
+"""The devices that can be chosen, as texts and as the settings that they stand for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GB = 1e9
 
 
 def device_value(settings: LoadSettings) -> str:
-    """The device that settings ask for in one word, as --device takes it: "auto", "cpu", "cuda", "cuda:1",
+    """The device in the settings in one word, as --device takes it: "auto", "cpu", "cuda", "cuda:1",
     "cuda:0,1" or "reference".
     """
     numbers = ",".join(settings.gpus.replace(",", " ").split())
@@ -30,15 +30,15 @@ def device_value(settings: LoadSettings) -> str:
 
 
 def device_fields(value: str) -> tuple[str, str]:
-    """The inverse: `backend` and `gpus` of `LoadSettings`."""
+    """The inverse of `device_value`: `backend` and `gpus` of `LoadSettings`."""
     backend, _, gpus = value.partition(":")
     return backend, gpus
 
 
 def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[str, str]]:
-    """(value, words) of every device; `usable` None is not known yet.
+    """(value, text) of every device; `usable` is None while it is not known.
 
-    The present choice is there even where its GPU is not.
+    The current choice is included even when its GPU is missing.
     """
     gpus = usable.gpus if usable is not None else ()
     found = [AUTOMATIC, PROCESSOR, *((f"cuda:{gpu.index}", _name(gpu, gpus)) for gpu in gpus)]
@@ -51,7 +51,7 @@ def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[s
 
 
 def _name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
-    """With its number where another one is called so, too."""
+    """The name of a GPU, with its number when another one has the same name."""
     return gpu.name if sum(other.name == gpu.name for other in gpus) == 1 else f"{gpu.name} (GPU {gpu.index})"
 
 
@@ -65,8 +65,8 @@ def _other(value: str, usable: Usable | None) -> str:
 
 
 def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
-    """What is to be said below the choice, and whether it is trouble: why there is no GPU, or that the
-    chosen one is missing.
+    """The text below the choice, and whether it reports a problem: why there is no GPU, or that the chosen
+    one is missing.
     """
     if usable is None:
         return "Looking for GPUs…", False

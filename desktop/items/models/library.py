@@ -1,4 +1,4 @@
-"""The library as a Qt table model: one row a model, one column a fact; it sorts and filters by itself."""
+"""The model library as a sorted and filtered Qt table model: one row per model, one column per property."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADER_HELP = {
 ENTRY_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The row's `ModelEntry`."""
 TONE_ROLE = int(Qt.ItemDataRole.UserRole) + 2
-"""How the text is told: "", "muted" or "danger"."""
+"""The tone of the text: "", "muted" or "danger"."""
 
 _NUMBERS = (SPEED, SIZE, BITS, CONTEXT)
 _VERDICTS = {"fits": "Fits", "tight": "Just fits", "too large": "Too large"}
@@ -49,19 +49,19 @@ Index = QModelIndex | QPersistentModelIndex
 
 
 def fit_text(fit: Fit | None) -> str:
-    """For example "Fits, 5.2 GB"; empty when nothing is known yet."""
+    """For example "Fits, 5.2 GB"; empty while it is not known."""
     return f"{_VERDICTS[fit.verdict]}, {size_text(fit.total)}" if fit is not None else ""
 
 
 def speed_text(fit: Fit | None) -> str:
-    """For example "≈ 12 tokens/s", with two digits that count; empty when it is not known."""
+    """For example "≈ 12 tokens/s", with two significant digits; empty while it is not known."""
     if fit is None or fit.tokens_per_second <= 0:
         return ""
     return f"≈ {float(f'{fit.tokens_per_second:.2g}'):,g} tokens/s"
 
 
 class _Row:
-    """A model; what is shown of it is put into words when it is first seen, searched or sorted by."""
+    """A model; its texts are made when it is first shown, searched or sorted."""
 
     def __init__(self, entry: ModelEntry, fit: Fit | None, loaded: bool) -> None:
         self.entry, self.fit, self.loaded = entry, fit, loaded
@@ -85,7 +85,7 @@ class _Row:
 
     @cached_property
     def words(self) -> str:
-        """All of it in lower case, for searching."""
+        """All texts in lower case, for searching."""
         return " ".join((*self.texts, self.entry.path, self.entry.trouble)).casefold()
 
     @property
@@ -94,7 +94,7 @@ class _Row:
         return self.entry.source or "Opened before"
 
     def key(self, column: int) -> tuple[float, str, str]:
-        """What it is sorted by: a number or a text, and the name where those are equal."""
+        """The sort key of a column: a number or a text, then the name."""
         name, info, fit = self.entry.name.casefold(), self.entry.info, self.fit
         if column == MEMORY:
             unknown = 2e15 if info is not None else 3e15
@@ -116,11 +116,10 @@ class _Row:
 
 
 class LibraryModel(QAbstractTableModel):
-    """All models, of which those that match are shown in order; sorting a thousand in Python keys takes a
-    millisecond, while a proxy's comparisons would take a hundred.
+    """All models, of which the matching ones are shown in order.
 
-    The rows are shown anew (`modelReset`) when others are to be seen, and moved (`layoutChanged`) when only
-    the order is another.
+    Sorting a thousand models with Python keys takes a millisecond; a proxy's comparisons would take a
+    hundred. `modelReset` is emitted when other rows are shown, `layoutChanged` when only their order changes.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -136,11 +135,11 @@ class LibraryModel(QAbstractTableModel):
 
     @property
     def count(self) -> int:
-        """How many models there are, shown or not."""
+        """The number of models, shown or not."""
         return len(self._all)
 
     def show_entries(self, entries: Iterable[ModelEntry]) -> None:
-        """These are the models, and no others."""
+        """Set the models."""
         before, self._all = self._all, {}
         for entry in entries:
             row = before.get(entry.path)
@@ -148,7 +147,7 @@ class LibraryModel(QAbstractTableModel):
         self._arrange()
 
     def show_fits(self, fits: Mapping[str, Fit]) -> None:
-        """What was found out about the memory and speed of models, by path."""
+        """Set the estimated memory and speed of models, by path."""
         self._fits |= fits
         for path, fit in fits.items():
             row = self._all.get(path)
@@ -164,8 +163,8 @@ class LibraryModel(QAbstractTableModel):
         self._arrange()
 
     def show_matching(self, query: str, source: str, hidden: Iterable[str] = ()) -> None:
-        """Show those with all words of the query, from one source ("" is all), without the paths the user
-        removed.
+        """Show the models with all words of the query, from one source ("" for all), except the paths in
+        `hidden`.
         """
         wanted = (query.casefold().split(), source, frozenset(hidden))
         if wanted != (self._words, self._source, self._hidden):
@@ -183,7 +182,7 @@ class LibraryModel(QAbstractTableModel):
         return self._all[path].entry if path in self._all else None
 
     def fit(self, path: str) -> Fit | None:
-        """What was found out about it."""
+        """The estimated memory and speed of the model at `path`."""
         return self._fits.get(path)
 
     def row_of(self, path: str) -> int:
@@ -191,7 +190,7 @@ class LibraryModel(QAbstractTableModel):
         return next((at for at, row in enumerate(self._rows) if row.entry.path == path), -1)
 
     def sources(self) -> tuple[str, ...]:
-        """Where models were found, each once, by name."""
+        """The sources of the models, each once, by name."""
         return tuple(sorted({row.source for row in self._all.values()}, key=str.casefold))
 
     def _make(self, entry: ModelEntry) -> _Row:
@@ -205,7 +204,7 @@ class LibraryModel(QAbstractTableModel):
         )
 
     def _arrange(self) -> None:
-        """Show what is to be seen, in order, with the least that views have to do anew."""
+        """Show the matching models in order, with the smallest change for views."""
         column = self._column
         wanted = [row for row in self._all.values() if self._matches(row)]
         wanted.sort(key=lambda row: row.key(column), reverse=self._order == Qt.SortOrder.DescendingOrder)
@@ -229,20 +228,20 @@ class LibraryModel(QAbstractTableModel):
             self._rows = wanted
             self.endResetModel()
 
-    # -- what Qt asks
+    # -- the item model
 
     def rowCount(self, parent: Index = _NO_PARENT) -> int:
         """The number of models shown."""
         return 0 if parent.isValid() else len(self._rows)
 
     def columnCount(self, parent: Index = _NO_PARENT) -> int:
-        """The number of facts."""
+        """The number of columns."""
         return 0 if parent.isValid() else len(COLUMNS)
 
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
     ) -> object:
-        """The columns' names, and what the less plain ones mean."""
+        """The columns' names, and explanations of the less obvious ones."""
         if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
             return None
         if role == Qt.ItemDataRole.TextAlignmentRole:
@@ -252,7 +251,7 @@ class LibraryModel(QAbstractTableModel):
         return COLUMNS[section] if role == Qt.ItemDataRole.DisplayRole else None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
-        """Texts, tool tips (the trouble of what cannot be used), `ENTRY_ROLE` and `TONE_ROLE`."""
+        """Texts, tool tips (the problem of an unusable model), `ENTRY_ROLE` and `TONE_ROLE`."""
         if not index.isValid() or not 0 <= index.row() < len(self._rows):
             return None
         row, column = self._rows[index.row()], index.column()

@@ -1,4 +1,4 @@
-"""One model that was found on this computer, as a menu or list shows it."""
+"""A model on this computer, as menus and lists show it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FALLBACKS = {
     "mistral": "Mistral",
     "plain": "“User: … Assistant: …”",
 }
-"""What people call the formats of `engine.text.template.fallback`."""
+"""The usual names of the formats of `engine.text.template.fallback`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class ModelEntry:
     """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot
     be used.
 
-    `source` says whose folder it lies in ("Ollama"); `info` is what its headers tell, None with a trouble.
+    `source` is the program whose folder it is in ("Ollama"); `info` is read from its headers, None with a
+    trouble.
     """
 
     path: str
@@ -49,7 +50,7 @@ class ModelEntry:
 def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
     """The entry of a readable model: its size in parameters, bits per weight and bytes.
 
-    `title` takes the place of its own name.
+    `title` replaces its own name.
     """
     parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.size))
     return ModelEntry(
@@ -62,7 +63,7 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
 
 
 def model_name(path: str | Path) -> str:
-    """The name of a model that cannot be read, or not yet: that of its file or folder."""
+    """The name of a model that was not read, or not yet: that of its file or folder."""
     path = Path(path)
     return one_line(path.stem if path.suffix.lower() == ".gguf" else path.name)
 
@@ -77,7 +78,7 @@ def count_text(parameters: int) -> str:
 
 
 def template_text(info: ModelInfo, given: bool = False) -> str:
-    """The chat template that is used: the user's where one is `given`, the model's own, or what stands in."""
+    """The chat template in use: the user's if one is `given`, the model's own, or the fallback."""
     if given:
         return "yours, in place of the model's own" if info.has_chat_template else "yours; the model has none"
     if info.has_chat_template:

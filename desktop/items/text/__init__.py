@@ -1,1 +1,1 @@
-"""Words and places in texts."""
+"""Tokens as text, and positions in texts."""

@@ -1,4 +1,4 @@
-"""Places in a text as Python counts them (characters) and as Qt does (UTF-16 units): an emoji is one
+"""Positions in a text as Python counts them (characters) and as Qt does (UTF-16 units): an emoji is one
 character and two units.
 """
 
@@ -16,7 +16,7 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
 class Units:
-    """Converts places of one text, which may grow at its end."""
+    """Converts positions in one text, which may grow at its end."""
 
     def __init__(self, text: str = "") -> None:
         self._astral: list[int] = []
@@ -29,7 +29,7 @@ class Units:
         return self.characters + len(self._astral)
 
     def add(self, text: str) -> None:
-        """The text goes on."""
+        """Append to the text."""
         if not text.isascii():
             self._astral += [match.start() + self.characters for match in _ASTRAL.finditer(text)]
         self.characters += len(text)
@@ -48,7 +48,7 @@ class Units:
 
 
 class TokenUnits:
-    """Where the tokens of a trace begin, in units; `grow` follows a trace that grows at its end."""
+    """The positions of a trace's tokens in units; `grow` follows a trace that grows at its end."""
 
     def __init__(self, trace: TokenTrace) -> None:
         self.trace = trace
@@ -58,11 +58,11 @@ class TokenUnits:
 
     @property
     def length(self) -> int:
-        """The length of the tokens' text in units, as far as it was looked at."""
+        """The length of the tokens' text in units, as far as it was read."""
         return self._units.units
 
     def grow(self) -> None:
-        """Take in what the trace has come to meanwhile."""
+        """Read the tokens that the trace has gained."""
         known = self._units.characters
         if known < self.trace.length:
             self._units.add(self.trace.text[known:])
@@ -72,5 +72,5 @@ class TokenUnits:
         )
 
     def end(self, token: int) -> int:
-        """The unit behind a token."""
+        """The unit after a token."""
         return self.starts[token + 1] if token + 1 < len(self.starts) else self.length

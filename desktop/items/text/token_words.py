@@ -1,6 +1,4 @@
-"""Tokens in words: their text made visible, figures, and the exact beginning of a reply that takes another
-token.
-"""
+"""Tokens as visible text, figures, and the exact start of a reply that continues with another token."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ _NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str) -> str:
-    """`text` on one line with nothing hidden: spaces at its ends as ␣, line breaks and other signs without
-    a shape as escapes.
+    """`text` on one line with nothing hidden: spaces at its ends as ␣, line breaks and other invisible
+    characters as escapes.
     """
     if not text:
         return "(part of a character)"
@@ -37,7 +35,7 @@ def visible(text: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability to one decimal, and more where that would be nothing."""
+    """A probability to one decimal, or more where that would show nothing."""
     hundred = 100 * share
     if hundred >= 0.05 or hundred == 0:
         return f"{hundred:.1f} %"
@@ -45,11 +43,9 @@ def percent(share: float) -> str:
 
 
 def beginning(trace: TokenTrace, index: int, other: Alternative) -> tuple[str, tuple[int, ...]]:
-    """The reply up to a token, with `other` in that token's place: its text, and its exact ids where those
-    are known.
+    """The reply up to a token, with `other` in its place: its text, and its exact ids where they are known.
 
-    Of a token that is only a part of a character nothing is text yet; the last part brings the whole
-    character.
+    A token that is only a part of a character has no text; the last part brings the whole character.
     """
     ids = trace.ids_before(index)
     text = trace.text[: trace.starts[index]]
@@ -72,7 +68,7 @@ def beginning(trace: TokenTrace, index: int, other: Alternative) -> tuple[str, t
         and own.startswith(" ")
         and trace.text[trace.starts[index] : trace.end(index)] == own[1:]
     ):
-        # the first word of a text stands without the space that its token has
+        # the first word of a text lacks the space that its token has
         added = added.removeprefix(" ")
     return text + added, (*ids, other.id) if ids is not None and other.id != UNKNOWN else ()
 

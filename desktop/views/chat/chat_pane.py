@@ -31,14 +31,14 @@ SWITCH_OFF = "Switch drafting off"
 RELOAD = "Load the model again"
 NOTEBOOK = "New notebook"
 BUSY = ("prefill", "answering", "stopping")
-"""States in which a reply is under way."""
+"""States with a reply in progress."""
 
 
 class ChatPane(QWidget):
-    """Shows and drives the open conversation of `session`. `header` is put at the top.
+    """Shows and drives the open conversation of `session`.
 
-    Signals: `details_requested(message)` asks what produced a reply, `reload_requested()` to load the model
-    again.
+    `header` is put at the top. `details_requested(message)`: the details of a reply are wanted.
+    `reload_requested()`: the user wants to load the model again.
     """
 
     details_requested = Signal(int)
@@ -49,7 +49,7 @@ class ChatPane(QWidget):
         self._session = session
         self._reload_told = False
         self._base_told = False  # of the loaded model
-        self._awaited = False  # a reply was begun and its end was not told yet
+        self._awaited = False  # a reply has begun and its end was not announced yet
         self.transcript = TranscriptView(session.messages)
         self.legend = TokenLegend()
         self.tokens = TokenController(session, self.transcript, self.legend, self)
@@ -81,7 +81,7 @@ class ChatPane(QWidget):
         layout.addWidget(self.status)
 
     def add_page(self, page: QWidget) -> None:
-        """Put `page`, hidden, where it can take the place of the transcript."""
+        """Add `page`, hidden, where it can replace the transcript."""
         page.hide()
         self._column.insertWidget(self._column.indexOf(self.transcript), page, 1)
 
@@ -113,14 +113,14 @@ class ChatPane(QWidget):
     # -- what the session says
 
     def show_state(self, state: str) -> None:
-        """Show what the engine does now."""
+        """Show what the engine is doing."""
         busy = state in BUSY
         refused_in, sentence = self._session.refused
         if state != refused_in and sentence:
-            self.banner.hide_text(sentence)  # what it says is over
+            self.banner.hide_text(sentence)  # its text is outdated
         self.composer.set_answering(busy)
         if state == "prefill":
-            self.status.show_stats(None, "")  # those of the reply before
+            self.status.show_stats(None, "")  # the figures of the last reply
             self._awaited = True
             announce(self, "Generating the reply")
         elsewhere = (
@@ -171,7 +171,7 @@ class ChatPane(QWidget):
         self._tell_base_model()
 
     def _tell_base_model(self) -> None:
-        """Once for each base model that is loaded: what it is good for. The empty page tells it better."""
+        """Say once for each loaded base model what it is good for, unless the empty page does."""
         session = self._session
         if session.notebook or not session.messages.rowCount():
             self.banner.hide_offer(NOTEBOOK)
@@ -202,7 +202,7 @@ class ChatPane(QWidget):
             self.welcome.show_loading(stage, done, total)
 
     def show_model(self) -> None:
-        """Let the empty page fit the model that is loaded, or that there is none."""
+        """Let the empty page show whether a model is loaded, and which."""
         model = self._session.model
         self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
@@ -218,8 +218,8 @@ class ChatPane(QWidget):
             self.composer.setFocus()
 
     def show_notice(self, text: str, level: str) -> None:
-        """Show what the session has to say; the details of a bug, and the offer to load the model again,
-        go with it once.
+        """Show a notice of the session, once with the details of a bug or the offer to load the
+        model again.
         """
         session = self._session
         details, session.error_details = (session.error_details if level != "info" else ""), ""
@@ -252,7 +252,7 @@ class ChatPane(QWidget):
         self.composer.setFocus()
 
     def _act(self, name: str, message: int) -> None:
-        """One of the buttons below a message."""
+        """A button below a message was clicked."""
         if name == "edit":
             self.transcript.begin_edit(message)
         elif name == "regenerate":
@@ -279,20 +279,20 @@ class ChatPane(QWidget):
             self.banner.show_notice(words, "info", undo=True)
 
     def fork(self, message: int) -> None:
-        """Go on from a message in a new chat."""
+        """Continue from a message in a new chat."""
         if self._session.fork(message):
             self.banner.show_notice(
                 "This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True
             )
 
     def fork_last(self) -> None:
-        """Go on from the last message in a new chat."""
+        """Continue from the last message in a new chat."""
         items = self._session.messages.items()
         if items:
             self.fork(items[-1].id)
 
     def _edited(self, message: int, text: str, answer: bool) -> None:
-        """An inline edit was saved; a refused text goes where it is not lost."""
+        """An inline edit was saved; text that is refused goes where it is not lost."""
         refused = (
             not self._session.edit(message, text, answer)
             and self._session.messages.item(message).text != text
@@ -307,19 +307,19 @@ class ChatPane(QWidget):
         return items[-1] if items and items[-1].role == "assistant" else None
 
     def regenerate_last(self) -> None:
-        """Another reply to the last message of the user."""
+        """Generate another reply to the last message of the user."""
         items = self._session.messages.items()
         if items:
             self._session.regenerate(items[-1].id)
 
     def continue_last(self) -> None:
-        """Write on at the end of the last reply."""
+        """Continue the last reply."""
         reply = self.last_reply()
         if reply is not None:
             self._session.continue_reply(reply.id)
 
     def step_variant(self, step: int) -> None:
-        """Show the version before (-1) or after (+1) the last reply."""
+        """Show the version before (-1) or after (1) the last reply."""
         reply = self.last_reply()
         if reply is not None:
             self._session.show_variant(reply.id, step)

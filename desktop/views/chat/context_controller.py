@@ -1,6 +1,4 @@
-"""Between the context bar, the plot of figures and the costs of editing, and what the services tell of
-them.
-"""
+"""Connects the context bar, the plot of figures and the costs of editing with their services."""
 
 from __future__ import annotations
 
@@ -28,9 +26,9 @@ _SOON_MS = 100
 
 
 class ContextController(QObject):
-    """Puts the context bar and the button of the plot into the status line of `chat`.
+    """Puts the context bar and the plot's button into the status line of `chat`.
 
-    `draft()` is all that is typed and attached there.
+    `draft()` is all unsent text and attachments.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class ContextController(QObject):
         return {"figures": self.open_figures, "context": self.show_context}
 
     def edit_words(self, message: int) -> str:
-        """What editing a message costs; "" while that is not known."""
+        """What editing a message costs; "" while it is not known."""
         tokens = self._meter.measured.cost_of_editing(message)
         return f"Editing this re-reads {cost_words(tokens, self._meter.measured.rate)}" if tokens else ""
 
@@ -82,7 +80,7 @@ class ContextController(QObject):
         self.figures.plot.setFocus()
 
     def show_context(self) -> None:
-        """Show the words of the context bar."""
+        """Show the popup of the context bar."""
         self.bar.click()
 
     @Slot(object)
@@ -91,7 +89,7 @@ class ContextController(QObject):
 
     @Slot()
     def draft_changed(self) -> None:
-        """The draft changed; with large files it takes a while to put together, so it is measured soon."""
+        """Measure the changed draft soon: with large files it takes a while to put together."""
         if not self._soon.isActive():
             self._soon.start()
 

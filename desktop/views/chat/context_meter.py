@@ -1,5 +1,5 @@
-"""The context as a small bar, and in words when it is asked for: what fills it, what is cached, what the
-next message costs.
+"""The context as a small bar, with details in a popup: what fills it, what is cached, what the next message
+costs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from desktop.services.session.context_meter import Measured, cost_words
 __all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
 
 PALE = 0.68
-"""How strongly the colour of what is not cached is laid on: told from what is cached, and from what is
-free.
-"""
+"""Opacity of the part that is not cached: it differs from the cached and from the free part."""
 
 
 def lines(now: Measured) -> list[tuple[str, str]]:
-    """(title, words) of all that is known."""
+    """(title, text) of all known figures."""
     if now.trouble:
         return [("", now.trouble)]
     if not now.length:
@@ -45,8 +43,8 @@ def lines(now: Measured) -> list[tuple[str, str]]:
 
 
 class ContextBar(QAbstractButton):
-    """Filled as far as the context is; what is cached is solid, the rest paler, the draft striped off by a
-    gap. Opens `popup`.
+    """Filled as far as the context is; the cached part is solid, the rest paler, the draft set off by a gap.
+    Opens `popup`.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -119,7 +117,7 @@ class ContextBar(QAbstractButton):
 
 
 class ContextPopup(QFrame):
-    """The figures one below the other. Esc, or a click elsewhere, closes it."""
+    """The figures below each other. Esc or a click elsewhere closes it."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup | Qt.WindowType.FramelessWindowHint)

@@ -1,4 +1,4 @@
-"""Opens "What produced this reply" and stands between it, the provenance, the hashes and the replay."""
+"""Opens "What produced this reply" and connects it with the provenance, the hashes and the replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ReplyDetailsController"]
 
 
 class ReplyDetailsController(QObject):
-    """`open(message)` shows the dialog; `notice(sentence, level)` says what could not be done."""
+    """`open(message)` shows the dialog; `notice(sentence, level)` says why something failed."""
 
     notice = Signal(str, str)
 
@@ -42,7 +42,7 @@ class ReplyDetailsController(QObject):
         return {"origin": self.open_last}
 
     def open_last(self) -> None:
-        """What produced the last reply of the open chat."""
+        """Show the details of the last reply of the open chat."""
         replies = [item.id for item in self._session.messages.items() if item.role == "assistant"]
         if replies:
             self.open(replies[-1])
@@ -50,7 +50,7 @@ class ReplyDetailsController(QObject):
             self.notice.emit("There is no reply in this chat yet.", "info")
 
     def open(self, message: int) -> None:
-        """What produced a reply."""
+        """Show the details of a reply."""
         try:
             told = self._provenance.of(message)
         except StoreError as error:
@@ -76,7 +76,7 @@ class ReplyDetailsController(QObject):
 
     @Slot()
     def _look_again(self) -> None:
-        """Whether a replay can be, and what speaks against it."""
+        """Show whether a replay is possible, and what may make it differ."""
         told, model = self._told(), self._session.model
         if told is None or self.dialog is None or self._replay is not None:
             return

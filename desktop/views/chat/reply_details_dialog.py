@@ -1,5 +1,5 @@
-"""What produced a reply: the model and its hash, the exact prompt, every setting, times and seed; and the
-reply made again.
+"""What produced a reply: the model and its hash, the exact prompt, every setting, times and seed; and its
+replay.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _label(text: str = "", tone: str = "") -> QLabel:
 
 
 class _Prompt(QPlainTextEdit):
-    """The prompt as text, control tokens set apart by colour and weight."""
+    """The prompt as text, with control tokens in another colour and weight."""
 
     def __init__(self, told: ReplyProvenance) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Prompt(QPlainTextEdit):
         self.write()
 
     def write(self) -> None:
-        """In the colours of the palette as it is now."""
+        """Use the colours of the current palette."""
         prompt = self._told.provenance.prompt if self._told.provenance is not None else None
         plain, control = QTextCharFormat(), QTextCharFormat()
         control.setForeground(self.palette().color(QPalette.ColorRole.Link))
@@ -77,7 +77,7 @@ class _Prompt(QPlainTextEdit):
 
 
 class _Settings(QWidget):
-    """Every setting in a table; those that differ from the default are bold and say what the default is."""
+    """Every setting in a table; those that differ from the default are bold and name the default."""
 
     def __init__(self, told: ReplyProvenance) -> None:
         super().__init__()
@@ -139,13 +139,13 @@ class _Settings(QWidget):
             if item.flags() & Qt.ItemFlag.ItemIsSelectable:
                 item.setHidden(only and not item.text(2))
                 wanted = wanted or not item.isHidden()
-            else:  # a heading goes with its last row
+            else:  # a heading is hidden with its last row
                 item.setHidden(not wanted)
                 wanted = False
 
 
 class ReplyDetailsDialog(QDialog):
-    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for its controller, which answers with
+    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for the controller, which answers with
     `show_*`.
     """
 
@@ -252,15 +252,13 @@ class ReplyDetailsDialog(QDialog):
     # -- what the controller says
 
     def show_hash(self, words: str) -> None:
-        """The hash of the model's files, or how far it is."""
+        """Show the hash of the model's files, or the progress of computing it."""
         if "SHA-256" in self._values:
             self._values["SHA-256"].setText(_breakable(words))
             self._values["SHA-256"].setAccessibleName(f"SHA-256: {words}")
 
     def show_replay(self, words: str, possible: bool, tone: str = "muted") -> None:
-        """What can be said of a replay: whether one is possible now, why it may differ, or what it came
-        to.
-        """
+        """Show whether a replay is possible, why it may differ, or its result."""
         self._running = False
         self.bar.hide()
         self._write(words, tone)
@@ -268,7 +266,7 @@ class ReplyDetailsDialog(QDialog):
         self.replay.setEnabled(possible)
 
     def show_running(self, words: str, done: int, total: int) -> None:
-        """How far a replay is."""
+        """Show the progress of a replay."""
         self._running = True
         self._write(words, "muted")
         self.bar.setRange(0, total if total > 0 else 0)
@@ -287,8 +285,8 @@ class ReplyDetailsDialog(QDialog):
 
 
 def _breakable(text: str) -> str:
-    """With places to break a long path or number: a zero-width space behind each separator, or every eight
-    digits.
+    """`text` with places to break a long path or number: a zero-width space after each separator, or every
+    eight digits.
     """
     for mark in "/\\-_.":
         text = text.replace(mark, mark + "\u200b")

@@ -1,5 +1,5 @@
-"""Speed, time to the first token and kept drafts over the replies of a chat, as three small plots below
-each other.
+"""Speed, time to the first token and accepted draft tokens of a chat's replies, as three plots below each
+other.
 """
 
 from __future__ import annotations
@@ -56,12 +56,11 @@ def nice_top(value: float) -> float:
 
 
 class StatsPlot(QWidget):
-    """The plots of `show_figures`.
-
-    The mouse, or the arrow keys, choose a reply, whose values are told; Enter or a double click opens it.
+    """The plots of `show_figures`. The mouse or the arrow keys choose a reply; Enter or a double click opens
+    it.
 
     Signals:
-        chosen(int message): the reply is to be shown.
+        chosen(int message): show this reply.
         told(str): the values of the reply under the mouse or the cursor; "" for none.
     """
 
@@ -77,7 +76,7 @@ class StatsPlot(QWidget):
         self.show_figures(())
 
     def show_figures(self, replies: Sequence[ReplyStats]) -> None:
-        """Show other replies; the chosen one stays, where it is among them."""
+        """Show other replies; the chosen one stays chosen if it is among them."""
         before = self._replies[self._at].message if 0 <= self._at < len(self._replies) else 0
         self._replies = tuple(replies)
         self._at = next((place for place, reply in enumerate(self._replies) if reply.message == before), -1)
@@ -117,7 +116,7 @@ class StatsPlot(QWidget):
     # -- places
 
     def _areas(self) -> list[QRectF]:
-        """Where each curve is drawn, below its title."""
+        """The area of each curve, below its title."""
         line, edge = self.fontMetrics().height(), 10
         head = 1.5 * line + 4
         high = (self.height() - 2 * edge) / len(_CURVES)

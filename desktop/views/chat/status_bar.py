@@ -1,4 +1,4 @@
-"""The line at the bottom: what is happening now, and the figures of the last reply."""
+"""The line at the bottom: the current activity, and the figures of the last reply."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.core import Stats
 __all__ = ["StatusBar"]
 
 _SHORT_MS = 150
-"""What is over so soon needs no bar: one that only flashes is unrest, and laying it out takes time from
-the reply's first tokens.
+"""What ends sooner shows no bar: a flashing bar is distracting, and its layout delays the first tokens of a
+reply.
 """
 _SLACK = 12
-"""Pixels that a figure may stay wider than its text."""
+"""How many pixels wider than its text a figure may stay."""
 
 
 class StatusBar(QWidget):
-    """State and progress on the left, figures on the right; the least important figures leave first when
-    it gets narrow.
+    """State and progress on the left, figures on the right; in a narrow window the least important figures go
+    first.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -54,7 +54,7 @@ class StatusBar(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
     def add_tool(self, widget: QWidget) -> None:
-        """Something at the end of the line that is always there."""
+        """Add a widget at the end of the line that is always visible."""
         self._tools.append(widget)
         self._line.addWidget(widget)
         self._fit()
@@ -69,18 +69,18 @@ class StatusBar(QWidget):
         return label
 
     def show_state(self, text: str) -> None:
-        """Show a state that has no measurable progress; "" shows nothing."""
+        """Show a state without measurable progress; "" shows nothing."""
         self._lasts.stop()
         self.bar.hide()
         self._write(self.state, text)
         self._fit()
 
     def show_progress(self, text: str, done: int, total: int) -> None:
-        """Show a state with `done` of `total`, with a bar when it lasts; a `total` of 0 or 1 has no
-        measure and only moves.
+        """Show a state with `done` of `total`, with a bar if it lasts; for a `total` of 0 or 1 the bar only
+        moves.
         """
         self._write(self.state, text)
-        # otherwise a new value is painted at once, with all that waits to be laid out
+        # otherwise a new value is painted at once, together with all pending layout
         self.bar.setUpdatesEnabled(False)
         self.bar.setRange(0, 1000 if total > 1 else 0)
         if total > 1:
@@ -96,7 +96,7 @@ class StatusBar(QWidget):
         self._fit()
 
     def show_stats(self, stats: Stats | None, reason: str) -> None:
-        """Show the figures of a reply, also while it is written; `reason` says in words why it ended."""
+        """Show the figures of a reply, also while it is written; `reason` is why it ended."""
         prompt = stats.prefill_tokens_per_second if stats else 0
         reply = stats.decode_tokens_per_second if stats else 0
         drafts = stats if stats and stats.drafted_tokens else None
@@ -122,15 +122,15 @@ class StatusBar(QWidget):
         came_or_went = not text or not label.text()
         label.setText(text)
         label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
-        # A label of a fixed size tells no layout of its new text: without this the whole window is laid out
-        # with each figure.
+        # A label of fixed size does not report new text to its layout; otherwise each figure would lay out
+        # the whole window.
         needed, wide = _size(label), label.width()
         if came_or_went or not wide - _SLACK <= needed.width() <= wide:
             label.setFixedSize(needed)
             self._fit()
 
     def _fit(self) -> None:
-        """Show each figure that has a text and still finds room."""
+        """Show each figure that has a text and fits."""
         self.state.setVisible(bool(self.state.text()))
         room = self.width() - 36 - (self.state.width() + 16 if self.state.text() else 0)
         if not self.bar.isHidden():
@@ -144,7 +144,7 @@ class StatusBar(QWidget):
                 room -= needed
 
     def minimumSizeHint(self) -> QSize:
-        """One line high, as narrow as the window likes."""
+        """One line high, and as narrow as the window needs."""
         return QSize(0, self.fontMetrics().height() + 10)
 
     def sizeHint(self) -> QSize:
@@ -165,7 +165,7 @@ class StatusBar(QWidget):
 
 
 def _size(label: QLabel) -> QSize:
-    """What its text needs; a label of a fixed size keeps the size hint of the text before."""
+    """The size of the text; a label of fixed size keeps the size hint of its last text."""
     label.ensurePolished()
     metrics = label.fontMetrics()
     return QSize(metrics.horizontalAdvance(label.text()) + 2, metrics.height())

@@ -1,6 +1,4 @@
-"""Temporary chats in the window: the button that begins one, and the strip that says what the open one is
-and offers to keep it.
-"""
+"""Temporary chats: the button that begins one, and the strip that offers to keep the open one."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ class TemporaryStrip(QFrame):
 class TemporaryChatController(QObject):
     """Shows `strip` while a temporary chat is open.
 
-    `move_unsent(before, now)` moves what is not sent yet from a temporary chat to the kept one.
+    `move_unsent(before, now)` moves unsent text from a temporary chat to the kept one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Between the token inspector and the session: what colours tokens, and going on from another token."""
+"""Connects the token inspector with the session: the colours of tokens, and continuing from another token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_NOW = {
 
 
 class TokenController(QObject):
-    """Keeps `transcript` and `legend` in step with the setting "Token colours", and starts variants."""
+    """Keeps `transcript` and `legend` in step with the setting "Token colours", and starts new versions."""
 
     def __init__(
         self, session: ChatSession, transcript: TranscriptView, legend: TokenLegend, parent: QObject
@@ -41,7 +41,7 @@ class TokenController(QObject):
         self._settings_changed(Appearance)
 
     def toggle(self) -> None:
-        """Colour tokens as last time, or no longer."""
+        """Switch the colours of tokens on, as last time, or off."""
         self.choose("off" if self._session.settings(Appearance).token_colours != "off" else self._last)
 
     def choose(self, mode: str) -> None:
@@ -51,8 +51,8 @@ class TokenController(QObject):
         )
 
     def why_not(self, message: int, trace: TokenTrace) -> tuple[str, frozenset[int]]:
-        """Why no reply can be continued from another token now (empty: it can), and the ids that end a
-        reply.
+        """Why no reply can be continued from another token now (empty: it can), and the ids that
+        end a reply.
         """
         model, state = self._session.model, self._session.state
         if model is None or state in _NOT_NOW:

@@ -1,4 +1,4 @@
-"""The bar above the conversation while tokens are coloured: by what, and what the colours mean."""
+"""The bar above the conversation while tokens are coloured: the mode, and what the colours mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEANINGS = {
 
 
 class _Scale(QWidget):
-    """All colours from the weakest to the strongest, with what stands at both ends."""
+    """All colours from the weakest to the strongest, with a word at each end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class TokenLegend(QFrame):
         self.hide()
 
     def show_mode(self, mode: str) -> None:
-        """Show what tokens are coloured by; "off" hides the bar."""
+        """Show the mode of the colours; "off" hides the bar."""
         self.buttons[mode].setChecked(True)
         if mode != "off":
             self.scale.mode = mode
@@ -110,7 +110,7 @@ class TokenLegend(QFrame):
         self.setVisible(mode != "off")
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """In a narrow window the words go first."""
+        """Hide the words in a narrow window."""
         super().resizeEvent(event)
         wide = self.width() / max(1, self.fontMetrics().averageCharWidth())
         self._marks.setVisible(wide > 80)

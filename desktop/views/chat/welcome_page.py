@@ -1,4 +1,4 @@
-"""What an empty chat shows: how to get a first model, or a friendly word when one is ready."""
+"""The page of an empty chat: how to get a first model, or a friendly word when one is ready."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OTHER_WAYS = (
     "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
 )
 COLUMN = 520
-"""The widest the page's column is, in pixels of text at its usual size."""
+"""The page's widest column, in pixels at the usual text size."""
 USUAL_LINE = 16
-"""Pixels of a line of text at its usual size."""
+"""The height of a line in pixels at the usual text size."""
 MOST_FOUND = 3
-"""So many of the models on this computer are offered; the library has them all."""
+"""The number of local models offered here; the library has all of them."""
 BEGIN = "Write below, or start with one of these."
 BASE_MODEL = (
     "This is a base model. It has no chat template: it can continue a text, but it was not trained to "
@@ -79,7 +79,7 @@ class _ActivityBar(QWidget):
 
 
 class _ModelButton(QPushButton):
-    """One model; where the words do not fit, their end is left out."""
+    """A button for a model; text that does not fit is cut at its end."""
 
     def __init__(self, entry: ModelEntry) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class _ModelButton(QPushButton):
 
 
 class _Found(QWidget):
-    """Models that are on this computer already, one button each; hidden while there are none."""
+    """The models on this computer, one button each; hidden while there are none."""
 
     chosen = Signal(str)
 
@@ -127,7 +127,7 @@ class _Found(QWidget):
 
 
 class _FirstRun(QWidget):
-    """No model yet: one clear button, its progress, and the other ways."""
+    """No model yet: one clear button, its progress, and other ways."""
 
     download_requested = Signal()
     cancel_requested = Signal()
@@ -176,7 +176,7 @@ class _FirstRun(QWidget):
         layout.addWidget(self.found)
 
     def fit(self, width: int) -> None:
-        """The three ways beside each other where they have room, else below each other."""
+        """The three ways side by side where they fit, otherwise below each other."""
         wide = sum(button.sizeHint().width() + self._ways.spacing() for button in self._buttons) <= width
         self._ways.setDirection(
             QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
@@ -205,7 +205,7 @@ class _Ready(QWidget):
         layout.addStretch(1)
 
     def show_model(self, name: str, base: bool) -> None:
-        """What can be done with it: a base model writes in notebooks."""
+        """Show what the model can do: a base model writes in notebooks."""
         self.text.setText(BASE_MODEL if base else f"{name} is ready on this computer. {BEGIN}")
         self.notebook.setVisible(base)
         for button in self._examples:
@@ -213,10 +213,11 @@ class _Ready(QWidget):
 
 
 class WelcomePage(QWidget):
-    """The page of an empty chat. `example_chosen(text)` offers a first message to the composer.
+    """The page of an empty chat.
 
-    `notebook_requested()`: the loaded model is one for notebooks. `model_chosen(path)`: one of those of
-    `show_models` is to be loaded; `library_requested()`: all of them are wanted.
+    `example_chosen(text)` offers a first message to the composer. `notebook_requested()`: the loaded model is
+    for notebooks. `model_chosen(path)`: load one of the models of `show_models`; `library_requested()`: show
+    all of them.
     """
 
     download_requested = Signal()
@@ -248,7 +249,7 @@ class WelcomePage(QWidget):
         inside.addStretch(2)
         inside.addWidget(self._mark)
         inside.addWidget(self.title)
-        # No stack: what is hidden in one would keep the page as wide as itself.
+        # Not a stack: hidden widgets in one would keep the page as wide as they are.
         for part in (self.first_run, self.ready, self.loading):
             inside.addWidget(part)
         self._show_part(self.first_run)
@@ -278,24 +279,24 @@ class WelcomePage(QWidget):
             part.setVisible(part is shown)
 
     def show_first_run(self) -> None:
-        """No model is loaded."""
+        """Show that no model is loaded."""
         self.title.setText("Welcome to Inglenook")
         self._show_part(self.first_run)
 
     def show_models(self, entries: Sequence[ModelEntry]) -> None:
-        """What is on this computer."""
+        """Show the models on this computer."""
         self.first_run.found.show_entries(entries)
 
     def show_download(self, sentence: str, done: int, total: int) -> None:
-        """The starter is being fetched: `done` of `total` bytes (0 while unknown)."""
+        """Show the download of the starter: `done` of `total` bytes (0 while unknown)."""
         self._show_part(self.first_run)
         self.first_run.trouble.hide()
         self.first_run.progress.show_progress(sentence, done, total)
         self._set_busy(True)
 
     def end_download(self, trouble: str = "") -> None:
-        """The download is over; `trouble` is the sentence of what went wrong, with the button to try
-        again.
+        """Show the end of the download; `trouble` is a sentence about a failure, with a button to
+        try again.
         """
         self._set_busy(False)
         self.first_run.trouble.setVisible(bool(trouble))
@@ -303,13 +304,13 @@ class WelcomePage(QWidget):
         self._label_download()
 
     def show_loading(self, sentence: str, done: int, total: int) -> None:
-        """A model is being loaded."""
+        """Show that a model is being loaded."""
         self.title.setText("Getting the model ready")
         self.loading_bar.show_progress(sentence, done, total)
         self._show_part(self.loading)
 
     def show_ready(self, model_name: str, base: bool = False) -> None:
-        """A model is loaded; a `base` model has no chat template."""
+        """Show that a model is loaded; a `base` model has no chat template."""
         self.title.setText("A model for notebooks" if base else "What is on your mind?")
         self.ready.show_model(model_name, base)
         self._show_part(self.ready)
@@ -324,16 +325,16 @@ class WelcomePage(QWidget):
         """Follow the text size."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
-            # the style that is being set now would take it back
+            # the style that is being set would undo it now
             QTimer.singleShot(0, self, self._enlarge_title)
             self._fit_column()
 
     def _fit_column(self) -> None:
-        """As many words on a line at every text size."""
+        """Keep the number of words on a line at every text size."""
         self._column.setMaximumWidth(round(COLUMN * max(1.0, self.fontMetrics().height() / USUAL_LINE)))
 
     def _label_download(self) -> None:
-        """The longest words that find room on the button."""
+        """Show the longest text that fits on the button."""
         button = self.first_run.download
         button.setAccessibleName(STARTER_LABEL if self.first_run.trouble.isHidden() else RETRY_LABEL)
         for words in (STARTER_LABEL, STARTER_SHORT) if self.first_run.trouble.isHidden() else (RETRY_LABEL,):
@@ -342,7 +343,7 @@ class WelcomePage(QWidget):
                 break
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Keep the words on the button whole."""
+        """Keep the text of the button whole."""
         super().resizeEvent(event)
         self._label_download()
         self.first_run.fit(min(self.width(), self._column.maximumWidth()) - 40)

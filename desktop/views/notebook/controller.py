@@ -1,5 +1,5 @@
-"""Between notebooks and the window: the page in the place of transcript and message box, commands, the
-search, token counts.
+"""Connects notebooks with the window: the page instead of transcript and message box, commands, search, token
+counts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NO_PROMPT = "A notebook goes to the model as it is, without a chat template: no
 
 
 class NotebookController(QObject):
-    """Makes the page when a notebook is opened first.
+    """Makes the page when the first notebook is opened.
 
-    `page` is it; None before that. `personas` is hidden while a notebook is open.
+    `page` is None before that. `personas` is hidden while a notebook is open.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class NotebookController(QObject):
         return self.page if self.page is not None and self.page.document is not None else None
 
     def show(self) -> None:
-        """Show what is open: a notebook's page, or the chat."""
+        """Show the open notebook's page, or the chat."""
         if self.open_page is not None:
             self.open_page.flush()
         document = self._session.document()
@@ -88,7 +88,7 @@ class NotebookController(QObject):
             self._count.start()
 
     def _make_page(self) -> None:
-        from desktop.views.notebook.page import NotebookPage  # when it is first wanted
+        from desktop.views.notebook.page import NotebookPage  # slow to import: only when it is needed
 
         page = self.page = NotebookPage(self._session, self.saver)
         self._chat.add_page(page)
@@ -99,7 +99,7 @@ class NotebookController(QObject):
         self._on_settings(Appearance)
 
     def _exchange(self, notebook: bool) -> None:
-        """Put the page into the place of the chat's parts, or those back."""
+        """Show the page instead of the chat's parts, or the chat's parts instead of the page."""
         if self.page is not None:
             self.page.setVisible(notebook)
         self._chat.transcript.setVisible(not notebook)
@@ -123,23 +123,23 @@ class NotebookController(QObject):
             self._relook()
 
     def close(self) -> None:
-        """Save what was typed."""
+        """Save typed text."""
         if self.page is not None:
             self.page.close_page()
 
     # -- commands
 
     def commands(self) -> dict[str, Callable[[], object]]:
-        """The commands that make a notebook."""
+        """The commands that create a notebook."""
         return {
             "new_notebook": self._session.new_notebook,
             "new_temporary_notebook": self._session.new_temporary_notebook,
         }
 
     def run(self, name: str) -> bool:
-        """Do a command of the chat in the open notebook's own way; False if it has none, or a chat is open.
+        """Do a command of the chat in the open notebook's own way; False if there is none, or a chat is open.
 
-        What was typed is saved first.
+        Typed text is saved first.
         """
         page = self.open_page
         if page is None:
@@ -163,7 +163,7 @@ class NotebookController(QObject):
         )
 
     def open_hit(self, hit: SearchHit, words_at: Callable[[str, int], str]) -> bool:
-        """Show a place that a search found in the open notebook; False where a chat is open."""
+        """Show a search result in the open notebook; False while a chat is open."""
         page = self.open_page
         if page is not None:
             page.finding.go_to(hit.place, words_at(page.editor.text(), hit.place))

@@ -1,5 +1,5 @@
-"""The text of a notebook: a plain-text editor in a readable column, which a model writes into, with its
-tokens tinted.
+"""A notebook's text: a plain-text editor in a readable column, which a model writes into, with
+tinted tokens.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from desktop.views.transcript.tokens.colours import PROBABILITY, ramp, step_of, 
 __all__ = ["NotebookEditor", "TokenBox", "safe"]
 
 _SAFE = {0: 0xFFFD, 0x0D: 0x200B, 0x2029: 0x2028, 0xFDD0: 0xFFFD, 0xFDD1: 0xFFFD, 0xFFFC: 0xFFFD}
-"""Characters that a text document would take for something else, each by one that it shows."""
+"""Characters with a meaning to a text document, each with the one that is shown instead."""
 _READ = Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
 _LEAST_MARGIN = 14
 
 
 def safe(text: str) -> str:
-    """`text` as a document can hold it: as long as before."""
+    """`text` as a document can hold it, of the same length."""
     return text.translate(_SAFE)
 
 
 class TokenBox(NamedTuple):
-    """Where a token, or its part on one line, is in the viewport."""
+    """The place of a token, or of its part on one line, in the viewport."""
 
     token: int
     area: QRectF
 
 
 class NotebookEditor(QPlainTextEdit):
-    """Places are UTF-16 units of the document. `typed()` at every change by the user; `write_wanted()` for
-    Ctrl+Enter; `left()` when the keyboard goes elsewhere.
+    """Places are UTF-16 units of the document.
 
-    `token_wanted(int token, bool keyboard)`: the pointer is on a token (-1: on none), or its key was pressed.
+    Signals: typed(): the user changed the text. write_wanted(): Ctrl+Enter was pressed. left(): the editor
+    lost the keyboard. token_wanted(int token, bool keyboard): the pointer is on a token (-1 for none), or its
+    key was pressed.
     """
 
     typed = Signal()
@@ -69,11 +70,11 @@ class NotebookEditor(QPlainTextEdit):
         self.text_style: Style | None = None
         self.mode, self.marked = "", -1
         self._units: TokenUnits | None = None
-        # units at the beginning and at the end of the document that the tokens' text shares with it
+        # units at the start and at the end of the document that are the same in the tokens' text
         self._low = self._high = 0
-        self.stale = False  # the text was changed since the tokens were given
-        self._own = False  # a change of the document comes from here
-        self.above = 0  # pixels kept free over the text, for what lies there; `fit` follows
+        self.stale = False  # the text has changed since the tokens were set
+        self._own = False  # this object is changing the document
+        self.above = 0  # pixels above the text that something else covers; call `fit` after a change
         self._place: QTextCursor | None = None
         self._joins = False
         self.document().contentsChange.connect(self._on_change)
@@ -82,7 +83,7 @@ class NotebookEditor(QPlainTextEdit):
 
     @property
     def length(self) -> int:
-        """Units of the document."""
+        """The length of the document in units."""
         return self.document().characterCount() - 1
 
     def text(self) -> str:
@@ -90,12 +91,12 @@ class NotebookEditor(QPlainTextEdit):
         return self.document().toRawText().replace("\u2029", "\n")
 
     def text_between(self, start: int, end: int) -> str:
-        """A part of the text."""
+        """The text from one place to another."""
         cursor = self._cursor(start, end)
         return cursor.selectedText().replace("\u2029", "\n")
 
     def load(self, text: str, place: int) -> None:
-        """Show another document with the cursor at `place`; what could be undone is forgotten."""
+        """Show another document with the cursor at `place`, and forget the undo history."""
         self._own = True
         self._place = None
         self._units, self.marked = None, -1
@@ -104,12 +105,12 @@ class NotebookEditor(QPlainTextEdit):
         self.put_cursor(place)
 
     def put_cursor(self, place: int) -> None:
-        """Put the cursor at a place, and show it."""
+        """Put the cursor at a place and scroll to it."""
         self.setTextCursor(self._cursor(place, place))
         self.ensureCursorVisible()
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Put `text` in the place of a part: one step of undoing, which what is streamed next joins."""
+        """Replace a part by `text`: one step of undoing, which text that is streamed next joins."""
         cursor = self._cursor(start, end)
         cursor.beginEditBlock()
         cursor.removeSelectedText()
@@ -127,18 +128,15 @@ class NotebookEditor(QPlainTextEdit):
     # -- what the model writes
 
     def begin_stream(self, place: int, joins: bool = False) -> None:
-        """From now on text comes in at `place`, and no keys are taken; `joins`: it is one step with the
-        `replace` before.
+        """Let the model write at `place`, and take no keys; with `joins` its text is one undo step with the
+        last `replace`.
         """
         self._place = self._cursor(place, place)
         self._joins = joins
         self.setTextInteractionFlags(_READ)
 
     def stream(self, text: str) -> None:
-        """The next text.
-
-        What the reader looks at stays where it is, unless it is the place that is written at.
-        """
+        """Insert the next text. What the reader sees stays in place, unless the model writes there."""
         cursor = self._place
         if cursor is None:
             return
@@ -165,19 +163,19 @@ class NotebookEditor(QPlainTextEdit):
             )
 
     def end_stream(self) -> None:
-        """The model has ended: keys are taken again."""
+        """The model has ended: take keys again."""
         self._place = None
         self.setTextInteractionFlags(Qt.TextInteractionFlag.TextEditorInteraction)
 
     @property
     def streaming(self) -> bool:
-        """Whether a model writes."""
+        """Whether a model is writing."""
         return self._place is not None
 
     # -- tokens
 
     def set_trace(self, trace: TokenTrace | None) -> None:
-        """The tokens of the document's text, or of its beginning."""
+        """Set the tokens of the document's text, or of its beginning."""
         self._units = TokenUnits(trace) if trace is not None else None
         self._low = self._units.length if self._units is not None else 0
         self._high = self._low if self._low == self.length else 0
@@ -186,11 +184,11 @@ class NotebookEditor(QPlainTextEdit):
 
     @property
     def trace(self) -> TokenTrace | None:
-        """What `set_trace` was given last."""
+        """The last trace that was set."""
         return self._units.trace if self._units is not None else None
 
     def grow_trace(self) -> None:
-        """The tokens of the text that is written have come to more."""
+        """The trace of the text that is being written has grown."""
         if self._units is not None:
             self._units.grow()
             self._low = self._units.length
@@ -206,7 +204,7 @@ class NotebookEditor(QPlainTextEdit):
         return bisect_right(units.starts, place + shift) - 1
 
     def token_range(self, token: int) -> tuple[int, int]:
-        """Where a token stands in the document; (-1, -1) where it is not there as it was."""
+        """The place of a token in the document; (-1, -1) where its text has changed."""
         units = self._units
         if units is None or not 0 <= token < len(units.starts):
             return -1, -1
@@ -217,7 +215,7 @@ class NotebookEditor(QPlainTextEdit):
         return (start + shift, end + shift) if start >= units.length - self._high else (-1, -1)
 
     def _shift(self, place: int) -> int | None:
-        """What leads from a place of the document to that of the tokens' text."""
+        """The offset from a place of the document to that of the tokens' text."""
         if place < self._low:
             return 0
         return (
@@ -254,7 +252,7 @@ class NotebookEditor(QPlainTextEdit):
                 place = self.length - self._high if self._low <= place < self.length - self._high else stop
                 continue
             start, end = self.token_range(token)
-            if start < 0 or end <= place:  # only a part of it is left
+            if start < 0 or end <= place:  # only a part of the token is left
                 place += 1
                 continue
             left, right = (float(line.cursorToX(min(at, stop) - base)[0]) for at in (place, end))
@@ -276,7 +274,7 @@ class NotebookEditor(QPlainTextEdit):
         return next((box.token for box in near if box.area.contains(QPointF(point))), -1)
 
     def area_of(self, token: int) -> QRect:
-        """Where a token is in the viewport; empty where it is not on the screen."""
+        """The place of a token in the viewport; empty when it is not on the screen."""
         parts = [box.area for box in self.boxes(self.viewport().rect()) if box.token == token]
         return max(parts, key=QRectF.width).toAlignedRect() if parts else QRect()
 
@@ -338,8 +336,8 @@ class NotebookEditor(QPlainTextEdit):
         self.token_wanted.emit(-1, False)
 
     def event(self, event: QEvent) -> bool:
-        """While a model writes, undoing is not the window's either: it would take back something that is
-        not seen here.
+        """Keep undo from the window too while a model writes: it would undo something that is not visible
+        here.
         """
         if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
             undoes = event.modifiers() == Qt.KeyboardModifier.ControlModifier and event.key() == Qt.Key.Key_Z
@@ -358,7 +356,7 @@ class NotebookEditor(QPlainTextEdit):
         elif enter and held == Qt.KeyboardModifier.ControlModifier:
             self.write_wanted.emit()
         elif enter and held == Qt.KeyboardModifier.ShiftModifier and not self.streaming:
-            self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter makes U+2028
+            self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter inserts U+2028
             self.ensureCursorVisible()
         else:
             super().keyPressEvent(event)

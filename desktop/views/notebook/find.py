@@ -20,7 +20,7 @@ _EDGE = 6
 
 
 class NotebookFinding(QObject):
-    """Searches the text regardless of case, and selects the place that is gone to."""
+    """Searches the text regardless of case, and selects the current match."""
 
     def __init__(self, editor: NotebookEditor, page: QWidget) -> None:
         super().__init__(page)
@@ -39,7 +39,7 @@ class NotebookFinding(QObject):
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """The places found, (first, behind) in units."""
+        """The matches, (start, end) in units."""
         return self._places
 
     def open(self) -> None:
@@ -49,7 +49,7 @@ class NotebookFinding(QObject):
         self._search()
 
     def go_to(self, character: int, words: str) -> None:
-        """Show and select the place of `words` at a character of the text."""
+        """Show the bar with `words` and select their match at a character of the text."""
         start = Units(self._editor.text()[:character]).units
         if not words:
             self._editor.put_cursor(start)
@@ -62,7 +62,7 @@ class NotebookFinding(QObject):
         self._select()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Close the bar."""
         self._again.stop()
         if self._bar is not None and self.is_open:
             self._bar.hide()
@@ -88,7 +88,7 @@ class NotebookFinding(QObject):
         return [(units.unit(start), units.unit(end)) for start, end in spans]
 
     def _search(self) -> None:
-        """The words are others: go to the first place behind the cursor."""
+        """Search for other words: go to the first match after the cursor."""
         here = self._editor.textCursor().selectionStart()
         self._places = self._found()
         self._at = next(
@@ -134,7 +134,7 @@ class NotebookFinding(QObject):
             self._keep_free(size.height())
 
     def _keep_free(self, pixels: int) -> None:
-        """Room over the text, so that the bar does not lie on its first lines."""
+        """Keep room above the text, so that the bar does not cover its first lines."""
         if self._editor.above != pixels:
             self._editor.above = pixels
             self._editor.fit()

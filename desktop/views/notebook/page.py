@@ -1,4 +1,4 @@
-"""A notebook in the place of transcript and message box: its text, and the bar that has it written on."""
+"""A notebook instead of transcript and message box: its text, and the bar for letting the model write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HINT = "Ctrl+Enter lets the model write on from the cursor."
 class NotebookPage(QWidget):
     """Shows the open notebook of `session`.
 
-    `changed()`: the text is another; `restyled()`: theme or text size are.
+    `changed()`: the text has changed; `restyled()`: the theme or the text size has changed.
     """
 
     changed = Signal()
@@ -54,7 +54,7 @@ class NotebookPage(QWidget):
         self._written: tuple[QTextCursor, QTextCursor] | None = None
         self._written_revision = -1
         self._notice = ""
-        self._waits_for = ""  # the model that writes on here as soon as it is loaded
+        self._waits_for = ""  # the model that is to write here as soon as it is loaded
         self._save = debounce(self, self.flush, SAVE_MS)
         self._settle = debounce(self, self._settled, _SETTLE_MS)
         for timer in (self._save, self._settle):
@@ -80,7 +80,7 @@ class NotebookPage(QWidget):
     # -- what is shown
 
     def show_document(self, document: Document | None) -> None:
-        """Show a notebook's document, or leave the one that was shown."""
+        """Show a notebook's document, or leave the shown one."""
         self.tokens.close()
         same = (
             document is not None
@@ -126,7 +126,7 @@ class NotebookPage(QWidget):
         first, last = QTextCursor(self.editor.document()), QTextCursor(self.editor.document())
         first.setPosition(min(start, self.editor.length))
         last.setPosition(min(end, self.editor.length))
-        last.setKeepPositionOnInsert(True)  # what is typed behind the stretch is not of it
+        last.setKeepPositionOnInsert(True)  # text typed after the passage does not belong to it
         self._written = (first, last) if end > start else None
 
     def _show_trace(self) -> None:
@@ -140,13 +140,13 @@ class NotebookPage(QWidget):
         self.editor.set_trace(trace)
 
     def set_mode(self, mode: str) -> None:
-        """Tint tokens by "probability" or "entropy"; "" for nothing."""
+        """Tint tokens by "probability" or "entropy"; "" for no tint."""
         self.tokens.set_mode(mode)
         self._show_trace()
 
     def relook(self, percent: int) -> None:
         """Follow theme and text size."""
-        # the font is scaled already
+        # the font is already scaled
         style = make_style(self.font(), 100, TranscriptColours.from_palette(self.palette()))
         self.editor.text_style = dataclasses.replace(
             style, column=round(COLUMN_WIDTH * max(100, percent) / 100)
@@ -208,7 +208,7 @@ class NotebookPage(QWidget):
     # -- what the user does
 
     def write_on(self) -> None:
-        """Have the model write on at the cursor; one that is being loaded, as soon as it is ready."""
+        """Let the model write at the cursor; a model that is being loaded begins as soon as it is ready."""
         place = self.editor.textCursor().selectionEnd()
         if self._session.opening and place and not self.editor.streaming:
             self._waits_for, self._notice = self._session.opening, ""
@@ -253,12 +253,12 @@ class NotebookPage(QWidget):
         return True
 
     def undo_writing(self) -> None:
-        """Take the last written stretch back; Ctrl+Z brings it again."""
+        """Undo the last written passage; Ctrl+Z brings it back."""
         editor = self.editor
         if self._written is None or editor.streaming:
             return
         if editor.document().revision() == self._written_revision and editor.document().isUndoAvailable():
-            editor.undo()  # what was cut away for it comes back, too
+            editor.undo()  # text that was removed for it comes back, too
         else:
             first, last = self._written
             editor.replace(first.position(), last.position(), "")
@@ -267,7 +267,7 @@ class NotebookPage(QWidget):
         editor.setFocus()
 
     def written_text(self) -> str:
-        """The last written stretch; empty for none."""
+        """The last written passage; empty for none."""
         return (
             self.editor.text_between(self._written[0].position(), self._written[1].position())
             if self._written is not None
@@ -275,7 +275,7 @@ class NotebookPage(QWidget):
         )
 
     def write_again(self) -> None:
-        """Another stretch in the place of the last one."""
+        """Replace the last written passage by another one."""
         if self._written is None or self.editor.streaming or not self._session.may_write():
             return
         first, last = self._written
@@ -301,18 +301,18 @@ class NotebookPage(QWidget):
     def _on_typed(self) -> None:
         self._dirty = self._unsettled = True
         self._settle.start()
-        if not self._save.isActive():  # the next key does not put it off
+        if not self._save.isActive():  # the next key does not delay it
             self._save.start()
         if self._notice:
             self._notice = ""
         if self._written is not None and self._written[0].position() >= self._written[1].position():
-            self._written = None  # it was taken back
+            self._written = None  # it was undone
             self._show_state(self._session.state)
         elif self._written is None and not self.editor.document().isEmpty():
             self._show_note()
 
     def flush(self) -> None:
-        """Save what was typed since the last time."""
+        """Save what was typed since the last save."""
         self._save.stop()
         if self._dirty and self.document is not None:
             self._dirty = False
@@ -320,7 +320,7 @@ class NotebookPage(QWidget):
             self.changed.emit()
 
     def _settled(self) -> None:
-        """Nothing was typed for a while: let searches find it."""
+        """Nothing was typed for a while: update the search index."""
         self.flush()
         if self._unsettled and self.document is not None and not self.editor.streaming:
             self._unsettled = False
@@ -334,7 +334,7 @@ class NotebookPage(QWidget):
         self.finding.close()
 
     def close_page(self) -> None:
-        """The window closes: save all."""
+        """Save everything before the window closes."""
         self._leave()
 
     def changeEvent(self, event: QEvent) -> None:

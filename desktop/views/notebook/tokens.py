@@ -1,6 +1,4 @@
-"""The token inspector of a notebook: the popup of the token under the pointer or at the cursor, and what
-is chosen in it.
-"""
+"""The token inspector of a notebook: the popup of the token under the pointer or at the cursor."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ _OPEN_MS, _CLOSE_MS = 350, 250
 
 
 class NotebookTokens(QObject):
-    """`branch(int token, str head, tuple ids, object other)`: go on behind `head`, which ends with the
-    alternative `other` of a token, and whose exact ids are `ids` where they are known.
+    """`branch(int token, str head, tuple ids, object other)`: continue after `head`, which ends with the
+    alternative `other` of a token; `ids` are its exact ids where they are known.
     """
 
     branch = Signal(int, str, object, object)
@@ -48,7 +46,7 @@ class NotebookTokens(QObject):
         editor.verticalScrollBar().valueChanged.connect(self.close)
 
     def set_mode(self, mode: str) -> None:
-        """Tint by "probability" or "entropy"; "" for nothing."""
+        """Tint by "probability" or "entropy"; "" for no tint."""
         self.close()
         self._editor.mode = mode
         self._editor.viewport().update()
@@ -87,7 +85,7 @@ class NotebookTokens(QObject):
             self.popup.take_focus()
 
     def close(self) -> None:
-        """Take the popup away."""
+        """Close the popup."""
         self._timer.stop()
         self._shown = self._wanted = -1
         self._editor.mark(-1)
@@ -98,7 +96,9 @@ class NotebookTokens(QObject):
 
     def _why_not(self, trace: TokenTrace) -> tuple[str, frozenset[int]]:
         model = self._session.model
-        if model is not None and self._session.state == "idle":  # by its text, whichever model wrote it
+        if (
+            model is not None and self._session.state == "idle"
+        ):  # by its text, because another model may have written it
             return "", frozenset(model.stop_token_ids)
         return self.why_not(0, trace)
 

@@ -1,5 +1,5 @@
-"""The bar below a notebook: write on, stop, take back, write again; what the next writing reads, and how
-long the document is.
+"""The bar below a notebook: write, stop, undo, write again; what the model reads next, and the document's
+length.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class NotebookBar(QFrame):
         self.show_state(writing=False, stretch=False, busy=False)
 
     def show_state(self, *, writing: bool, stretch: bool, busy: bool) -> None:
-        """`writing`: a model writes here; `busy`: it does elsewhere; `stretch`: there is something written
-        to take back.
+        """`writing`: a model is writing here; `busy`: it is writing elsewhere; `stretch`: a passage can be
+        undone.
         """
         had = self.write_button.hasFocus() or self.stop_button.hasFocus()
         self.write_button.setVisible(not writing)
@@ -70,7 +70,7 @@ class NotebookBar(QFrame):
             (self.stop_button if writing else self.write_button).setFocus()
 
     def show_figures(self, tokens: int, context: int) -> None:
-        """How many tokens the document has, and how many the context holds; 0 where that is not known."""
+        """Show the tokens of the document and of the context; 0 for an unknown number."""
         words = (
             f"{tokens:,} / {context:,} tokens"
             if tokens and context
@@ -83,7 +83,7 @@ class NotebookBar(QFrame):
         self.figures.setAccessibleName(f"Document: {words}" if words else "Document")
 
     def show_note(self, text: str, warning: bool = False) -> None:
-        """A sentence below the buttons."""
+        """Show a sentence below the buttons."""
         if text != self.note.text():
             self.note.setText(text)
             self.note.setProperty("tone", "" if warning else "muted")
