@@ -213,20 +213,20 @@ class BusyUser(QObject):
         if self.session.notebook or self.session.state != "idle":
             return
         roles = Cast(CAST, (f"Cy{self._number}",), self._draw.choice(("turn", "named", "hand")), automatic=1)
-        if self.session.set_roles(roles):
+        if self.session.set_cast(roles):
             self._tell("cast", chat=self.session.conversation, number=self._number)
 
     def _speak(self) -> None:
-        voices = self.session.voices
-        if voices and self.session.state == "idle" and not self.session.notebook:
-            self.session.speak(self._draw.choice(voices).name)
+        participants = self.session.participants
+        if participants and self.session.state == "idle" and not self.session.notebook:
+            self.session.speak(self._draw.choice(participants).name)
 
     def _text(self) -> str:
         self._number += 1
         return f"question {self._number}"
 
     def _say(self) -> None:
-        text, speaker = self._text(), self.session.roles.user if self.session.voices else ""
+        text, speaker = self._text(), self.session.cast.user if self.session.participants else ""
         if not self.session.notebook and self.session.state == "idle" and self.session.submit(text):
             self._tell("said", text=text, chat=self.session.conversation, speaker=speaker)
 

@@ -15,8 +15,8 @@ from desktop.services.engine.reply_record import avoided_text, message_item, rec
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, TokenCache, model_key
 from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
+from desktop.services.session.leading_name import LeadingName
 from desktop.services.session.paths import find_item
-from desktop.services.session.voices import LeadingName
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace

@@ -8,7 +8,7 @@ import time
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
-from desktop.services.session.voices import LeadingName
+from desktop.services.session.leading_name import LeadingName
 from desktop.store.conversations.token_trace import TokenTrace
 from engine.core import Done, Stats, Text, TokenInfo
 
@@ -83,9 +83,9 @@ class RunningReply(QObject):
 
     def _sign(self) -> None:
         """Hand on the tokens that were held back, once it is known what of their text was a name."""
-        if self.leading is None or not (self.leading.decided or self.leading.behind_thought):
+        if self.leading is None or not (self.leading.decided or self.leading.after_thought):
             return
-        left = 0 if self.leading.behind_thought else self.leading.removed
+        left = 0 if self.leading.after_thought else self.leading.removed
         for token in self._unsigned:
             self.tokens.extend((dataclasses.replace(token, text=token.text[left:]),) if left else (token,))
             left = max(0, left - len(token.text))

@@ -21,10 +21,10 @@ from desktop.services.session.conversations import Conversations
 from desktop.services.session.draft_check import DraftCheck
 from desktop.services.session.model_loading import ModelLoading
 from desktop.services.session.notebook import Notebook
+from desktop.services.session.scene import SceneParticipant
 from desktop.services.session.signals import SessionSignals
 from desktop.services.session.turns import Turns
 from desktop.services.session.visible_chat import VisibleChat
-from desktop.services.session.voices import Voice
 from desktop.services.settings.layered_settings import LayeredSettings
 from desktop.store.conversations.participants import Cast
 from desktop.store.conversations.personas import Persona
@@ -99,7 +99,7 @@ class ChatSession(SessionSignals):
             chats.reload_conversations, chats.catch_up, chats.start_again,
         )  # fmt: skip
         self.follow_place, self.set_system_prompt = visible.follow_place, visible.set_system_prompt
-        self.choose_persona, self.set_roles = visible.choose_persona, visible.set_roles
+        self.choose_persona, self.set_cast = visible.choose_persona, visible.set_cast
         self.write_as, self.next_messages, self.tokens = (
             visible.write_as,
             visible.next_messages,
@@ -162,18 +162,18 @@ class ChatSession(SessionSignals):
         return self._visible.context.persona
 
     @property
-    def roles(self) -> Cast:
+    def cast(self) -> Cast:
         """Its participants as they are stored."""
-        return self._visible.context.roles
+        return self._visible.context.cast
 
     @property
-    def voices(self) -> tuple[Voice, ...]:
+    def participants(self) -> tuple[SceneParticipant, ...]:
         """Its participants, personas under their present names; none in a plain chat."""
-        return self._visible.context.voices
+        return self._visible.context.participants
 
-    def voice(self, name: str) -> Voice | None:
+    def participant(self, name: str) -> SceneParticipant | None:
         """The participant of this name."""
-        return self._visible.context.voice(name)
+        return self._visible.context.participant(name)
 
     # -- its settings
 

@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from desktop.services.session.voices import LeadingName, Said, Scene, Voice, next_voice
+from desktop.services.session.leading_name import LeadingName
+from desktop.services.session.scene import (
+    AuthoredMessage,
+    Scene,
+    SceneParticipant,
+    authored,
+    next_participant,
+)
 from desktop.services.settings.layered_settings import (
     FROM_FOLDER,
     FROM_PERSONA,
@@ -19,7 +26,7 @@ from desktop.store.conversations.conversations import ConversationStore, StoredM
 from desktop.store.conversations.inheritance import Layer, layers_of, system_prompt_of
 from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
-from desktop.store.conversations.records import HIDDEN, NOTEBOOK
+from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.settings.preferences import Preferences
 from engine.core import ChatRequest, Message, ModelInfo
@@ -33,7 +40,7 @@ from engine.settings import (
     StopSettings,
 )
 
-__all__ = ["ConversationContext", "Prompt", "is_temporary", "read_context", "said_of"]
+__all__ = ["ConversationContext", "Prompt", "is_temporary", "read_context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +65,10 @@ def is_temporary(number: int) -> bool:
     return number >= FIRST_TEMPORARY
 
 
-def said_of(path: Sequence[StoredMessage]) -> list[Said]:
-    """Stored messages as turns of participants, without the hidden ones."""
-    return [Said(message.role, message.text, message.author) for message in path if message.role != HIDDEN]
-
-
 @dataclass(frozen=True, slots=True)
 class ConversationContext:
-    """One chat, open or not; id 0 is none. `voices` are its participants, personas under their present names;
-    none in a plain chat. `scene_prompt` is the system prompt without the persona's.
+    """One chat, open or not; id 0 is none. `participants` have their personas' present names; there are none
+    in a plain chat. `scene_prompt` is the system prompt without the persona's.
 
     `unusable` has a sentence for each value of the chat that was replaced by its default, `left_out` for each
     one of a folder.
@@ -79,8 +81,8 @@ class ConversationContext:
     kind: str = ""
     prompt: Prompt = dataclasses.field(default_factory=Prompt)
     persona: Persona | None = None
-    roles: Cast = PLAIN
-    voices: tuple[Voice, ...] = ()
+    cast: Cast = PLAIN
+    participants: tuple[SceneParticipant, ...] = ()
     scene_prompt: str = ""
     unusable: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -99,38 +101,47 @@ class ConversationContext:
     @property
     def user(self) -> Author:
         """Who the user's next message is from."""
-        return Author(self.roles.user) if self.voices else UNNAMED
+        return Author(self.cast.user) if self.participants else UNNAMED
 
-    def voice(self, name: str) -> Voice | None:
+    def participant(self, name: str) -> SceneParticipant | None:
         """The participant of this name."""
-        return next((voice for voice in self.voices if voice.name.casefold() == name.casefold()), None)
+        return next(
+            (
+                participant
+                for participant in self.participants
+                if participant.name.casefold() == name.casefold()
+            ),
+            None,
+        )
 
-    def next_speaker(self, path: Sequence[StoredMessage]) -> Author | None:
+    def next_author(self, path: Sequence[StoredMessage]) -> Author | None:
         """Who answers `path` if nobody is chosen; None for nobody. In a plain chat it is the persona."""
-        if not self.voices:
+        if not self.participants:
             return Author(self.persona.name, self.persona.id) if self.persona is not None else UNNAMED
-        found = next_voice(self.roles, self.voices, said_of(path))
-        return found.spoken if found is not None else None
+        found = next_participant(self.cast, self.participants, authored(path))
+        return found.author if found is not None else None
 
-    def voice_for(self, speaker: Author) -> Voice | None:
-        """The participant who speaks as `speaker`, or one made of that name if it takes part no longer; None
+    def participant_for(self, author: Author) -> SceneParticipant | None:
+        """The participant who is this author, or one made of that name if it takes part no longer; None
         in a plain chat.
         """
-        if not self.voices:
+        if not self.participants:
             return None
-        known = next((voice for voice in self.voices if voice.is_of(speaker)), None)
-        return known or (Voice(speaker.name, persona=speaker.persona) if speaker.name else self.voices[0])
+        known = next((participant for participant in self.participants if participant.wrote(author)), None)
+        return known or (
+            SceneParticipant(author.name, persona=author.persona) if author.name else self.participants[0]
+        )
 
-    def scene(self, voice: Voice, model: ModelInfo | None) -> Scene:
+    def scene(self, participant: SceneParticipant, model: ModelInfo | None) -> Scene:
         """The next reply as one of a participant."""
         begins = model is None or not (model.thinking or model.opens_thought)
-        return Scene(self.scene_prompt, self.voices, voice, self.roles.user, begins)
+        return Scene(self.scene_prompt, self.participants, participant, self.cast.user, begins)
 
-    def layers_for(self, voice: Voice) -> LayeredSettings:
+    def layers_for(self, participant: SceneParticipant) -> LayeredSettings:
         """The settings for a participant's reply: those of its persona instead of the chat's."""
         inherited = [layer for layer in self.layers.inherited if not layer.source.startswith(FROM_PERSONA)]
-        if voice.persona and voice in self.voices:
-            inherited.append(persona_layer(self.preferences, voice.name, voice.preset))
+        if participant.persona and participant in self.participants:
+            inherited.append(persona_layer(self.preferences, participant.name, participant.preset))
         return self.layers.with_inherited(inherited)
 
     # -- requests
@@ -163,8 +174,8 @@ class ConversationContext:
 
     def scene_request(
         self,
-        said: list[Said],
-        voice: Voice,
+        written: list[AuthoredMessage],
+        participant: SceneParticipant,
         model: ModelInfo | None,
         goes_on: bool = False,
         ids: tuple[int, ...] = (),
@@ -172,22 +183,24 @@ class ConversationContext:
         """The request for a reply of one of several participants; and what removes names from its beginning,
         unless it continues a text.
         """
-        scene = self.scene(voice, model)
-        if goes_on:  # the last one is the speaker's, whoever was to speak when it was begun
-            said = [*said[:-1], said[-1]._replace(speaker=voice.spoken)]
-        messages, begun = scene.messages(said, goes_on), scene.opens(said, goes_on)
-        signed = bool(messages) and messages[-1].content.startswith(f"{voice.name}: ")
+        scene = self.scene(participant, model)
+        if goes_on:  # the last one is this participant's, whoever was to speak when it was begun
+            written = [*written[:-1], written[-1]._replace(author=participant.author)]
+        messages, begun = scene.messages(written, goes_on), scene.begins_with_name(written, goes_on)
+        signed = bool(messages) and messages[-1].content.startswith(f"{participant.name}: ")
         # ids do not include the name before them
-        request = self.request(messages, goes_on or begun, () if signed else ids, self.layers_for(voice))
+        request = self.request(
+            messages, goes_on or begun, () if signed else ids, self.layers_for(participant)
+        )
         stops = dataclasses.replace(
-            request.stops, stop_strings=(*request.stops.stop_strings, *scene.stops(said)), keep_stop=False
+            request.stops, stop_strings=(*request.stops.stop_strings, *scene.stops(written)), keep_stop=False
         )
         # The name's last token is drawn again: after "Ada: " no model expects a word without its blank.
         constraint = dataclasses.replace(request.constraint, heal=request.constraint.heal or begun)
         request = dataclasses.replace(request, stops=stops, constraint=constraint)
         tags = model.thinking if model is not None else ()
         opened = model.opens_thought if model is not None and not begun else ""
-        return request, None if goes_on else scene.leading(said, opened, tags)
+        return request, None if goes_on else scene.leading(written, opened, tags)
 
 
 def read_context(
@@ -220,18 +233,18 @@ def read_context(
         _prompt_of(stored),
         personas.get(persona.id) if persona is not None else None,
         found.cast,
-        tuple(_voice_of(each, by_id.get(each.persona)) for each in found.cast.participants),
+        tuple(_participant_of(each, by_id.get(each.persona)) for each in found.cast.participants),
         _prompt_of(tuple(layer for layer in stored if layer.source != "persona")).text,
         unusable,
         left_out,
     )
 
 
-def _voice_of(participant: Participant, persona: Persona | None) -> Voice:
+def _participant_of(participant: Participant, persona: Persona | None) -> SceneParticipant:
     if persona is None:
-        return Voice(participant.name, participant.description)
+        return SceneParticipant(participant.name, participant.description)
     parts = (persona.system_prompt.strip(), participant.description.strip())
-    return Voice(
+    return SceneParticipant(
         persona.name.replace(":", " ").strip() or participant.name,
         "\n\n".join(part for part in parts if part),
         persona.id,

@@ -24,7 +24,7 @@ class SessionSignals(QObject):
         settings_changed(object): a settings class whose effective values changed in the open chat.
         prompt_changed(object): the `Prompt` of the open chat.
         persona_changed(object): its `Persona`, or None.
-        roles_changed(): its participants, one of their names, or the name that the user writes as changed.
+        cast_changed(): its participants, one of their names, or the name that the user writes as changed.
         stats_changed(object, str reason): the `Stats` (or None) of its latest reply.
         running_changed(object): the `Stats` so far of the reply that runs in it, a few times a second.
         avoided(int count, str text): a banned text was taken back, for the `count`-th time in that reply.
@@ -49,7 +49,7 @@ class SessionSignals(QObject):
     settings_changed = Signal(object)
     prompt_changed = Signal(object)
     persona_changed = Signal(object)
-    roles_changed = Signal()
+    cast_changed = Signal()
     stats_changed = Signal(object, str)
     running_changed = Signal(object)
     avoided = Signal(int, str)

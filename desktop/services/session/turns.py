@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from desktop.services.engine.reply_runner import ReplyRunner
-from desktop.services.session.context import ConversationContext, said_of
+from desktop.services.session.context import ConversationContext
 from desktop.services.session.draft_check import DraftCheck
+from desktop.services.session.leading_name import LeadingName
 from desktop.services.session.paths import request_messages
+from desktop.services.session.scene import (
+    AuthoredMessage,
+    authored,
+    next_in_order,
+    next_participant,
+    replies_since_user,
+)
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.session.visible_chat import VisibleChat
-from desktop.services.session.voices import LeadingName, Said, in_turn, next_voice, replies_since_user
 from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.participants import Author
 from desktop.store.conversations.stores import ConversationStores
@@ -76,12 +83,12 @@ class Turns:
             if not self.may_begin(context):
                 return False
             path = context.path()  # what is shown may be older, where it could not be read
-            said = text.strip("\n").rstrip()
+            own = text.strip("\n").rstrip()
             above = path[-1].id if path else None
-            message = context.store.add_message(context.id, above, "user", said, author=context.user)
+            message = context.store.add_message(context.id, above, "user", own, author=context.user)
             sent = True
-            chosen = context.voice(answers)
-            who = chosen.spoken if chosen is not None else context.next_speaker(context.path())
+            chosen = context.participant(answers)
+            who = chosen.author if chosen is not None else context.next_author(context.path())
             if who is None:
                 return self.show(context) or sent
             beginning = None
@@ -102,20 +109,20 @@ class Turns:
     def speak(self, name: str) -> bool:
         """Let a participant of the open chat say something now."""
         context = self._visible.context
-        voice = context.voice(name)
-        if voice is None or not self.may_begin(context):
+        participant = context.participant(name)
+        if participant is None or not self.may_begin(context):
             return False
         items = self._visible.messages.items()
-        return self._begin(context, items[-1].id if items else None, who=voice.spoken)
+        return self._begin(context, items[-1].id if items else None, who=participant.author)
 
     @reports_store_errors
     def take_automatic_turn(self, chat: int) -> bool:
         """Where participants speak to each other, start the next reply; False if it is the user's turn."""
         context = self._context(chat)
         path = context.path()
-        if not (context.voices and 0 < replies_since_user(said_of(path)) <= context.roles.automatic):
+        if not (context.participants and 0 < replies_since_user(authored(path)) <= context.cast.automatic):
             return False
-        who = context.next_speaker(path)
+        who = context.next_author(path)
         return who is not None and self.may_begin(context) and self._begin(context, path[-1].id, who=who)
 
     def preview_request(self, text: str, opening: str = "", chat: int = 0) -> ChatRequest:
@@ -125,11 +132,13 @@ class Turns:
         context = self._visible.read(chat or self._visible.id)
         path = context.path() if context.layers.settings(StopSettings).when_full == "stop" else ()
         goes_on = bool(opening.strip())
-        if context.voices:
-            said = [*said_of(path), Said("user", text, context.user)]
-            voice = next_voice(context.roles, context.voices, said) or context.voices[0]
-            said += [Said("assistant", opening, voice.spoken)] if goes_on else []
-            return context.scene_request(said, voice, self._engine.model, goes_on)[0]
+        if context.participants:
+            written = [*authored(path), AuthoredMessage("user", text, context.user)]
+            participant = (
+                next_participant(context.cast, context.participants, written) or context.participants[0]
+            )
+            written += [AuthoredMessage("assistant", opening, participant.author)] if goes_on else []
+            return context.scene_request(written, participant, self._engine.model, goes_on)[0]
         new = (Message("user", text), *([Message("assistant", opening)] if goes_on else []))
         above = request_messages(context.prompt.text, path, path[-1].id if path else None)
         return context.request((*above, *new), goes_on)
@@ -143,7 +152,7 @@ class Turns:
         message = context.store.message(message_id)
         if message.role != "assistant":
             return self._begin(context, message.id)
-        named = context.voices and message.author.name
+        named = context.participants and message.author.name
         return self._begin(context, message.parent_id, who=message.author if named else None)
 
     @reports_store_errors
@@ -280,15 +289,15 @@ class Turns:
             who = continued.author
         elif who is None:
             above = path[: end - goes_on]
-            who = context.next_speaker(above) or in_turn(context.voices, said_of(above)).spoken
-        voice, leading = context.voice_for(who), None
-        if voice is None:
+            who = context.next_author(above) or next_in_order(context.participants, authored(above)).author
+        participant, leading = context.participant_for(who), None
+        if participant is None:
             messages = request_messages(context.prompt.text, path, last)
             request = context.request(messages, goes_on, ids)
         else:
-            who = voice.spoken if continued is None else who
+            who = participant.author if continued is None else who
             request, leading = context.scene_request(
-                said_of(path[:end]), voice, self._engine.model, goes_on, ids
+                authored(path[:end]), participant, self._engine.model, goes_on, ids
             )
         if self._engine.model is not None:
             context.store.set_model_path(context.id, self._engine.model.path)

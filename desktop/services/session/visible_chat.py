@@ -10,8 +10,8 @@ from desktop.services.engine.reply_record import reason_text, stats_of
 from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.session.context import ConversationContext, is_temporary, read_context
 from desktop.services.session.paths import find_item, show_items
+from desktop.services.session.scene import AuthoredMessage, next_participant
 from desktop.services.session.signals import SessionSignals, reports_store_errors
-from desktop.services.session.voices import Said, next_voice
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
 from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.conversations.participants import Author, Cast
@@ -131,8 +131,8 @@ class VisibleChat:
             signals.persona_changed.emit(now.persona)
         if entering or now.prompt != before.prompt:
             signals.prompt_changed.emit(now.prompt)
-        if entering or (now.roles, now.voices) != (before.roles, before.voices):
-            signals.roles_changed.emit()
+        if entering or (now.cast, now.participants) != (before.cast, before.participants):
+            signals.cast_changed.emit()
 
     @reports_store_errors
     def follow_place(self) -> bool:
@@ -158,17 +158,17 @@ class VisibleChat:
         return True
 
     @reports_store_errors
-    def set_roles(self, roles: Cast) -> bool:
+    def set_cast(self, cast: Cast) -> bool:
         """Give the open chat other participants; without any it is a plain chat."""
-        self.context.store.set_cast(self.id, roles)
+        self.context.store.set_cast(self.id, cast)
         self.follow()
         return True
 
     def write_as(self, name: str) -> bool:
         """Write the user's next messages as another of his names; False for a name that he does not have."""
-        roles = self.context.roles
-        found = next((own for own in roles.own if own.casefold() == name.casefold()), None)
-        return found is not None and self.set_roles(dataclasses.replace(roles, writing_as=found))
+        cast = self.context.cast
+        found = next((own for own in cast.own if own.casefold() == name.casefold()), None)
+        return found is not None and self.set_cast(dataclasses.replace(cast, writing_as=found))
 
     def next_messages(self, draft: str) -> tuple[tuple[Message, ...], list[int]]:
         """What would be asked if `draft` were sent now, without the beginning of the reply; and for each
@@ -176,15 +176,19 @@ class VisibleChat:
         """
         context = self.context
         shown = [item for item in self.messages.items() if not item.running and item.role != HIDDEN]
-        said = [Said(item.role, item.text, Author(item.speaker, item.persona)) for item in shown]
-        said.append(Said("user", draft, context.user))
-        if context.voices:
-            voice = next_voice(context.roles, context.voices, said) or context.voices[0]
-            found = context.scene(voice, self._runner.engine.model).messages(said, begun=False)
+        messages = [
+            AuthoredMessage(item.role, item.text, Author(item.speaker, item.persona)) for item in shown
+        ]
+        messages.append(AuthoredMessage("user", draft, context.user))
+        if context.participants:
+            participant = (
+                next_participant(context.cast, context.participants, messages) or context.participants[0]
+            )
+            found = context.scene(participant, self._runner.engine.model).messages(messages, begun=False)
         else:
             system = (Message("system", context.prompt.text),) if context.prompt.text.strip() else ()
-            found = (*system, *(Message(each.role, each.text) for each in said))
-        return found, [*[0] * (len(found) - len(said)), *(item.id for item in shown)]
+            found = (*system, *(Message(each.role, each.text) for each in messages))
+        return found, [*[0] * (len(found) - len(messages)), *(item.id for item in shown)]
 
     # -- its messages
 

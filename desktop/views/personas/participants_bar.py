@@ -9,7 +9,7 @@ from PySide6.QtCore import QEvent, QSize, Signal
 from PySide6.QtGui import QAction, QActionGroup, QIcon, QPixmap
 from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QToolButton, QWidget
 
-from desktop.services.session.voices import Voice
+from desktop.services.session.scene import SceneParticipant
 from desktop.views.widgets.flow_layout import FlowLayout
 
 __all__ = ["ParticipantsBar"]
@@ -33,7 +33,7 @@ class ParticipantsBar(QWidget):
         self._draw = draw
         self.setAccessibleName("Roles in this chat")
         self._flow = FlowLayout(self, 6)
-        self._participants: tuple[Voice, ...] = ()
+        self._participants: tuple[SceneParticipant, ...] = ()
         self.buttons: list[QPushButton] = []
         self.title = QLabel()
         self.title.setProperty("tone", "muted")
@@ -49,7 +49,12 @@ class ParticipantsBar(QWidget):
         self.hide()
 
     def show_cast(
-        self, participants: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool
+        self,
+        participants: Sequence[SceneParticipant],
+        own: Sequence[str],
+        user: str,
+        next_name: str,
+        by_hand: bool,
     ) -> None:
         """Show the cast; `next_name` answers the next message, `user` is the name that the user writes as."""
         self._participants = tuple(participants)

@@ -9,9 +9,8 @@ from PySide6.QtCore import QObject
 
 from desktop.items.commands.slash import SlashWord
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.context import said_of
 from desktop.services.session.context_meter import ContextMeter
-from desktop.services.session.voices import next_voice
+from desktop.services.session.scene import authored, next_participant
 from desktop.store.conversations.participants import Cast
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import BUSY, ChatPane
@@ -46,8 +45,8 @@ class ParticipantsController(QObject):
         self.bar.edit_requested.connect(self.open)
         personas.picker.participants_requested.connect(self.open)
         personas.service.changed.connect(self._show)
-        session.roles_changed.connect(self._show)
-        session.roles_changed.connect(meter.prompt_changed)
+        session.cast_changed.connect(self._show)
+        session.cast_changed.connect(meter.prompt_changed)
         session.state_changed.connect(self._show_state)
         for signal in (
             session.messages.rowsInserted,
@@ -64,7 +63,7 @@ class ParticipantsController(QObject):
     def slash_words(self) -> dict[str, SlashWord]:
         """The slash commands with a participant's name."""
         return {
-            "as": SlashWord(self.write_as, lambda: self._session.roles.own),
+            "as": SlashWord(self.write_as, lambda: self._session.cast.own),
             "next": SlashWord(self.let_answer, self._names),
         }
 
@@ -78,7 +77,7 @@ class ParticipantsController(QObject):
 
         conversation = self._session.conversation
         self.dialog = ParticipantsDialog(
-            self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window()
+            self._session.cast, self._personas.service.personas(), self._personas.draw, self._chat.window()
         )
         self.dialog.accepted_cast.connect(lambda cast: self._take(conversation, cast))
         self.dialog.finished.connect(self._closed)
@@ -86,7 +85,7 @@ class ParticipantsController(QObject):
 
     def let_answer(self, name: str) -> None:
         """Let a participant answer the text in the message box; without text, continue the conversation."""
-        participant = self._session.voice(name)
+        participant = self._session.participant(name)
         if participant is None:
             return
         self._personas.offer_model_of(participant.persona)
@@ -102,12 +101,12 @@ class ParticipantsController(QObject):
             self._chat.composer.setFocus()
 
     def _names(self) -> Sequence[str]:
-        return [participant.name for participant in self._session.voices]
+        return [participant.name for participant in self._session.participants]
 
     def _take(self, conversation: int, cast: Cast) -> None:
         session = self._session
-        if conversation == session.conversation and session.set_roles(cast) and session.voices:
-            self._personas.offer_model_of(session.voices[0].persona)
+        if conversation == session.conversation and session.set_cast(cast) and session.participants:
+            self._personas.offer_model_of(session.participants[0].persona)
 
     def _closed(self) -> None:
         self.dialog = None
@@ -115,14 +114,14 @@ class ParticipantsController(QObject):
 
     def _show(self) -> None:
         session = self._session
-        cast, participants = session.roles, session.voices
+        cast, participants = session.cast, session.participants
         following = None
         if participants and session.conversation:
             try:
                 path = session.stores.of(session.conversation).path(session.conversation)
             except StoreError:  # The session reports it.
                 path = ()
-            following = next_voice(cast, participants, said_of(path))
+            following = next_participant(cast, participants, authored(path))
         self.bar.show_cast(
             participants,
             cast.own,

@@ -73,7 +73,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow)
-    assert session.roles == Cast(
+    assert session.cast == Cast(
         (Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1
     )
     assert window.personas.picker.accessibleName() == "2 roles in this chat"
@@ -104,7 +104,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert sorted(shown) == ["Ada", "Bea", "Cy"]
 
     choose(hand, "/as Di")
-    assert session.roles.user == "Di"
+    assert session.cast.user == "Di"
     assert bar.user.accessibleName() == "You write as Di"
     hand.type("And you, Bea?")
     hand.click("Let Bea speak")
@@ -148,11 +148,11 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     session.fork(hand.items()[-1].id)
     assert [message.author for message in kept.path(session.conversation)] == before
     assert before[2] == Author("Bea", bea.id)
-    assert session.roles.automatic == 1
+    assert session.cast.automatic == 1
     assert not bar.isHidden()
     session.new_conversation()
     assert bar.isHidden()
-    assert not session.voices
+    assert not session.participants
     hand.say("plain")
     assert asked(hand) == [("user", "plain")]
 
@@ -162,7 +162,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     window, session, chat = hand.window, hand.session, hand.echo.chat
     window.actions_by_name["new_temporary"].trigger()
     cast = (Participant("Ada"), Participant("Bo"), Participant("Cleo"))
-    session.set_roles(Cast(cast, turn="hand"))
+    session.set_cast(Cast(cast, turn="hand"))
     hand.say("Anybody?")
     assert (speakers(hand), chat.requests) == ([""], [])
     assert window.participants.bar.title.text() == "Who answers?"
@@ -172,7 +172,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     )
     assert asked(hand)[-2:] == [("user", "User: Anybody?"), ("assistant", "Bo: ")]
 
-    session.set_roles(Cast(cast, turn="named", automatic=50))
+    session.set_cast(Cast(cast, turn="named", automatic=50))
     assert window.participants.bar.buttons[2].property("next")  # in turn, as nobody is named
     chat.reply, chat.delay_s = "Long " * 400, 0.005
     hand.type("Ada and Cleo?")
@@ -190,7 +190,7 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     assert session.keep_temporary()
     assert session.conversation != temporary
     assert speakers(hand) == ["", "Bo", "", "Cleo"]
-    assert [voice.name for voice in session.voices] == ["Ada", "Bo", "Cleo"]
+    assert [participant.name for participant in session.participants] == ["Ada", "Bo", "Cleo"]
     messages, ids = session.next_messages("draft")
     assert [message.content.split(":")[0] for message in messages[1:]] == [
         "User",

@@ -30,7 +30,7 @@ def test_two_participants_talk_each_for_itself(qtbot, tmp_path, starter_path: Pa
         Participant("Ada", "Ada is a mathematician who loves puzzles."),
         Participant("Bob", "Bob is a baker and likes to joke."),
     )
-    session.set_roles(Cast(cast, ("Cy",), "turn", automatic=3))
+    session.set_cast(Cast(cast, ("Cy",), "turn", automatic=3))
     session.set_settings(SamplerSettings(temperature=0.7, seed=5))
     session.set_settings(StopSettings(max_tokens=60))
     assert session.submit("Ada and Bob, talk about how to share a cake fairly.")

@@ -121,7 +121,7 @@ def roles_dialog(stage: Stage) -> QWidget:
     ]
     harbour = Participant("The harbour master", "Counts the boats twice and trusts neither number")
     stage.session.new_conversation()
-    stage.session.set_roles(dataclasses.replace(_CAST, participants=(*cast, harbour)))
+    stage.session.set_cast(dataclasses.replace(_CAST, participants=(*cast, harbour)))
     stage.window.participants.open()
     dialog = stage.window.participants.dialog
     assert dialog is not None

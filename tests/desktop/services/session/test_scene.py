@@ -1,4 +1,4 @@
-"""Several voices over one model: messages, stops, turns, and names taken off replies that come in pieces."""
+"""Several participants and one model: messages, stops, turns, and names removed from replies."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.services.session.voices import (
-    LeadingName,
-    Said,
+from desktop.services.session.leading_name import LeadingName
+from desktop.services.session.scene import (
+    AuthoredMessage,
     Scene,
-    Voice,
-    in_turn,
+    SceneParticipant,
     mentioned,
-    next_voice,
+    next_in_order,
+    next_participant,
     replies_since_user,
 )
 from desktop.store.conversations.participants import Author, Cast, name_of
 
-ADA, BOB = Voice("Ada", "You love numbers.\nAnd more."), Voice("Bob", "A baker.", 7)
+ADA, BOB = SceneParticipant("Ada", "You love numbers.\nAnd more."), SceneParticipant("Bob", "A baker.", 7)
 HELLO, REPLY, OTHER = (
-    Said("user", "Hello"),
-    Said("assistant", "Hi!", Author("Ada")),
-    Said("assistant", "Bread?", Author("Bob", 7)),
+    AuthoredMessage("user", "Hello"),
+    AuthoredMessage("assistant", "Hi!", Author("Ada")),
+    AuthoredMessage("assistant", "Bread?", Author("Bob", 7)),
 )
 
 
@@ -48,8 +48,13 @@ def test_who_speaks_is_the_assistant_and_all_others_are_the_user() -> None:
 
 
 def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs() -> None:
-    renamed = Voice("Robert", persona=7)
-    said = [HELLO, OTHER, Said("assistant", "Old", Author("Zoe")), Said("assistant", "Older")]
+    renamed = SceneParticipant("Robert", persona=7)
+    said = [
+        HELLO,
+        OTHER,
+        AuthoredMessage("assistant", "Old", Author("Zoe")),
+        AuthoredMessage("assistant", "Older"),
+    ]
     made = pairs(Scene("", (ADA, renamed), renamed, "Cy").messages(said, begun=False))
     assert made == [
         ("user", "Cy: Hello"),
@@ -61,12 +66,12 @@ def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs(
 
 def test_two_alone_need_no_names_but_are_told_who_they_are() -> None:
     scene = Scene("", (ADA,), ADA, "Cy")
-    assert pairs(scene.messages([HELLO, Said("assistant", "Yes?")])) == [
+    assert pairs(scene.messages([HELLO, AuthoredMessage("assistant", "Yes?")])) == [
         ("user", "Hello"),
         ("assistant", "Yes?"),
     ]
     assert scene.system([HELLO]).startswith("This is a conversation between Ada and Cy.\nYou are Ada.")
-    two = pairs(scene.messages([HELLO, Said("user", "Me too", Author("Di"))]))
+    two = pairs(scene.messages([HELLO, AuthoredMessage("user", "Me too", Author("Di"))]))
     assert two == [("user", "Cy: Hello"), ("user", "Di: Me too"), ("assistant", "Ada: ")]
 
 
@@ -79,7 +84,7 @@ def test_a_reply_that_goes_on_is_the_last_message_and_nobody_begins_without_a_us
 
 
 def test_the_reply_ends_before_another_one_speaks() -> None:
-    stops = Scene("", (ADA, BOB), ADA, "Cy").stops([HELLO, Said("assistant", "x", Author("Zoe"))])
+    stops = Scene("", (ADA, BOB), ADA, "Cy").stops([HELLO, AuthoredMessage("assistant", "x", Author("Zoe"))])
     assert {"\nBob:", "\nCy:", "\nZoe:", "\n**Bob:**", "\n**Bob**:"} <= set(stops)
     assert not any("Ada" in stop for stop in stops)
 
@@ -89,24 +94,30 @@ def test_the_reply_ends_before_another_one_speaks() -> None:
     ("Ann?", "Ann Lee"), ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
 ])  # fmt: skip
 def test_whoever_is_named_last(text: str, wanted: str | None) -> None:
-    found = mentioned(text, [ADA, BOB, Voice("Ann Lee")])
+    found = mentioned(text, [ADA, BOB, SceneParticipant("Ann Lee")])
     assert (found.name if found else None) == wanted
 
 
 def test_turns() -> None:
-    voices, zoe = (ADA, BOB), Voice("Zoe")
-    assert next_voice(Cast(turn="hand"), voices, [HELLO]) is None
-    assert next_voice(Cast(turn="turn"), (), [HELLO]) is None
+    participants, zoe = (ADA, BOB), SceneParticipant("Zoe")
+    assert next_participant(Cast(turn="hand"), participants, [HELLO]) is None
+    assert next_participant(Cast(turn="turn"), (), [HELLO]) is None
     order = [
-        in_turn((*voices, zoe), said).name for said in ([HELLO], [HELLO, REPLY], [HELLO, REPLY, OTHER, HELLO])
+        next_in_order((*participants, zoe), said).name
+        for said in ([HELLO], [HELLO, REPLY], [HELLO, REPLY, OTHER, HELLO])
     ]
     assert order == ["Ada", "Bob", "Zoe"]
-    assert in_turn(voices, [HELLO, OTHER]) is ADA
+    assert next_in_order(participants, [HELLO, OTHER]) is ADA
     named = Cast(turn="named")
-    assert next_voice(named, voices, [Said("user", "Bob?")]) is BOB
+    assert next_participant(named, participants, [AuthoredMessage("user", "Bob?")]) is BOB
     # not herself
-    assert next_voice(named, voices, [HELLO, Said("assistant", "I am Ada", Author("Ada"))]) is BOB
-    assert next_voice(named, voices, [Said("user", "Nobody")]) is ADA
+    assert (
+        next_participant(
+            named, participants, [HELLO, AuthoredMessage("assistant", "I am Ada", Author("Ada"))]
+        )
+        is BOB
+    )
+    assert next_participant(named, participants, [AuthoredMessage("user", "Nobody")]) is ADA
     assert [
         replies_since_user(said) for said in ([], [HELLO], [HELLO, REPLY, OTHER], [REPLY, HELLO, OTHER])
     ] == [0, 0, 2, 1]
@@ -142,9 +153,9 @@ def test_only_the_beginning_is_touched_and_pieces_do_not_matter(pieces: list[str
     text = "".join(pieces)
     found, filter = through(pieces, opened)
     assert found == through([text], opened)[0]
-    assert text.endswith(found) or filter.behind_thought
+    assert text.endswith(found) or filter.after_thought
     assert len(text) - filter.removed == len(found)
-    if not opened and not filter.behind_thought:
+    if not opened and not filter.after_thought:
         assert not found.casefold().startswith(("ada:", "bob:")) or text.casefold().count(":") > 1
 
 
