@@ -26,6 +26,10 @@ GONE = {
 GONE_IN_ENGINE = {
     "family": "architecture (models), weight layout (backends)",
     "families": "architectures, weight layouts",
+    "outline": "weight spec, memory estimate",
+    "phase": "stage",
+    "phases": "stages",
+    "tape": "program",
 }
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

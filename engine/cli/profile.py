@@ -18,7 +18,7 @@ _DECODES, _PREFILLS = 30, 3
 
 
 def check_profile(cache: PagedCache) -> None:
-    """Raises `BenchmarkError` for a backend that records no tape."""
+    """Raises `BenchmarkError` for a backend other than the processor's."""
     from engine.backends.cpu.program import CpuProgram
 
     if not isinstance(cache.program, CpuProgram):

@@ -12,7 +12,7 @@ import torch
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.attention import prefill_pieces
 from engine.backends.cuda.kernels.attention.prefill import has_flash, prefill_attention
-from engine.backends.cuda.lowering.call import Argument, Call, Room, Runtime
+from engine.backends.cuda.lowering.call import Argument, Call, Runtime, ScratchSize
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
@@ -34,7 +34,7 @@ class Step:
         self._table = device.upload(case.table)
         self._scratch: dict[int, torch.Tensor] = {}
         self.scratch_bytes: dict[int, int] = {}
-        self.rooms: Mapping[int, Room] = {}
+        self.scratch_sizes: Mapping[int, ScratchSize] = {}
 
     @property
     def device(self) -> Device:
@@ -57,10 +57,10 @@ class Step:
         )
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
-        assert size <= self.rooms[place].bytes(self.rows, self.position + self.rows)
+        assert size <= self.scratch_sizes[place].bytes(self.rows, self.position + self.rows)
         self.scratch_bytes[place] = max(size, self.scratch_bytes.get(place, 0))
         if place not in self._scratch:
-            room = self.rooms[place].bytes(self.rows, self.position + self.rows)
+            room = self.scratch_sizes[place].bytes(self.rows, self.position + self.rows)
             self._scratch[place] = self._device.empty(room)
         return self._scratch[place][:size]
 
@@ -78,7 +78,7 @@ def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
     flash = has_flash(device, case.shape)
     addresses = stores[0].data_ptr(), stores[1].data_ptr()
     call = prefill_attention(case.kind, addresses, q, y, case.shape, sinks, flash)
-    step.rooms = call.rooms
+    step.scratch_sizes = call.scratch_sizes
     list(device.prepare(call.kernels))
     with device.torch_work():
         call.run(step)

@@ -20,7 +20,7 @@ from engine.backends.cuda.kernels.linear.gemm_rows import (
 )
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
-from engine.backends.cuda.lowering.call import Call, Room, Runtime, TorchCall
+from engine.backends.cuda.lowering.call import Call, Runtime, ScratchSize, TorchCall
 from engine.backends.cuda.weight import CudaWeight, expert_tables
 from engine.backends.graph.buffers import Buffer
 from engine.weights.tensor import FileTensor
@@ -38,7 +38,7 @@ class Step:
         self.position, self.pages = 0, np.zeros(1, np.int32)
         self._memory: dict[Buffer, torch.Tensor] = {}
         self._scratch: dict[int, torch.Tensor] = {}
-        self._rooms: Mapping[int, Room] = {}
+        self._scratch_sizes: Mapping[int, ScratchSize] = {}
 
     def _bytes(self, buffer: Buffer) -> torch.Tensor:
         if buffer not in self._memory:
@@ -56,13 +56,13 @@ class Step:
         self.device.launch(call.kernel, call.blocks(self.rows), [self.address(a) for a in call.arguments])
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
-        assert size <= self._rooms[place].bytes(self._step_rows, 0), "more than was said"
+        assert size <= self._scratch_sizes[place].bytes(self._step_rows, 0), "more than was said"
         if place not in self._scratch or self._scratch[place].nbytes < size:
             self._scratch[place] = self.device.empty(size)
         return self._scratch[place]
 
     def run(self, call: TorchCall) -> None:
-        self.rows, self._rooms = self._step_rows * call.copies, call.rooms
+        self.rows, self._scratch_sizes = self._step_rows * call.copies, call.scratch_sizes
         list(self.device.prepare(call.kernels))
         call.run(self)
         self.device.synchronize()

@@ -1,6 +1,4 @@
-"""What a pass becomes on a GPU: how many launches a layer takes, where layers go, what a step leaves
-behind.
-"""
+"""A pass on a GPU: the launches of a layer, the devices of layers, what a step leaves allocated."""
 
 from __future__ import annotations
 
@@ -32,8 +30,8 @@ def launches(program: Program) -> Counter[str]:
 
 
 def per_layer(path: Path) -> Counter[str]:
-    """The launches of one layer: those of the whole pass, less those outside of layers, by the number of
-    layers.
+    """The launches of one layer: those of the whole pass but for the ones outside of layers, divided by the
+    number of layers.
     """
     model = load(path, CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
@@ -44,16 +42,16 @@ def per_layer(path: Path) -> Counter[str]:
 
 
 def test_a_llama_layer_is_eleven_launches(tmp_path: Path) -> None:
-    """Two norms that write records, q with k with v, the turn, the store, attention in two, the way out,
-    gate with up, the gate, down.
+    """Two norms that write packed activations, q with k and v, rope, the cache write, two of attention, the
+    output projection, gate with up, the activation, down.
     """
     found = per_layer(write_gguf(tmp_path / "m.gguf", WIDE, "Q8_0"))
     assert sum(found.values()) == 11, found
 
 
-def test_a_gemma_layer_joins_its_four_norms(tmp_path: Path) -> None:
-    """A sum and two norms in one launch twice, but at the end, where rows are picked before the norm;
-    norms of heads are in the turn.
+def test_a_gemma_layer_fuses_its_four_norms(tmp_path: Path) -> None:
+    """A sum and two norms in one launch, twice a layer; the last norm stands alone, since rows are picked
+    before it. The norms of heads are part of rope.
     """
     model = load(write_checkpoint(BY_NAME["Gemma 3"], tmp_path / "model"), CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
@@ -77,7 +75,7 @@ def step(ids: list[int], position: int = 0, logit_rows: int = 1) -> Step:
 
 
 def test_a_graph_for_each_number_of_rows(tmp_path: Path) -> None:
-    """Recorded once, launched again; the logits are the step's own."""
+    """Captured once, then launched; the logits are the step's own."""
     model, device = make(tmp_path)
     program = model.record(model.new_cache(300), 32)
     first = program.run(step([5])).copy()
@@ -90,7 +88,7 @@ def test_a_graph_for_each_number_of_rows(tmp_path: Path) -> None:
     model.close()
 
 
-def test_long_steps_agree_with_short_ones(tmp_path: Path) -> None:
+def test_large_batches_agree_with_small_ones(tmp_path: Path) -> None:
     model, _ = make(tmp_path)
     program = model.record(model.new_cache(300, "fp32"), 32)
     ids = list(range(3, 30))
@@ -101,8 +99,8 @@ def test_long_steps_agree_with_short_ones(tmp_path: Path) -> None:
     model.close()
 
 
-def test_more_logit_rows_than_ever_before(tmp_path: Path) -> None:
-    """Room for logits grows when it is asked for, and steps before and after give the same."""
+def test_more_logit_rows_than_in_any_step_before(tmp_path: Path) -> None:
+    """The memory of logits grows on demand, and steps before and after give the same."""
     model, _ = make(tmp_path)
     program = model.record(model.new_cache(300), 64)
     ids = list(range(3, 43))
@@ -114,8 +112,8 @@ def test_more_logit_rows_than_ever_before(tmp_path: Path) -> None:
     model.close()
 
 
-def walking(program: Program) -> None:
-    """Two tokens of a reply that is under way."""
+def decode_two(program: Program) -> None:
+    """Two tokens of a running reply."""
     assert isinstance(program, CudaProgram)
     decode_loop = program.decode_loop(SamplingPlan(program._lowered.logits.width, greedy=True))
     assert decode_loop is not None
@@ -126,13 +124,13 @@ def walking(program: Program) -> None:
 
 @pytest.mark.parametrize("way", ["closed", "dropped", "fails", "lost"])
 def test_a_program_leaves_no_cycle(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However it ends, its memory is free again without a search for cycles."""
+    """However it ends, its memory is freed without the garbage collector."""
     assert not gc.isenabled()
     model, device = make(tmp_path)
     cache = model.new_cache(300)
     before = device.taken
     program: Any = model.record(cache, 32)
-    walking(program)
+    decode_two(program)
     with monkeypatch.context() as patched:
         if way == "fails":
             patched.setattr(device, "step", lambda: (_ for _ in ()).throw(EngineError("misaligned")))
@@ -158,8 +156,8 @@ def test_a_program_leaves_no_cycle(tmp_path: Path, way: str, monkeypatch: pytest
     ((1000, 1000), 4, True, [0, 0, 1, 1]),
     ((3000, 1000), 4, True, [0, 0, 0, 1]),
 ])  # fmt: skip
-def test_layers_are_dealt_out(free: tuple[int, ...], layers: int, even: bool, expected: list[int]) -> None:
-    """To the fewest devices that hold a quarter more than the weights, by their free memory."""
+def test_layers_are_distributed(free: tuple[int, ...], layers: int, even: bool, expected: list[int]) -> None:
+    """To the fewest devices whose free memory holds the weights and a quarter more."""
     split = Split([FakeDevice(total_memory=size, index=i) for i, size in enumerate(free)], even)
     for layer in range(layers):
         split.note(f"blk.{layer}.ffn_up.weight", 600 // layers)

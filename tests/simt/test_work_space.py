@@ -1,5 +1,4 @@
-"""What a program takes of a GPU's memory: all of it before its first step, and no more than the estimate
-says."""
+"""A program allocates all of its GPU memory before the first step, and no more than the estimate."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ ROWS, CONTEXT = 64, 2 * PAGE_TOKENS
 
 @pytest.mark.parametrize("capability", [75, 90])
 @pytest.mark.parametrize("name", ["Llama", "Mixtral", "GPT-OSS", "Gemma 2", "Gemma 3"])
-def test_all_memory_is_taken_at_the_start_and_was_said(
+def test_all_memory_is_allocated_at_the_start_as_estimated(
     tmp_path: Path, name: str, capability: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_checkpoint(BY_NAME[name], tmp_path / "model")

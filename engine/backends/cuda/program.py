@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 _HEAD = 64
-"""Bytes before the tokens in a device's block of state: the position, and room."""
+"""Bytes before the tokens in a device's block of state: the position, and padding."""
 
 
 class State:
@@ -64,7 +64,7 @@ class State:
         self._device.copy(self.staging, self.memory)
 
     @property
-    def room(self) -> int:
+    def page_room(self) -> int:
         """Pages that the block table holds."""
         return len(self._pages)
 
@@ -100,9 +100,9 @@ class CudaProgram:
         self._replays: dict[tuple[int, int], _Replay] = {}
         reach = min(lowered.positions, cache.page_count * PAGE_TOKENS)
         self._scratch: dict[tuple[int, int], torch.Tensor] = {
-            (number, place): device.empty(max(room.bytes(max_rows, reach) for room in rooms))
+            (number, place): device.empty(max(size.bytes(max_rows, reach) for size in sizes))
             for number, device in enumerate(devices)
-            for place, rooms in lowered.rooms(number).items()
+            for place, sizes in lowered.scratch_sizes(number).items()
         }
         self._decode_loops: DecodeLoops | None = None
         self._closed = False
@@ -115,7 +115,7 @@ class CudaProgram:
         rows, logit_rows = len(step.token_ids), step.logit_rows
         assert 0 < logit_rows <= rows <= self.max_rows
         assert step.positions[-1] < self._lowered.positions, "a position past the end of a table"
-        assert len(step.pages) <= self._states[0].room
+        assert len(step.pages) <= self._states[0].page_room
         for state in self._states:
             state.write(step)
         return self._run_small(rows, logit_rows) if rows <= SMALL_BATCH else self._run_large(step)
@@ -234,9 +234,9 @@ class CudaProgram:
         return values
 
     def scratch(self, number: int, size: int, place: int) -> torch.Tensor:
-        room = self._scratch[number, place]
-        assert size <= room.nbytes, "more scratch memory than the call said"
-        return room[:size]
+        memory = self._scratch[number, place]
+        assert size <= memory.nbytes, "more scratch memory than the call said"
+        return memory[:size]
 
     # -- both
 

@@ -53,13 +53,13 @@ def test_without_a_gpu(there) -> None:
     assert targets(LoadSettings(gpus="0")) == [CPU]
 
 
-def test_the_processor_is_taken_without_asking_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_is_chosen_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "find_gpus", lambda: pytest.fail("nobody asked for a GPU"))
     assert targets(LoadSettings(backend="cpu")) == [CPU]
     assert targets(LoadSettings(backend="reference")) == [Target("reference", free=RAM)]
 
 
-def test_the_roomiest_gpu_then_as_many_as_are_needed(there) -> None:
+def test_the_gpu_with_the_most_memory_then_as_many_as_needed(there) -> None:
     there(gpu(0, free=20 * GB), gpu(1, "NVIDIA L4", 50 * GB), gpu(2, "NVIDIA A2", free=10 * GB))
     kept = 512 << 20
     found = targets(LoadSettings())
@@ -90,12 +90,12 @@ def test_chosen_gpus_in_their_order(there) -> None:
         targets(LoadSettings(backend="cuda", gpus="0,7"))
 
 
-def test_what_is_kept_free_is_never_less_than_nothing(there) -> None:
+def test_memory_kept_free_never_makes_it_negative(there) -> None:
     there(gpu(0, free=100))
     assert targets(LoadSettings(backend="cuda"))[0].free == 0
 
 
-def test_memory_that_nobody_can_tell_counts_as_free(there) -> None:
+def test_unknown_memory_counts_as_free(there) -> None:
     there(gpu(0, free=None), refused=("NVIDIA K80 is too old.",))
     found = usable_gpus()
     assert found.gpus[0].free == 140 * GB
@@ -103,7 +103,7 @@ def test_memory_that_nobody_can_tell_counts_as_free(there) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "0;1", "-1", "0,", ",1", "0 1", "100"])
-def test_numbers_of_gpus_are_looked_at(text: str) -> None:
+def test_numbers_of_gpus_are_validated(text: str) -> None:
     with pytest.raises(BadSetting, match="numbers of GPUs with commas between them, such as 0 or 0,1"):
         LoadSettings(gpus=text)
     for good in ("", " ", "0", "0,1", "1 , 0"):

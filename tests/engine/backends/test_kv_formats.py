@@ -1,4 +1,4 @@
-"""Names and sizes of the cache types, and how near each keeps numbers."""
+"""Names and sizes of the cache types, and the rounding error of each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bytes_of_a_position() -> None:
     st.sampled_from(["fp32", "fp16", "fp8", "q8", "q4"]), st.integers(1, 4),
     st.integers(1, 40).map(lambda half: 2 * half),
 )  # fmt: skip
-def test_the_store_takes_what_was_said(keys: str, values: str, groups: int, dim: int) -> None:
+def test_the_cache_takes_the_stated_bytes(keys: str, values: str, groups: int, dim: int) -> None:
     kind = CacheType(keys, values)
     cache = CpuCache(2, AttentionShape(groups, groups, dim, 1.0), 3, kind)
     assert cache.nbytes == 3 * cache.page_bytes == 3 * 256 * 2 * bytes_per_position(kind, groups, dim)
@@ -71,7 +71,7 @@ def test_the_store_takes_what_was_said(keys: str, values: str, groups: int, dim:
 
 
 def numbers(kind: str, rows: int = 200, dim: int = 96) -> torch.Tensor:
-    """Normal numbers, with a few dimensions or single numbers far out."""
+    """Normal numbers, with outliers in a few dimensions or as single numbers."""
     x = torch.randn(rows, dim, generator=torch.Generator().manual_seed(5))
     if kind == "dimensions":
         x[:, [3, 40, 41, 77]] *= 20
@@ -86,9 +86,7 @@ def numbers(kind: str, rows: int = 200, dim: int = 96) -> torch.Tensor:
     [("fp16", 3e-4, 3e-4), ("fp8", 0.028, 0.028), ("q8", 0.006, 0.006), ("q4", 0.085, 0.085)],
 )
 def test_error_of_a_round_trip(name: str, normal: float, outliers: float, kind: str) -> None:
-    """Root mean square error relative to that of the group of 32 it is in: the transform leaves no group
-    to its outliers.
-    """
+    """Root mean square error relative to the group of 32: the transform spreads outliers over their group."""
     x = numbers(kind)
     error = (rounded(x, name).float() - x).reshape(-1, 3, 32).pow(2).mean(-1).sqrt()
     size = x.reshape(-1, 3, 32).pow(2).mean(-1).sqrt()
@@ -97,7 +95,7 @@ def test_error_of_a_round_trip(name: str, normal: float, outliers: float, kind: 
 
 
 def test_fp8_rounds_to_the_nearest_number_of_its_table() -> None:
-    """All 126 positive numbers of e4m3, written out from the specification; halves go to the even one."""
+    """All 126 positive numbers of e4m3, written out from the specification; ties go to the even one."""
     table = np.array(
         [m / 8 * 2.0**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][
             :-1
@@ -133,8 +131,8 @@ def test_transform_is_orthonormal_and_codes_are_bounded(seed: int, power: int) -
 
 
 @pytest.mark.parametrize("name", ["q8", "q4"])
-def test_steered_keys_keep_the_scores_of_queries_like_their_own(name: str) -> None:
-    """Against rounding each number to the nearest: the error along the common direction nearly goes, the
+def test_query_aware_rounding_keeps_the_scores_of_similar_queries(name: str) -> None:
+    """Compared with rounding to the nearest, the error along the common direction nearly vanishes, and the
     rest grows little.
     """
     generator = torch.Generator().manual_seed(2)

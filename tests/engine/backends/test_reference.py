@@ -1,4 +1,4 @@
-"""The reference backend against formulas written another way: torch's own functions, complex numbers,
+"""The reference backend against the same formulas in another form: torch's own functions, complex numbers,
 dense caches.
 """
 
@@ -68,7 +68,7 @@ def test_rms_norm_and_silu_mul() -> None:
 
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("rotary", [6, 10])
-def test_rope_is_a_turn_of_complex_numbers(interleaved: bool, rotary: int) -> None:
+def test_rope_is_a_rotation_of_complex_numbers(interleaved: bool, rotary: int) -> None:
     heads, dim, first, rows = 3, 10, 4, 5
     angles = np.outer(np.arange(16), 0.3 ** np.arange(rotary // 2))
     table = RotaryTable(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), interleaved)

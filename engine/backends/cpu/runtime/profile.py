@@ -1,8 +1,7 @@
-"""Where the time of a step goes: measured in the replay itself, with all threads, and set beside the bytes
-that are read.
+"""Where the time of a step goes, measured in the replay itself with all threads, and the bytes that it reads.
 
-The caller's thread notes the time at the end of each phase. Operations of one phase run side by side, so
-their time is one figure, which bears all their names.
+The caller's thread notes the time at the end of each stage. The operations of a stage run side by side, so
+they share one figure, under all their names.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from engine.backends.cpu.runtime.clock import ticks_per_second
 
 @dataclass(frozen=True)
 class Spent:
-    """Phases of the same kernels on the same shapes, in one step."""
+    """Stages of the same kernels on the same shapes, in one step."""
 
     name: str
     """Kernels with the shapes of their matrices (M x K), or heads, key/value heads and head dimension:
@@ -29,30 +28,32 @@ class Spent:
     """
     count: int
     seconds: float
-    """Of all of them."""
+    """Seconds of all of them."""
     bytes: int
-    """Weights, keys and values that all of them read, each once."""
+    """Bytes of the weights, keys and values that all of them read, each once."""
 
 
-def profile(tape: CpuProgram, run: Callable[[], object], rows: int, depth: int, repeats: int) -> list[Spent]:
-    """What a step of `rows` rows behind `depth` positions spends its time on, most first; `run` runs it once
-    on this tape.
+def profile(
+    program: CpuProgram, run: Callable[[], object], rows: int, depth: int, repeats: int
+) -> list[Spent]:
+    """What a step of `rows` rows after `depth` positions spends its time on, the most first; `run` runs it
+    once.
 
-    Each phase counts with the median of its times. Empty where the CPU has no counter.
+    Each stage counts with the median of its times. Empty where the CPU has no counter.
     """
-    phases, rate = tape.stages, ticks_per_second(KERNELS.pool["ticks"])
-    stamps = np.zeros((repeats, len(phases) + 1), np.int64)
+    stages, rate = program.stages, ticks_per_second(KERNELS.pool["ticks"])
+    stamps = np.zeros((repeats, len(stages) + 1), np.int64)
     try:
         for each in stamps:
-            tape.stamps = each
+            program.stamps = each
             run()
     finally:
-        tape.stamps = None
+        program.stamps = None
     if not rate:
         return []
     seconds = np.median(np.diff(stamps, axis=1), axis=0) / rate
     sums: dict[str, Spent] = {}
-    for operations, spent in zip(phases, seconds, strict=True):
+    for operations, spent in zip(stages, seconds, strict=True):
         name, read = _name(operations), sum(bytes_read(each, rows, depth) for each in operations)
         before = sums.get(name, Spent(name, 0, 0.0, 0))
         sums[name] = Spent(name, before.count + 1, before.seconds + float(spent), before.bytes + read)

@@ -98,13 +98,13 @@ class Bound(Protocol):
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
         """uint8 (size,) on the device, until another call asks for the same `place`.
 
-        The size is at most what the call's `rooms` say of the place.
+        The size is at most what the call's `scratch_sizes` say of the place.
         """
         ...
 
 
 @dataclass(frozen=True)
-class Room:
+class ScratchSize:
     """Bytes of scratch memory that a call needs: `fixed` ones, and more for each row and each position."""
 
     fixed: int = 0
@@ -120,7 +120,8 @@ class Room:
 class TorchCall:
     """What torch does in large batches, where kernels of small ones would be slow; it may launch `kernels`.
 
-    `rooms` is the scratch memory that it asks for, by place; a program allocates it before the first step.
+    `scratch_sizes` is the scratch memory that it asks for, by place; a program allocates it before the first
+    step.
     """
 
     run: Callable[[Bound], None]
@@ -129,7 +130,7 @@ class TorchCall:
     kernels: tuple[Kernel, ...] = ()
     on_logit_rows: bool = False
     copies: int = 1
-    rooms: Mapping[int, Room] = field(default_factory=dict)
+    scratch_sizes: Mapping[int, ScratchSize] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

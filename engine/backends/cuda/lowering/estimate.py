@@ -52,13 +52,13 @@ def work_space(forward: Forward, device: Device | None = None) -> tuple[int, int
     lowered = dry_pass(forward, "auto", constants=constants)
     small, small_logits = row_bytes(lowered.small, 0, lowered.logits)
     large, large_logits = row_bytes(lowered.large, 0, lowered.logits)
-    rooms = lowered.rooms(0).values()
-    row, position, fixed = (sum(max(size(room) for room in each) for each in rooms) for size in _SIZES)
+    sizes = lowered.scratch_sizes(0).values()
+    row, position, fixed = (sum(max(part(size) for size in each) for each in sizes) for part in _PARTS)
     fixed += SMALL_BATCH * (small + small_logits + large_logits) + constants.nbytes
     return large + row, position, fixed + decode_loop_bytes(lowered.logits.width)
 
 
-_SIZES = attrgetter("row"), attrgetter("position"), attrgetter("fixed")
+_PARTS = attrgetter("row"), attrgetter("position"), attrgetter("fixed")
 
 
 class UsualGpu:

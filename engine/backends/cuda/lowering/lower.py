@@ -20,7 +20,7 @@ from engine.backends.cuda.kernels.linear import gemm, linear
 from engine.backends.cuda.kernels.norm import RowNorm, sum_norm_call
 from engine.backends.cuda.kernels.packed_activations import record_buffer
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
-from engine.backends.cuda.lowering.call import Call, Operation, Room, TorchCall
+from engine.backends.cuda.lowering.call import Call, Operation, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.weight import WeightSpec
 from engine.backends.graph import nodes
@@ -96,14 +96,14 @@ class LoweredPass:
                 found |= dict.fromkeys([step.kernel] if isinstance(step, Call) else step.kernels)
         return list(found)
 
-    def rooms(self, device: int) -> dict[int, list[Room]]:
+    def scratch_sizes(self, device: int) -> dict[int, list[ScratchSize]]:
         """What calls ask for as scratch memory on a device, by place."""
-        found: dict[int, set[Room]] = {}
+        found: dict[int, set[ScratchSize]] = {}
         for at, step in self.large:
             if at == device and isinstance(step, TorchCall):
-                for place, room in step.rooms.items():
-                    found.setdefault(place, set()).add(room)
-        return {place: list(rooms) for place, rooms in found.items()}
+                for place, size in step.scratch_sizes.items():
+                    found.setdefault(place, set()).add(size)
+        return {place: list(sizes) for place, sizes in found.items()}
 
 
 def _steps(context: Context, graph: Iterable[nodes.Node], table: Table) -> list[Step]:

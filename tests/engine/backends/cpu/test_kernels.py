@@ -43,12 +43,12 @@ def recorded(
     shape: AttentionShape = TINY,
     dtype: str = "fp16",
 ) -> Iterator[CpuProgram]:
-    tape = backend.record(forward, backend.new_cache(1, shape, 6, dtype), rows)
-    assert isinstance(tape, CpuProgram)
+    program = backend.record(forward, backend.new_cache(1, shape, 6, dtype), rows)
+    assert isinstance(program, CpuProgram)
     try:
-        yield tape
+        yield program
     finally:
-        tape.close()
+        program.close()
 
 
 def step(ids: Array, first: int = 0, pages: tuple[int, ...] = (0,), logit_rows: int | None = None) -> Step:
@@ -82,14 +82,14 @@ def test_linear_and_embedding(kind: str) -> None:
         return ops.linear(ops.last_rows(ops.embed(packed_table, 0.5)), packed, bias)
 
     rng = np.random.default_rng(4)
-    with recorded(backend, forward, 64) as tape:
+    with recorded(backend, forward, 64) as program:
         for rows in (1, 2, 3, 5, 7, 8, 9, 13, 31, 64):
             ids = rng.integers(0, 301, rows)
             expected = (
                 seen(np.float32(0.5) * table.values[ids], kind, rows) @ weight.values.T.astype(np.float64)
                 + bias
             )
-            assert_near(tape.run(step(ids)), expected, 3e-6)
+            assert_near(program.run(step(ids)), expected, 3e-6)
 
 
 def test_residual_and_gate_and_norm() -> None:
@@ -109,14 +109,14 @@ def test_residual_and_gate_and_norm() -> None:
             )
         )
 
-    with recorded(backend, forward, 40) as tape:
+    with recorded(backend, forward, 40) as program:
         for rows in (1, 4, 11, 40):
             ids = np.arange(rows)
             x = table.values[ids].astype(np.float64)
             h = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * scale
             g = h @ gate.values.T
             expected = g / (1 + np.exp(-g)) * (h @ up.values.T) @ down.values.T + x
-            assert_near(tape.run(step(ids)), expected, 5e-6)
+            assert_near(program.run(step(ids)), expected, 5e-6)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -152,10 +152,10 @@ def test_attention_over_pages(dtype: str, heads: int, groups: int, dim: int, int
         rotate(q, angles[:total], interleaved), rotate(k, angles[:total], interleaved), v, shape.scale
     )
     actual = []
-    with recorded(backend, forward, 128, shape, dtype) as tape:
+    with recorded(backend, forward, 128, shape, dtype) as program:
         start = 0
         for rows in (1, 2, 60, 128, 100, 7, 8, 9, 1, 128, 128, 100, 26, 1, 1):
-            actual.append(tape.run(step(ids[start : start + rows], start, (4, 1, 5))).copy())
+            actual.append(program.run(step(ids[start : start + rows], start, (4, 1, 5))).copy())
             start += rows
     assert start == total
     # fp16 keeps 11 bits: the error of a weighted mean of values is below half of 2^-10.
@@ -179,12 +179,12 @@ def test_a_copied_page_reads_the_same() -> None:
             ops.attention(0, ops.linear(x, packed), ops.linear(x, key), ops.linear(x, key), shape)
         )
 
-    tape = backend.record(forward, cache, 32)
-    tape.run(step(np.arange(20), pages=(1,)))
-    again = tape.run(step(np.array([3]), 20, (1,))).copy()
+    program = backend.record(forward, cache, 32)
+    program.run(step(np.arange(20), pages=(1,)))
+    again = program.run(step(np.array([3]), 20, (1,))).copy()
     cache.copy_page(1, 3)
-    assert np.array_equal(tape.run(step(np.array([3]), 20, (3,))), again)
-    tape.close()
+    assert np.array_equal(program.run(step(np.array([3]), 20, (3,))), again)
+    program.close()
 
 
 def test_replays_are_reproducible_for_any_number_of_threads() -> None:
@@ -196,9 +196,9 @@ def test_replays_are_reproducible_for_any_number_of_threads() -> None:
         packed_table, packed = backend.load_weight(table), backend.load_weight(weight)
         with recorded(
             backend, lambda ops, t=packed_table, w=packed: ops.linear(ops.last_rows(ops.embed(t)), w), 16
-        ) as tape:  # type: ignore[misc]
+        ) as program:  # type: ignore[misc]
             for _ in range(200):
-                results.append(tape.run(step(np.arange(3))).copy())
+                results.append(program.run(step(np.arange(3))).copy())
     assert all(np.array_equal(r, results[0]) for r in results)
 
 
@@ -206,9 +206,9 @@ def test_closing_ends_the_helper_threads() -> None:
     before = threading.active_count()
     backend = CpuBackend(3)
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
-    with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 4) as tape:
+    with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 4) as program:
         assert threading.active_count() == before + 2
-        tape.run(step(np.arange(2)))
+        program.run(step(np.arange(2)))
     assert threading.active_count() == before
 
 
@@ -230,12 +230,12 @@ def test_a_tape_keeps_its_weights_alive() -> None:
     backend = CpuBackend(2)
     packed = [backend.load_weight(Matrix("F32", (64, 64), 1))]
     alive = weakref.ref(packed[0])
-    tape = backend.record(
+    program = backend.record(
         lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache(1, TINY, 1, "fp16"), 4
     )
     packed.clear()
     assert alive() is not None
-    tape.close()
+    program.close()
 
 
 def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
@@ -244,14 +244,14 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     """
     backend = CpuBackend(2)
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
-    with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
-        tape.run(step(np.arange(2)))
-        recording, control = tape._captured, tape._pool._control
-        words, counters = tape._step, recording.counters.copy()
+    with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as program:
+        program.run(step(np.arange(2)))
+        recording, control = program._captured, program._pool._control
+        words, counters = program._step, recording.counters.copy()
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
         scratch = np.zeros(1 << 20, np.uint8)
-        # It is in the middle of the tape, with what it was told when its epoch began ...
-        tape._pool._words[CONTENTION + ACTIVE] = 2
+        # It is in the middle of the program, with what it was told when its epoch began ...
+        program._pool._words[CONTENTION + ACTIVE] = 2
         KERNELS.pool["work"](
             control.ctypes.data,
             1,
@@ -266,6 +266,6 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
         )
         assert np.array_equal(recording.counters, counters)
         # ... or it is just reading what the step is, while that is written anew.
-        tape._pool._words[[BEGUN, STEP_ROWS]] = 2, 8
+        program._pool._words[[BEGUN, STEP_ROWS]] = 2, 8
         KERNELS.pool["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
         assert np.array_equal(recording.counters, counters)

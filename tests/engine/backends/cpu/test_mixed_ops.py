@@ -1,5 +1,5 @@
-"""Random forward passes of all operations in any order, on the CPU and the reference: places and phases
-keep values apart.
+"""Random forward passes of all operations in any order, on the CPU and the reference: no value is overwritten
+too early, whatever the places and stages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ STEPS = (5, 1, 9, 40, 200, 8, 1, 3, 20)
 
 
 class Pass:
-    """One random pass: the same for every backend, since the numbers are drawn anew from the seed each
-    time.
-    """
+    """One random pass, the same for every backend: each draws its numbers from the same seed."""
 
     def __init__(self, seed: int, backend: Any) -> None:
         self._seed = seed
@@ -95,7 +93,7 @@ class Pass:
         return self._ops.linear(x, self._w["square"], bias, y if self._rng.random() < 0.5 else None)
 
     def _turned(self, x: Any, y: Any) -> Any:
-        """The unturned value stays as it is for those who use it later."""
+        """x itself must stay as it is, for later uses."""
         if self._rng.random() < 0.3:
             return self._ops.add_positions(x, self._positions)
         return self._ops.rope(x, self._tables[int(self._rng.integers(2))], HEADS)
@@ -146,8 +144,8 @@ def test_random_passes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6, 9))
-def test_rows_of_short_steps_are_those_of_steps_of_one(seed: int) -> None:
-    """Over a border of pages."""
+def test_rows_of_small_batches_equal_those_of_single_steps(seed: int) -> None:
+    """Across a page boundary."""
     alone = run(CpuBackend(2), seed, (200, 50, *(1,) * 24))
     assert np.array_equal(run(CpuBackend(1), seed, (200, 50, 8, 7, 6, 3)), alone)
     assert np.array_equal(run(CpuBackend(3), seed, (200, 50, 5, 4, 4, 8, 2, 1)), alone)

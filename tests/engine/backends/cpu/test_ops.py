@@ -27,7 +27,7 @@ TINY = AttentionShape(1, 1, 16, 1.0)
 
 
 class Rows:
-    """A table of random rows as a `RawTensor`: row i is what token i embeds to."""
+    """A table of random rows as a `RawTensor`: row i is the embedding of token i."""
 
     def __init__(self, width: int, seed: int, spread: float = 1.0) -> None:
         self.matrix = Matrix("F32", (64, width), seed)
@@ -38,8 +38,8 @@ class Rows:
 def both(
     forward: Callable[[Any, list[Any]], Any], matrices: list[Matrix], rows: int, first: int = 3
 ) -> tuple[Array, Array]:
-    """What the CPU and the reference make of rows of tokens 0, 1, 2 .. at positions from `first`; pages
-    are scattered.
+    """The results of the CPU and the reference for tokens 0, 1, 2 .. at positions from `first`, in scattered
+    pages.
     """
     found = []
     for backend in (CpuBackend(2), ReferenceBackend()):
@@ -90,7 +90,7 @@ def test_norms(width: int, heads: int, own: bool) -> None:
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_norm_of_a_row_far_from_zero(heads: int) -> None:
-    """The variance is that of the differences from the mean: it does not cancel."""
+    """The variance is computed from differences from the mean, so nothing cancels."""
     matrix = Rows(96, 2).matrix
     matrix.values = matrix.values + np.float32(1000)
     matrix.data = matrix.values.reshape(-1).view(np.uint8)
@@ -105,7 +105,7 @@ def test_norm_of_a_row_far_from_zero(heads: int) -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations(activation: str) -> None:
-    """Numbers of many sizes, exact zeros, and those where exp ends."""
+    """Numbers of many sizes, exact zeros, and those where exp overflows."""
     gate, up = Rows(1100, 1, 3.0).matrix, Rows(1100, 2, 3.0).matrix
     gate.values[1] = np.linspace(-12, 12, 1100)
     gate.values[2] = np.linspace(-300, 300, 1100)
@@ -184,7 +184,7 @@ def _tables(ops: Any, w: list[Any]) -> Any:
 
 
 def test_a_table_is_kept_once() -> None:
-    """However many layers turn by it; and two tables of one model are two."""
+    """However many layers use it; and two tables of one model are two."""
     backend = CpuBackend(1)
     w = [backend.load_weight(Rows(32, 1).matrix)]
     lowered = LoweredPass(lambda ops: _tables(ops, w), CacheSpec(cache_type("fp16")))
@@ -193,7 +193,7 @@ def test_a_table_is_kept_once() -> None:
 
 
 def test_exactly_the_kernels_that_a_pass_calls_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And then there is nothing left to compile."""
+    """Afterwards nothing is left to compile."""
     backend = CpuBackend(1)
     table = backend.load_weight(Rows(32, 1).matrix)
 

@@ -43,10 +43,8 @@ def test_bytes_read(operation: Operation, rows: int, depth: int, expected: int) 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_tape_in_parts(threads: int) -> None:
-    """All phases are counted, the products with all of their bytes, and the answer is that of a step that
-    is not profiled.
-    """
+def test_every_stage_is_timed(threads: int) -> None:
+    """All stages are counted, products with all of their bytes, and the result is that of a plain step."""
     backend = CpuBackend(threads)
     table, weight, square = (
         backend.load_weight(Matrix("F32", shape, i))
@@ -61,21 +59,21 @@ def test_a_tape_in_parts(threads: int) -> None:
         return y
 
     cache = backend.new_cache(1, AttentionShape(heads=1, kv_heads=1, head_dim=16, scale=1.0), 1, "fp16")
-    tape = backend.record(forward, cache, 4)
-    assert isinstance(tape, CpuProgram)
+    program = backend.record(forward, cache, 4)
+    assert isinstance(program, CpuProgram)
     step = Step(np.arange(2, dtype=np.int32), np.arange(2, dtype=np.int32), np.zeros(1, np.int32), 1)
-    plain = tape.run(step).copy()
-    spent = profile(tape, lambda: tape.run(step), 2, 0, 5)
-    assert np.array_equal(tape.run(step), plain)
-    assert tape.stamps is None
-    assert sum(each.count for each in spent) == tape.stage_count
+    plain = program.run(step).copy()
+    spent = profile(program, lambda: program.run(step), 2, 0, 5)
+    assert np.array_equal(program.run(step), plain)
+    assert program.stamps is None
+    assert sum(each.count for each in spent) == program.stage_count
     assert [each.seconds for each in spent] == sorted((each.seconds for each in spent), reverse=True)
     by_name = {each.name: each for each in spent}
     assert by_name["2 linear_f32 64x64"].count == 3
     assert by_name["2 linear_f32 64x64"].bytes == 6 * 64 * 64 * 4
     assert by_name["linear_f32 256x64"].bytes == 256 * 64 * 4
     assert all(each.seconds > 0 for each in spent)
-    tape.close()
+    program.close()
 
 
 SIZES = (
@@ -93,7 +91,7 @@ SIZES = (
 )
 
 
-def test_the_door(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(write_gguf(tmp_path / "tiny.gguf", TINY, "F16", tokenizer__ggml__add_bos_token=True))
     assert main(["bench", path, *SIZES, "--json", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)["profile"]

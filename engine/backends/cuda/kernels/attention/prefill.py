@@ -18,7 +18,7 @@ from engine.backends.cuda.kernels.kv_write.gather import gather_call, gather_ker
 from engine.backends.cuda.kernels.rows import THREADS as COPY_THREADS
 from engine.backends.cuda.kernels.rows import columns_kernel
 from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
-from engine.backends.cuda.lowering.call import Bound, Call, Room, TorchCall
+from engine.backends.cuda.lowering.call import Bound, Call, ScratchSize, TorchCall
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
@@ -102,23 +102,27 @@ def prefill_attention(
     forms = [halves] if halves and not shape.window else [False, halves] if halves else [False]
     sides = ((KEYS, kind.keys), (VALUES, kind.values))
     kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in forms]
-    rooms: dict[int, Room] = {}
+    scratch_sizes: dict[int, ScratchSize] = {}
     if sinks:
         kernels.append(columns_kernel())
-        rooms[_SINKS] = Room(4 * shape.heads)
+        scratch_sizes[_SINKS] = ScratchSize(4 * shape.heads)
     if False in forms:
-        rooms |= prefill_pieces.rooms(shape)
+        scratch_sizes |= prefill_pieces.scratch_sizes(shape)
     if halves:
-        rooms[_QUERIES] = Room(row=2 * shape.heads * shape.head_dim)
+        scratch_sizes[_QUERIES] = ScratchSize(row=2 * shape.heads * shape.head_dim)
     number = shape.kv_heads * shape.head_dim
     for place in (_KEYS, _VALUES):
-        rooms[place] = Room(4 * number * prefill_pieces.PIECE)
+        scratch_sizes[place] = ScratchSize(4 * number * prefill_pieces.PIECE)
         if halves:
             most = 2 * number
-            rooms[place] = (
-                Room(max(rooms[place].fixed, most * shape.window)) if shape.window else Room(position=most)
+            scratch_sizes[place] = (
+                ScratchSize(max(scratch_sizes[place].fixed, most * shape.window))
+                if shape.window
+                else ScratchSize(position=most)
             )
-    return TorchCall(run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, rooms)
+    return TorchCall(
+        run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, scratch_sizes
+    )
 
 
 def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape) -> Gather:

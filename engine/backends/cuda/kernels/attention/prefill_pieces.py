@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from engine.backends.base import AttentionShape
-from engine.backends.cuda.lowering.call import Room
+from engine.backends.cuda.lowering.call import ScratchSize
 
 if TYPE_CHECKING:
     import torch
@@ -36,14 +36,14 @@ def _rows_at_once(shape: AttentionShape) -> int:
     return max(1, min(ROWS_AT_ONCE, SCORE_BYTES // (4 * shape.heads * PIECE)))
 
 
-def rooms(shape: AttentionShape) -> dict[int, Room]:
+def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
     """Scratch memory of all of it but for the gathered pieces."""
     rows = _rows_at_once(shape)
     return {
-        _SCORES: Room(4 * shape.heads * rows * PIECE),
-        _HEADS: Room(4 * shape.heads * rows * shape.head_dim),
-        _STATE: Room(row=4 * 4 * shape.heads),
-        _MASKS: Room(rows * PIECE),
+        _SCORES: ScratchSize(4 * shape.heads * rows * PIECE),
+        _HEADS: ScratchSize(4 * shape.heads * rows * shape.head_dim),
+        _STATE: ScratchSize(row=4 * 4 * shape.heads),
+        _MASKS: ScratchSize(rows * PIECE),
     }
 
 
@@ -51,8 +51,8 @@ class Softmax:
     """The attention of `query` (T, H, D) float32, rows at positions from `position` on, into `out` of the
     same shape.
 
-    `scratch` gives memory as `Bound.scratch` does, by the `rooms`; `sinks` are H float32, scores that all
-    rows see and that have no value.
+    `scratch` gives memory as `Bound.scratch` does, by the `scratch_sizes`; `sinks` are H float32, scores that
+    all rows see and that have no value.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from engine.backends.cuda.kernels.linear.gemm_passes import (
     MOST_ROWS,
     multiply_in_passes,
     passes_kernels,
-    record_room,
+    record_scratch,
     short_passes,
     write_record,
 )
@@ -36,7 +36,7 @@ from engine.backends.cuda.kernels.linear.variants import unpack_kernel
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Plain
-from engine.backends.cuda.lowering.call import Argument, Blocks, Bound, Call, Room, TorchCall
+from engine.backends.cuda.lowering.call import Argument, Blocks, Bound, Call, ScratchSize, TorchCall
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
@@ -69,20 +69,25 @@ def product_scratch(weight: WeightSpec) -> int:
     )
 
 
-def _rooms(weights: Sequence[WeightSpec], copies: int, experts: bool = False) -> dict[int, Room]:
+def _scratch_sizes(
+    weights: Sequence[WeightSpec], copies: int, experts: bool = False
+) -> dict[int, ScratchSize]:
     """What products of many rows need besides: matrices that are unpacked; for each row x in another type and
     its factor; of experts the rows of one, too, and its results."""
-    rooms = {_WEIGHT: Room(max(product_scratch(weight) for weight in weights)), _RECORD: record_room(weights)}
+    scratch_sizes = {
+        _WEIGHT: ScratchSize(max(product_scratch(weight) for weight in weights)),
+        _RECORD: record_scratch(weights),
+    }
     columns, kinds = padded(weights[0].shape[1]), {dense_type(weight) for weight in weights}
     if kinds != {"fp32"}:
-        rooms[_X] = Room(row=copies * 2 * columns)
+        scratch_sizes[_X] = ScratchSize(row=copies * 2 * columns)
     if "fp16" in kinds:
-        rooms[_FACTORS] = Room(row=copies * 4)
+        scratch_sizes[_FACTORS] = ScratchSize(row=copies * 4)
     if experts:
         short = 0 if kinds == {"fp32"} else MOST_ROWS * 4 * columns
-        rooms[_CHOSEN] = Room(short, row=copies * columns * (4 if "fp32" in kinds else 2))
-        rooms[_RESULT] = Room(row=copies * 4 * weights[0].shape[0])
-    return rooms
+        scratch_sizes[_CHOSEN] = ScratchSize(short, row=copies * columns * (4 if "fp32" in kinds else 2))
+        scratch_sizes[_RESULT] = ScratchSize(row=copies * 4 * weights[0].shape[0])
+    return scratch_sizes
 
 
 def _dtype(kind: str) -> Any:
@@ -208,13 +213,13 @@ def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
     residuals = [part.residual for part in parts if part.residual is not None]
     reads = (x, *residuals, *(part.weight for part in parts))
     weights = [part.weight for part in parts]
-    rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
+    scratch_sizes, writes = _scratch_sizes(weights, x.copies), tuple(part.y for part in parts)
     kernels = _kernels(weights, sm_count)
     kernels += (
         [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
     )
     kernels += [after_kernel()] if halves_kernel() in kernels else []
-    return TorchCall(run, reads, writes, tuple(kernels), x.on_logit_rows, x.copies, rooms)
+    return TorchCall(run, reads, writes, tuple(kernels), x.on_logit_rows, x.copies, scratch_sizes)
 
 
 def _part(bound: Bound, part: Part, x: _Input) -> None:
@@ -290,8 +295,8 @@ def expert_product_call(
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
     kernels = _kernels([table.first], sm_count) + ([expert_biases_kernel()] if bias_address else [])
-    rooms = _rooms([table.first], x.copies, experts=True)
-    return TorchCall(run, (x, ids, table), (y,), tuple(kernels), x.on_logit_rows, x.copies, rooms)
+    scratch_sizes = _scratch_sizes([table.first], x.copies, experts=True)
+    return TorchCall(run, (x, ids, table), (y,), tuple(kernels), x.on_logit_rows, x.copies, scratch_sizes)
 
 
 def _expert_in_passes(bound: Bound, weight: WeightSpec, x: Buffer, places: torch.Tensor, y: Buffer) -> None:

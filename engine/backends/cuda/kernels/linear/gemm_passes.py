@@ -16,7 +16,7 @@ from engine.backends.cuda.kernels.packed_activations import padded, record_buffe
 from engine.backends.cuda.kernels.packed_activations_write import chunks, record_kernel
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Plain
-from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Blocks, Bound, Call, Room
+from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Blocks, Bound, Call, ScratchSize
 from engine.backends.cuda.weight import WeightSpec
 from engine.backends.graph.buffers import Buffer
 
@@ -45,11 +45,13 @@ def passes_kernels(weights: Sequence[WeightSpec], sm_count: int) -> tuple[Kernel
     return (*dict.fromkeys(kernels), *(record_kernel(kind) for kind in sorted(kinds)))
 
 
-def record_room(weights: Sequence[WeightSpec]) -> Room:
+def record_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
     """For the records of rows that several passes take."""
     width = weights[0].shape[1]
     kinds = {weight.weight_layout.record for weight in weights if _is_packed(weight)}
-    return Room(max((MOST_ROWS * record_buffer(kind, Buffer(width)).stride for kind in kinds), default=0))
+    return ScratchSize(
+        max((MOST_ROWS * record_buffer(kind, Buffer(width)).stride for kind in kinds), default=0)
+    )
 
 
 def write_record(
