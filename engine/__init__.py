@@ -15,7 +15,7 @@ Each has one meaning here.
 
 architecture: the make of a model (Llama, Qwen 3): how its headers are read, what its tensors are called,
 which parts it has.
-backend: a device that holds weights and runs programs: the CPU, one or several GPUs, the reference in NumPy.
+backend: a device that holds weights and runs programs: the CPU, one or several GPUs, the reference (torch).
 cache type: the number format in which keys and values are kept.
 checkpoint: a model's files, opened but not loaded.
 command: what `inglenook-engine` can be told to do.
@@ -25,7 +25,8 @@ drafting: guessing several tokens that the model then checks in one pass; the gu
 or from repeats.
 filter: a constraint on the text of a reply, as the set of tokens that may come next.
 kernel: one compiled function that computes on a device.
-lowering: turning a model's operations into the calls of kernels that a backend replays.
+lowering: turning the nodes of a recorded pass into the calls of kernels that a backend replays.
+node: one operation of a recorded pass, before a backend lowers it; fusion makes one node of several.
 page: the keys and values of a fixed number of positions; a block table says which pages hold a sequence.
 pass: one run of the whole model over some rows, each a position of a sequence.
 prefill: reading the prompt, in passes of many rows.
@@ -34,8 +35,10 @@ program: a recorded pass, ready to be replayed.
 proposal: a guessed token, with the distribution that it was drawn from.
 sampler step: one change of the distribution that a token is drawn from: top-k, temperature, penalties.
 sequence: the tokens of one reply while it is written, with what decides when it ends.
+stage: operations of a pass that run side by side on the CPU's threads.
 stop condition: what ends a reply.
 weight layout: how a matrix lies in a device's memory, packed for its kernels.
+weight spec: the shape, layout and size of a matrix, known from its header alone.
 """
 
 from __future__ import annotations
