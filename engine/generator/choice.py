@@ -94,11 +94,11 @@ def _drawn(
             top=returns.top,
             alternatives=returns.alternatives,
         ), False
-    look, place = sampler.look(logits, ids, mask=mask, only=only, blocked=blocked), len(ids)
+    distribution, place = sampler.distribution(logits, ids, mask=mask, only=only, blocked=blocked), len(ids)
     token, accepted = choose(
-        look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt)
+        distribution.final, proposal, lambda purpose: sampler.uniform(place, purpose, attempt)
     )
-    return sampler.take(look, token, top=returns.top, alternatives=returns.alternatives), accepted
+    return sampler.commit(distribution, token, top=returns.top, alternatives=returns.alternatives), accepted
 
 
 def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:

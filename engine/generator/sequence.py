@@ -1,26 +1,25 @@
-"""One sequence while it is being written: from a row of logits to the text, ids and stop reason that may be
-shown.
+"""One sequence while it is written: from a row of logits to the text, ids and stop reason that may be shown.
 
-Knows no model and no cache. Text passes three gates: the detokenizer holds back half characters, the ban gate
-what may become a banned string, the stop matcher what may become a stop string. Ids wait with the text they
-belong to. When a banned string is complete, the sequence goes back to before the token it began in: ids,
-text, sampler and filters alike.
+It knows neither model nor cache. Text passes three gates: the detokenizer holds back half characters, the
+ban gate what may become a banned string, the stop matcher what may become a stop string. Ids wait with their
+text. When a banned string is complete, the sequence goes back to before the token in which it began: ids, text,
+sampler and filters alike.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from engine.backends.base import KEPT_LOGITS
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import Mask
 from engine.core import Alternative, TokenInfo
 from engine.errors import BadSetting, NothingAllowed
+from engine.generator.checkpoints import Checkpoint, Checkpoints, Late
 from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
 from engine.generator.params import GenerationParams
 from engine.generator.token_buffer import TokenBuffer, WrittenToken
@@ -36,17 +35,13 @@ from engine.text.tokenizer.healing import TokenPrefixes
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 _NONE = frozenset[int]()
-Late = Callable[[], Floats]
-"""Logits that the device still has, for a few steps."""
-_LATEST = KEPT_LOGITS // 2
 
 
 class StepOutput(NamedTuple):
-    """What one token made certain: new text and the ids that belong to it; `reason` is empty while the
-    sequence goes on.
+    """What one token made certain: new text and its ids. `reason` is empty while the sequence continues.
 
-    After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next
-    token is decided at once, without a pass of the model.
+    After a banned string, `suppressed` is the text taken back, and `retry` the logits (V,) from which the
+    next token is chosen without a pass of the model.
     """
 
     text: str
@@ -57,25 +52,10 @@ class StepOutput(NamedTuple):
     retry: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """The state before a token, of which some text is still held by the ban gate."""
-
-    place: int
-    fed: int
-    accepted: int
-    states: tuple[Any, ...]
-    token: int = -1
-    text: str = ""
-    logits: Floats | Late | None = None
-
-
 class TokenSequence:
-    """State of one sequence.
+    """State of one sequence: `ids` are the prompt and every token so far; `banned` ids are blocked next.
 
-    `ids` are the prompt and every token taken in; `banned` ids are blocked in the next draw.
-
-    With token healing `ids` begins without the prompt's last token: the first token drawn takes its place.
+    With token healing, `ids` begins without the prompt's last token, which the first new token replaces.
     """
 
     def __init__(
@@ -108,16 +88,14 @@ class TokenSequence:
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None
         self._held = TokenBuffer()
-        self._marks: list[_Mark] = []
-        self._fed = 0  # characters given to the ban gate
-        self._blocked: dict[int, set[int]] = {}
+        # What comes after the ban gate is never restored.
+        parts = (self._detokenizer, self._bans, self._sampler)
+        self._checkpoints = Checkpoints([part for part in parts if part is not None])
         self._accepted = 0  # tokens the filters have taken in
         drawable = drawable_tokens(params.tables, tokenizer) if params.filters else None
-        self._filters = (
-            FilterSet(params.filters, prefer_end=params.prefer_end, drawable=drawable)
-            if params.filters
-            else None
-        )
+        self._filters: FilterSet | None = None
+        if params.filters:
+            self._filters = FilterSet(params.filters, prefer_end=params.prefer_end, drawable=drawable)
         self._healed = healed
         self._follow(params.rules)
 
@@ -127,40 +105,35 @@ class TokenSequence:
         return len(self.ids) - self._begin
 
     def change_rules(self, rules: StopRules) -> None:
-        """Other stop rules from the next token on; without a limit of tokens of their own the old one
-        stays.
-        """
-        self.params = replace(
-            self.params, rules=replace(rules, max_tokens=rules.max_tokens or self.params.rules.max_tokens)
-        )
+        """Use other stop rules from the next token on. The old token limit stays unless they set one."""
+        rules = replace(rules, max_tokens=rules.max_tokens or self.params.rules.max_tokens)
+        self.params = replace(self.params, rules=rules)
         self._unmatched += self._matcher.held
         self._follow(self.params.rules)
 
     def _follow(self, rules: StopRules) -> None:
-        """Get ready for these rules. What none of them asks for is not looked at again for each token."""
+        """Get ready for these rules. What none of them needs is not checked for each token."""
         self._matcher = StopMatcher(rules.strings, rules.patterns, keep=rules.keep_stop)
         self._searches = bool(rules.strings or rules.patterns or self._unmatched)
         self._loops = LoopWatch(rules.loops) if rules.loops else None
         self._stop_ids = rules.token_ids
         self._watches = self._filters is not None or self._loops is not None or rules.time_limit > 0
-        # How long prompt and reply may be before stop tokens are welcome, and before a limit may be reached.
+        # The length of prompt and reply from which stop tokens are allowed, and up to which no limit applies.
         self._welcome = self._begin + rules.min_tokens
-        self._room = (
-            min(self._begin + rules.max_tokens - 1, self.context_length)
-            if rules.max_tokens
-            else self.context_length
-        )
+        self._room = self.context_length
+        if rules.max_tokens:
+            self._room = min(self._begin + rules.max_tokens - 1, self.context_length)
 
     def begin(self) -> None:
-        """Start the filters, which work out their first mask while the prompt is read.
+        """Start the filters, which compute their first mask while the prompt is read.
 
-        Raises `BadSetting` when the reply so far is none that they allow.
+        Raises `BadSetting` when they do not allow the reply so far.
         """
         if self._filters is None:
             return
-        given = (
-            self.ids[len(self.ids) - self.params.given + bool(self._healed) :] if self.params.given else []
-        )
+        given: list[int] = []
+        if self.params.given:
+            given = self.ids[len(self.ids) - self.params.given + bool(self._healed) :]
         self._filters.begin(b"" if self.params.given else self._healed)
         for token in given:
             mask = self._filters.mask()
@@ -179,8 +152,7 @@ class TokenSequence:
             self._filters.close()
 
     def decide(self, logits: Floats, proposal: Proposal | None = None) -> StepOutput:
-        """Choose the next token from `logits` (V,) float32, which may be a drafter's proposal, and take it
-        in.
+        """Choose the next token from `logits` (V,) float32, which may be the proposal, and take it in.
 
         Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
         """
@@ -190,7 +162,7 @@ class TokenSequence:
         if self._filters is not None and self._filters.ended and self._filters.may_end:
             return self.finish("end_filter")
         only = self._healing if place == self._begin else None
-        rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
+        rejected = self._checkpoints.blocked.get(place, _NONE) if self._checkpoints.blocked else _NONE
         try:
             blocked = (
                 self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
@@ -200,8 +172,10 @@ class TokenSequence:
                 self._sampler, where, self.params.returns, proposal, mask, self._filters
             )
         except NothingAllowed as error:
-            if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
-                return self._rewind(len(self._marks) - 1)
+            if len(self._checkpoints) and (
+                rejected or self._stuck
+            ):  # nothing can follow here: go back further
+                return self._rewind(len(self._checkpoints) - 1)
             if self._stuck:
                 raise NothingAllowed(
                     "The constraints contradict each other: nothing that they all allow can follow the "
@@ -228,7 +202,7 @@ class TokenSequence:
         """Whether the next token may be drawn by the sampler's settings alone, no other rule looking on."""
         place = len(self.ids)
         healing = self._healing is not None and place == self._begin
-        return not (self.banned or place < self._welcome or healing or self._blocked.get(place))
+        return not (self.banned or place < self._welcome or healing or self._checkpoints.blocked.get(place))
 
     @property
     def room(self) -> int:
@@ -236,21 +210,16 @@ class TokenSequence:
         return self._room
 
     def uniform(self, place: int) -> float:
-        """The random number that draws the token at a place."""
+        """The random number that chooses the token at a place."""
         return self._sampler.uniform(place)
 
     def accept_drawn(self, sampled: Sampled, logits: Late) -> StepOutput:
-        """Take in a token that was drawn elsewhere, as `decide` does with its own.
-
-        `logits` gives those it was drawn from.
-        """
+        """Take in a token that the device sampled; `logits` fetches those it was sampled from."""
         return self.feed(sampled, mark=self._mark(logits) if self._bans is not None else None)
 
     def keep_logits(self) -> None:
-        """The device is about to lose the logits that marks rely on: fetch them."""
-        self._marks = [
-            replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks
-        ]
+        """The device is about to lose the logits that checkpoints rely on: fetch them."""
+        self._checkpoints.keep_logits()
 
     def feed(
         self,
@@ -258,7 +227,7 @@ class TokenSequence:
         logits: Floats | None = None,
         *,
         drafted: bool = False,
-        mark: _Mark | None = None,
+        mark: Checkpoint | None = None,
     ) -> StepOutput:
         """Take in a token: what may be shown now, and whether the sequence has ended."""
         self._first_token = self._first_token or time.perf_counter()
@@ -273,17 +242,12 @@ class TokenSequence:
             self._accepted += 1
         if self._bans is not None:
             cleared = self._bans.feed(text)
-            self._fed += len(text)
+            self._checkpoints.fed += len(text)
             if mark is not None:
-                self._marks.append(
-                    _Mark(mark.place, mark.fed, mark.accepted, mark.states, sampled.id, text, mark.logits)
-                )
+                self._checkpoints.add(mark, sampled.id, text)
                 if cleared.hit is not None:
-                    start = cleared.hit.start
-                    return self._rewind(
-                        next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start)
-                    )
-                self._forget_marks()
+                    return self._rewind(self._checkpoints.at(cleared.hit.start))
+                self._checkpoints.forget(len(self._bans.held), len(self.ids))
             text = cleared.text
         return self._show(text)
 
@@ -399,74 +363,30 @@ class TokenSequence:
         )
         seconds = time.perf_counter() - self._started
         return TokenInfo(
-            sampled.id,
-            text,
-            sampled.probability,
-            sampled.raw_probability,
-            sampled.top,
-            others,
-            sampled.entropy,
-            drafted,
-            healed,
-            seconds,
-        )
+            sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others,
+            sampled.entropy, drafted, healed, seconds,
+        )  # fmt: skip
 
     def _healed_bytes(self) -> bytes:
-        """The bytes of the prompt's last token where it can be healed: it is text, and something stands
-        before it.
-        """
+        """The bytes of the prompt's last token if it can be healed: it is text, and not the only token."""
         last = self.ids[-1]
-        return (
-            self._tokenizer.token_bytes(last)
-            if len(self.ids) > 1 and last not in self._tokenizer.special_ids
-            else b""
-        )
+        if len(self.ids) == 1 or last in self._tokenizer.special_ids:
+            return b""
+        return self._tokenizer.token_bytes(last)
 
     # -- going back
 
-    def _mark(self, logits: Floats | Late) -> _Mark:
-        """The present state.
-
-        The logits are the caller's still: `_forget_marks` copies them when they have to last.
-        """
-        parts = (self._detokenizer, self._bans, self._sampler)  # what comes behind the gate never goes back
-        return _Mark(
-            len(self.ids),
-            self._fed,
-            self._accepted,
-            tuple(part.snapshot() for part in parts if part is not None),
-            logits=logits,
-        )
-
-    def _forget_marks(self) -> None:
-        """Keep the marks of tokens of which text is held, the newest one with its own copy of the logits."""
-        assert self._bans is not None
-        cleared = self._fed - len(self._bans.held)
-        self._marks = [mark for mark in self._marks if mark.fed + len(mark.text) > cleared]
-        if self._marks and self._marks[-1].place == len(self.ids) - 1:
-            last = self._marks[-1]
-            if callable(last.logits):
-                if last.place - self._marks[0].place >= _LATEST:
-                    self.keep_logits()
-                return
-            assert last.logits is not None
-            self._marks[-1] = replace(last, logits=last.logits.copy())
+    def _mark(self, logits: Floats | Late) -> Checkpoint:
+        return self._checkpoints.take(len(self.ids), self._accepted, logits)
 
     def _rewind(self, index: int) -> StepOutput:
-        """Back to the state before a marked token, which is blocked there from now on."""
-        mark, taken_back = self._marks[index], "".join(m.text for m in self._marks[index:])
-        parts = (self._detokenizer, self._bans, self._sampler)
-        for part, state in zip((part for part in parts if part is not None), mark.states, strict=True):
-            part.restore(state)
+        """Back to the state before a checkpoint's token, which is blocked there from now on."""
+        mark, taken_back = self._checkpoints.back_to(index)
         self._held.drop_last(len(self.ids) - mark.place)
-        del self.ids[mark.place :], self._marks[index:]
-        self._fed = mark.fed
+        del self.ids[mark.place :]
         if self._filters is not None:
             self._filters.rollback(self._accepted - mark.accepted)
             self._accepted = mark.accepted
             self._prepare_mask()
-        self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
-        self._blocked.setdefault(mark.place, set()).add(mark.token)
-        return StepOutput(
-            "", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits
-        )
+        retry = mark.logits() if callable(mark.logits) else mark.logits
+        return StepOutput("", (), suppressed=taken_back, retry=retry)

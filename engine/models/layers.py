@@ -1,6 +1,6 @@
 """The parts that decoders are made of, with the quirks of all architectures.
 
-Each holds its weights and calls `Ops`; none knows a device. Shape letters as in `engine/core.py`: T rows, E
+Each holds its weights and calls `Ops`; none knows a device. Shape letters as in `engine.core`: T rows, E
 width, H heads, G key/value heads, D head dimension, F feed-forward width, X experts.
 """
 

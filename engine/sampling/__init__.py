@@ -1,28 +1,24 @@
-"""Drawing the next token: the table of steps and their order.
+"""Sampling the next token: the steps in their order.
 
-`engine.sampling.sampler.Sampler` applies them.
+`engine.sampling.sampler.Sampler` applies them. To add one, write a `SamplerStep` in one of the modules below
+and add its name and settings to `engine/settings/sampler.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.sampling.curves import TailFree, Typical
-from engine.sampling.dry import Dry
-from engine.sampling.feedback import AdaptiveP, Mirostat
-from engine.sampling.penalties import OccurrencePenalty, RepetitionPenalty
-from engine.sampling.step import SamplerStep
-from engine.sampling.temperature import DynamicTemperature, Smoothing, Temperature
-from engine.sampling.truncation import MinP, TopA, TopK, TopNSigma, TopP
-from engine.sampling.unlikely import Skew, Xtc
+from engine.sampling import curves, dry, feedback, penalties, temperature, truncation, unlikely
+from engine.sampling.step import SamplerStep, steps_in
+from engine.settings import SAMPLER_STEP_NAMES
 
-SAMPLER_STEPS: tuple[type[SamplerStep], ...] = (
-    RepetitionPenalty, OccurrencePenalty, Dry, TopNSigma, Smoothing, Temperature, TopK, TopP, TopA, MinP,
-    TailFree, Typical, Mirostat, DynamicTemperature, Xtc, AdaptiveP, Skew,
-)  # fmt: skip
-"""All steps in their default order of application; `engine.settings.SAMPLER_STEP_NAMES` has the same
-names.
-"""
+_STEPS = {
+    step.name: step
+    for module in (penalties, dry, truncation, temperature, curves, feedback, unlikely)
+    for step in steps_in(module)
+}
+SAMPLER_STEPS: tuple[type[SamplerStep], ...] = tuple(_STEPS[name] for name, _ in SAMPLER_STEP_NAMES)
+"""All steps in their default order of application, which `SAMPLER_STEP_NAMES` gives."""
 
 
 def ordered_steps(order: Sequence[str]) -> tuple[type[SamplerStep], ...]:

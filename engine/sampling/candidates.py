@@ -13,40 +13,18 @@ import numpy.typing as npt
 
 from engine.sampling import kernels
 from engine.sampling.distribution import Distribution
+from engine.sampling.masks import Workspace, few_allowed, mask_words, masked
 from engine.sampling.selection import Ids, Scores, at_least, column_maxima, dot, moments, top_indices
 
 Floats = npt.NDArray[np.float32]
 
-_EIGHT_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(bool)
-_ADDED_BY_BITS = np.where(_EIGHT_BITS, np.float32(0), np.float32(-np.inf))
-"""(256, 8) float32: what a byte of a mask adds to the scores of its eight tokens."""
-
 _FIRST_NUCLEUS = 256
 _FEW = 256
 """Up to so many numbers are looked at one by one."""
-_SPARSE = 32
-"""Masks that allow fewer than one token in so many are turned into a list of ids at once."""
-
-
-def _octets(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
-    """The bytes of a mask in the order of their tokens."""
-    return words.astype("<u4", copy=False).view(np.uint8)
-
-
-class Workspace:
-    """Arrays of the size of a vocabulary, (V,) float32, kept from draw to draw because new ones cost more
-    than filling them.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.scores: Floats = np.empty(size, np.float32)
-        self.weights: Floats = np.empty(size, np.float32)
 
 
 class Candidates:
-    """Token ids with scores (logits up to a constant).
-
-    The probability of each is the softmax of the scores over all of them.
+    """Token ids with scores (logits up to a constant); probabilities are the softmax of the scores.
 
     First *whole*: token i has score `_scale` times element i of a float32 array over the vocabulary, -inf
     where it was dropped. The array is copied at the first other change, so the logits stay as they are. Once
@@ -59,9 +37,9 @@ class Candidates:
         logits: Floats,
         space: Workspace,
         maxima: Scores | None = None,
-        survey: kernels.Survey | None = None,
+        scan: kernels.TopKScan | None = None,
     ) -> None:
-        """logits (V,) float32, not NaN, not all -inf, their `column_maxima` and `survey`; `space` for V is
+        """logits (V,) float32, not NaN, not all -inf, their `column_maxima` and `scan`; `space` for V is
         overwritten.
         """
         self._ids: Ids | None = None
@@ -75,7 +53,7 @@ class Candidates:
         self._largest: float | None = None
         self._maxima = maxima
         self._has_maxima = maxima is not None
-        self._survey = survey  # of the scores as they are, up to the scale
+        self._scan = scan  # of the scores as they are, up to the scale
 
     def __len__(self) -> int:
         """How many there are; while whole, dropped ones count too."""
@@ -91,8 +69,8 @@ class Candidates:
         """The largest score; -inf when nothing is left."""
         if self._largest is None and self._ordered and len(self):
             self._largest = float(self._scores[0])
-        if self._largest is None and self._survey is not None:
-            self._largest = self._survey.largest * self._scale
+        if self._largest is None and self._scan is not None:
+            self._largest = self._scan.largest * self._scale
         if self._largest is None:
             values = self._columns() if self._ids is None else self._scores
             values = self._scores if values is None else values
@@ -104,7 +82,7 @@ class Candidates:
         """Whether nothing can be drawn any more."""
         if self._ids is not None:
             return not len(self)
-        return self._survey is None and float(self._some().max()) == -np.inf and self.largest == -np.inf
+        return self._scan is None and float(self._some().max()) == -np.inf and self.largest == -np.inf
 
     @property
     def survivors(self) -> int:
@@ -192,23 +170,14 @@ class Candidates:
         """Drop the tokens whose bit is not set, and those beyond the mask (bit i % 32 of word i // 32 is
         token i). First of all.
         """
-        size = len(self)
-        words = np.zeros(-(-size // 32), np.uint32)
-        words[: mask.shape[0]] = mask[: words.shape[0]]
-        if int(np.bitwise_count(words).sum()) * _SPARSE < size:
-            allowed = np.flatnonzero(np.unpackbits(_octets(words), bitorder="little"))
-            self.keep_ids(allowed[allowed < size])
+        words = mask_words(mask, len(self))
+        if (allowed := few_allowed(words, len(self))) is not None:
+            self.keep_ids(allowed)
             return
-        target = self._space.scores
-        if size >= kernels.LEAST:
-            maxima = kernels.allow(self._scores, words, target)
-            self._scores = target
-            self._changed()
-            self._maxima, self._has_maxima = maxima, True
-            return
-        added = np.take(_ADDED_BY_BITS, _octets(words), axis=0, mode="clip").ravel()[:size]
-        self._scores = np.add(self._scores, added, out=target)
+        self._scores, maxima = masked(self._scores, words, self._space.scores)
         self._changed()
+        if maxima is not None:
+            self._maxima, self._has_maxima = maxima, True
 
     def edit(self, ids: Ids) -> tuple[Scores, Ids, Ids | slice]:
         """Scores to be changed in place, the places in them of those of `ids` (unique) that are there, and
@@ -264,8 +233,8 @@ class Candidates:
     def best(self) -> int:
         """The index of the likeliest candidate, of equals the one with the lowest id."""
         if self._known(1):
-            assert self._survey is not None
-            return int(self._survey.ids[0])
+            assert self._scan is not None
+            return int(self._scan.ids[0])
         return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:
@@ -277,8 +246,8 @@ class Candidates:
         if self._ids is not None:
             return top_indices(self._scores, count)
         if self._known(count):
-            assert self._survey is not None
-            return self._survey.ids[:count].copy()
+            assert self._scan is not None
+            return self._scan.ids[:count].copy()
         found = top_indices(self._scores, count, self._columns())
         return found[self._scores[found] > -np.inf]
 
@@ -308,11 +277,8 @@ class Candidates:
         if self._ordered:
             self._shorten(count)
         elif self._ids is None and self._known(count):
-            assert self._survey is not None
-            self._ids, self._scores = (
-                self._survey.ids[:count].copy(),
-                self._survey.scores[:count] * self._scale,
-            )
+            assert self._scan is not None
+            self._ids, self._scores = (self._scan.ids[:count].copy(), self._scan.scores[:count] * self._scale)
             self._scale, self._ordered = 1.0, True
             self._changed()
         else:
@@ -320,10 +286,7 @@ class Candidates:
             self._ordered = True
 
     def keep_nucleus(self, share: float) -> None:
-        """Keep the fewest likeliest that together reach `share` of the mass, at least one.
-
-        Few in order need no arrays.
-        """
+        """Keep the fewest likeliest that together reach `share` of the mass, at least one."""
         weights, size = self.weights(), len(self)
         wanted = share * self.mass
         if self._ordered and size <= _FEW:
@@ -377,12 +340,12 @@ class Candidates:
     # Inside
 
     def _changed(self) -> None:
-        self._weights = self._mass = self._largest = self._maxima = self._survey = None
+        self._weights = self._mass = self._largest = self._maxima = self._scan = None
         self._has_maxima = False
 
     def _known(self, count: int) -> bool:
-        """Whether the survey tells the `count` likeliest of the whole vocabulary."""
-        return self._survey is not None and (self._survey.complete or count <= len(self._survey.ids))
+        """Whether the scan tells the `count` likeliest of the whole vocabulary."""
+        return self._scan is not None and (self._scan.complete or count <= len(self._scan.ids))
 
     def _shorten(self, count: int) -> None:
         """Keep the first `count` of ordered candidates: what is known of them stays."""

@@ -47,7 +47,7 @@ class Distribution:
         known = dict(zip(self.ids.tolist(), self.probabilities.tolist(), strict=True))
         return [known.get(token, 0.0) for token in tokens]
 
-    def draw(self, uniform: float) -> int:
+    def sample(self, uniform: float) -> int:
         """The token in whose share of the running sum `uniform` (0 <= u <= 1) falls; never one without
         probability.
         """

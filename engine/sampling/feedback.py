@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from engine.sampling.candidates import Candidates
-from engine.sampling.step import Memory, SamplerState, SamplerStep
+from engine.sampling.step import Feedback, SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 
@@ -41,13 +41,13 @@ class Mirostat(SamplerStep):
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Keep the tokens below the surprise."""
         candidates.keep_reaching(
-            candidates.largest + math.log(candidates.mass) - state.memory.surprise * math.log(2)
+            candidates.largest + math.log(candidates.mass) - state.feedback.surprise * math.log(2)
         )
         state.notes[self.name] = candidates.distribution()
 
-    def learn(self, memory: Memory, probability: float) -> Memory:
+    def learn(self, feedback: Feedback, probability: float) -> Feedback:
         """Move mu."""
-        return replace(memory, surprise=memory.surprise + self.eta * (self.tau + math.log2(probability)))
+        return replace(feedback, surprise=feedback.surprise + self.eta * (self.tau + math.log2(probability)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class AdaptiveP(SamplerStep):
             candidates.keep_reaching(-math.inf)
         before = candidates.distribution()
         state.notes[self.name] = before
-        adapted = min(max(2 * self.target - state.memory.average, 0.0), 1.0)
+        adapted = min(max(2 * self.target - state.feedback.average, 0.0), 1.0)
         distance = np.abs(before.probabilities - adapted) / 0.3
         candidates.replace(5 - 10 * distance**2 / (1 + distance))
 
-    def learn(self, memory: Memory, probability: float) -> Memory:
+    def learn(self, feedback: Feedback, probability: float) -> Feedback:
         """Move the running mean."""
-        return replace(memory, average=self.decay * memory.average + (1 - self.decay) * probability)
+        return replace(feedback, average=self.decay * feedback.average + (1 - self.decay) * probability)

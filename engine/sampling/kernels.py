@@ -22,19 +22,19 @@ from engine.sampling import passes
 
 LEAST = 1 << 16
 """Vocabularies of at least so many tokens use the kernels."""
-SURVEY_LEAST = 1 << 14
+SCAN_LEAST = 1 << 14
 """From so many tokens on one compiled pass finds what nearly every draw asks of the logits."""
 LONGEST_HEAD = passes.LONGEST_HEAD
-"""A survey tells of at most so many of the likeliest tokens."""
+"""A scan tells of at most so many of the likeliest tokens."""
 
 _SCALED = ("contract", "nsz")
 _SUMMED = ("contract", "nsz", "reassoc")
 
 
 @dataclass(slots=True)
-class Survey:
-    """What one pass found in logits (V,); all of it is valid until the next survey into the same
-    `SurveyRoom`.
+class TopKScan:
+    """What one pass found in logits (V,); all of it is valid until the next scan into the same
+    `ScanBuffers`.
 
     `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest first,
     ties by lowest id, and `scores` (n,) float64 their logits: as many as were asked for, or all of them above
@@ -51,7 +51,7 @@ class Survey:
     maxima: npt.NDArray[np.float32]
 
 
-class SurveyRoom:
+class ScanBuffers:
     """Where surveys and picks write: one array, kept, for new ones cost more than filling them, and its
     parts.
     """
@@ -67,17 +67,17 @@ class SurveyRoom:
         self.kernel: Any = None
 
 
-def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Survey | None:
+def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -> TopKScan | None:
     """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold
     NaN or +inf or are all -inf.
     """
     if room.kernel is None:
-        room.kernel = _survey_kernel()
+        room.kernel = _scan_kernel()
     found = room.kernel(np.ascontiguousarray(logits), count, room.maxima, room.ids, room.scores, room.sums)
     if found < 0:
         return None
     largest, total, inner = room.sums.tolist()
-    return Survey(largest, total, inner, room.ids[:found], room.scores[:found], found < count, room.maxima)
+    return TopKScan(largest, total, inner, room.ids[:found], room.scores[:found], found < count, room.maxima)
 
 
 class Pick:
@@ -89,8 +89,8 @@ class Pick:
     objects it touches.
     """
 
-    def __init__(self, room: SurveyRoom, head: int, steps: Sequence[tuple[int, float]] | None) -> None:
-        """A survey of the `head` likeliest into `room`, then `steps`, (code, number) of
+    def __init__(self, room: ScanBuffers, head: int, steps: Sequence[tuple[int, float]] | None) -> None:
+        """A scan of the `head` likeliest into `room`, then `steps`, (code, number) of
         `engine.sampling.passes`; None: the likeliest.
         """
         # The machine code itself: the dispatcher in front of it looks at the type of every argument anew.
@@ -150,8 +150,8 @@ def prepare(vocabulary: int) -> None:
     """Have the passes that usual settings need for a vocabulary of this size, from the cache or compiled
     now.
     """
-    if vocabulary >= SURVEY_LEAST:
-        _survey_kernel()
+    if vocabulary >= SCAN_LEAST:
+        _scan_kernel()
         _pick_kernel()
 
 
@@ -160,12 +160,12 @@ def prepare(vocabulary: int) -> None:
 
 
 @functools.cache
-def _survey_kernel() -> Any:
+def _scan_kernel() -> Any:
     from numba import types
 
     f32, f64 = types.float32[::1], types.float64[::1]
     signature = types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64)
-    return _compiled(passes._survey, signature, _SCALED, _softmax_sums=_softmax_kernel, _bound=_bound_kernel)
+    return _compiled(passes._scan, signature, _SCALED, _softmax_sums=_softmax_kernel, _bound=_bound_kernel)
 
 
 @functools.cache
@@ -194,7 +194,7 @@ def _pick_kernel() -> Any:
     signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, block)
     # Nothing may be contracted or added up in another order: the numbers are those of the steps in Python.
     weigh = functools.partial(_compiled, passes._weigh, f64(block, whole, block), ())
-    return _compiled(passes._pick, signature, (), _survey=_survey_kernel, _weigh=weigh)
+    return _compiled(passes._pick, signature, (), _scan=_scan_kernel, _weigh=weigh)
 
 
 def _bits_to_float() -> Any:

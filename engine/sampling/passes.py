@@ -144,7 +144,7 @@ def _reaching(maxima: Any, bound: Any) -> int:
     return int(number)
 
 
-def _survey(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
+def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
     # Returns how many of the likeliest were found, -1 for logits that are no numbers.
     maxima[:] = -np.inf
     for start in range(0, logits.shape[0], BLOCK):
@@ -205,7 +205,7 @@ def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int
     # of -1: no numbers.
     ids, scores = block[IDS:SCORES].view(np.int64), block[SCORES:WEIGHTS]
     head = int(block[HEAD])
-    found = _survey(logits, head, block[MAXIMA:].view(FLOAT), ids, scores, block[:3])
+    found = _scan(logits, head, block[MAXIMA:].view(FLOAT), ids, scores, block[:3])
     if found < 0:
         return -1, 0.0, 0.0, 0.0, 0
     largest, total, inner = block[0], block[1], block[2]

@@ -15,15 +15,15 @@ from engine.sampling.selection import Scores, dot, top_indices
 
 class RawDistribution:
     """The softmax of logits (V,) float32 whose largest is finite; `maxima` are their `column_maxima`,
-    `survey` what is known of them.
+    `scan` what is known of them.
     """
 
-    def __init__(self, logits: Floats, maxima: Scores | None, survey: kernels.Survey | None = None) -> None:
+    def __init__(self, logits: Floats, maxima: Scores | None, scan: kernels.TopKScan | None = None) -> None:
         self._logits = logits
         self._maxima = maxima
-        self._survey = survey
-        if survey is not None:
-            self._largest, self._total, self._inner = survey.largest, survey.total, survey.inner
+        self._scan = scan
+        if scan is not None:
+            self._largest, self._total, self._inner = scan.largest, scan.total, scan.inner
         else:
             largest = (logits if maxima is None else maxima).max()
             self._largest, (self._total, self._inner) = float(largest), _softmax_sums(logits, largest)
@@ -41,8 +41,8 @@ class RawDistribution:
 
     def likeliest(self, count: int) -> list[int]:
         """Ids, likeliest first, ties by lowest id; none without probability."""
-        if self._survey is not None and (self._survey.complete or count <= len(self._survey.ids)):
-            return list(self._survey.ids[:count].tolist())
+        if self._scan is not None and (self._scan.complete or count <= len(self._scan.ids)):
+            return list(self._scan.ids[:count].tolist())
         found = top_indices(self._logits, count, self._maxima)
         return [int(token) for token in found if self._logits[token] > -np.inf]
 

@@ -1,7 +1,7 @@
-"""The sampler of one sequence: applies the active steps to a row of logits and draws a token.
+"""The sampler of one sequence: applies the active steps to a row of logits and chooses a token.
 
-What may follow is worked out by `look`, which token it is by `draw`, or elsewhere (a checked draft); `take`
-fills in the rest.
+`distribution` works out what may follow. `sample_from` chooses a token from it, or a checked draft does, and
+`commit` learns from the token and reports it. `sample` does all of that.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import numpy.typing as npt
 
 from engine.errors import NotFinite, NothingAllowed
 from engine.sampling import kernels, ordered_steps
-from engine.sampling.candidates import Candidates, Floats, Workspace
+from engine.sampling.candidates import Candidates, Floats
 from engine.sampling.distribution import Distribution, certain
 from engine.sampling.history import History
+from engine.sampling.masks import Workspace
 from engine.sampling.raw import RawDistribution
 from engine.sampling.repeats import Repeats
 from engine.sampling.selection import Scores, column_maxima
-from engine.sampling.step import Memory, SamplerState, SamplerStep
+from engine.sampling.step import Feedback, SamplerState, SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
 from engine.settings import SamplerSettings
 
-DRAW = 0
-"""The purpose of the random number that draws a token (`Sampler.uniform`)."""
+SAMPLE = 0
+"""The purpose of the random number that chooses a token (`Sampler.uniform`)."""
 
 _KEY = struct.Struct("<4Q")
 _FLOAT32, _PACKED = np.dtype(np.float32), (4,)
@@ -38,20 +39,17 @@ _NOT_FINITE = (
     "its file may be damaged: fetch it again or choose another model."
 )
 _SHORT_HEAD = 16
-"""Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look
-at.
-"""
+"""Tokens of a top-k scan where no step says how many it keeps: enough for the alternatives that are shown."""
 
 
 class Sampled(NamedTuple):
-    """A drawn token.
+    """A sampled token.
 
     `probability` is its final one, after all steps; `raw_probability` is the softmax of the raw logits.
-
-    `top` holds (id, final probability) of the likeliest remaining candidates, likeliest first, as many as
-    were asked for or fewer. A greedy draw has one candidate, with probability 1. `alternatives` holds (id,
-    raw probability, final probability) of the tokens that the model itself held likeliest; `entropy` is that
-    of the raw probabilities in nats, 0 unless alternatives were asked for.
+    `top` holds (id, final probability) of the likeliest remaining candidates, likeliest first, at most as
+    many as requested; greedy sampling leaves one candidate, with probability 1. `alternatives` holds (id,
+    raw probability, final probability) of the model's own likeliest tokens; `entropy` is that of the raw
+    probabilities in nats, 0 unless alternatives are requested.
     """
 
     id: int
@@ -63,22 +61,20 @@ class Sampled(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What may stand at one place.
+class TokenDistribution:
+    """What may stand at one place: the `final` distribution, after all steps.
 
-    `logits` are the model's own and must still be unchanged when a token is taken.
-
-    `place` is how many tokens came before; `maxima` are the logits' `column_maxima`, and `survey` what else
-    is known of them, both until the sampler's next look; `notes` are for steps that learn which token it
-    became.
+    `logits` are the model's own and must be unchanged when a token is committed. `place` is the number of
+    tokens before it. `maxima` are the logits' `column_maxima` and `scan` their top-k scan, both valid until
+    the sampler's next distribution. `notes` are for steps that learn from the token that is committed.
     """
 
-    distribution: Distribution
+    final: Distribution
     place: int
     logits: Floats
     maxima: Scores | None
     notes: Mapping[str, Distribution]
-    survey: kernels.Survey | None = None
+    scan: kernels.TopKScan | None = None
 
 
 class Sampler:
@@ -105,7 +101,7 @@ class Sampler:
         self._reach, self._fade = settings.repetition_range, settings.repetition_decay
         self._seed = seed
         self._tables = tables
-        self._memory = Memory(2 * settings.mirostat_tau, settings.adaptive_target)
+        self._feedback = Feedback(2 * settings.mirostat_tau, settings.adaptive_target)
         self._repeats = Repeats(tables.dry_breakers)
         # What top-k keeps is nearly always asked for, else the first part of a nucleus.
         self._head = (
@@ -113,7 +109,7 @@ class Sampler:
             if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD
             else _SHORT_HEAD
         )
-        self._room = kernels.SurveyRoom()
+        self._room = kernels.ScanBuffers()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
         few = [step.for_few() for step in self._steps]
@@ -129,14 +125,14 @@ class Sampler:
         """The seed it was made with."""
         return self._seed
 
-    def uniform(self, place: int, purpose: int = DRAW, attempt: int = 0) -> float:
+    def uniform(self, place: int, purpose: int = SAMPLE, attempt: int = 0) -> float:
         """A random number in [0, 1), of 53 bits: a pure function of the seed and the arguments (0 to 2^64
         - 1), by BLAKE2b.
         """
         key = _KEY.pack(self._seed % (1 << 64), place, purpose, attempt)
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 11) * 2.0**-53
 
-    def look(
+    def distribution(
         self,
         logits: Floats,
         history: Sequence[int],
@@ -144,9 +140,9 @@ class Sampler:
         mask: npt.NDArray[np.uint32] | None = None,
         only: npt.NDArray[np.int64] | None = None,
         blocked: Collection[int] = (),
-    ) -> Look:
-        """The final distribution of the token after `history`, prompt and reply so far. logits (V,) float32
-        stays as it is.
+    ) -> TokenDistribution:
+        """The distribution of the token after `history`, prompt and reply so far. `logits` (V,) float32 are
+        not changed.
 
         A token must be allowed by everything given: `mask` as in `engine.constraint.filter`, bits beyond it
         are not set; `only` ids, in any order; not `blocked`. Raises EngineError when the logits hold NaN or
@@ -157,53 +153,59 @@ class Sampler:
         if logits.shape[0] != self._size:
             self._resize(logits.shape[0])
         logits = logits[: self._tables.vocabulary or None]
-        maxima, survey = self._survey(logits)
+        maxima, scan = self._scan(logits)
         restricted = self._restricted or mask is not None or only is not None or bool(blocked)
-        if self._likeliest and survey is not None and not restricted:
-            return Look(certain(int(survey.ids[0])), len(history), logits, maxima, {}, survey)
-        candidates = Candidates(logits, self._space, maxima, survey)
+        if self._likeliest and scan is not None and not restricted:
+            return TokenDistribution(certain(int(scan.ids[0])), len(history), logits, maxima, {}, scan)
+        candidates = Candidates(logits, self._space, maxima, scan)
         # few numbers from the start, for which nothing need be ready
-        if self._narrow and survey is not None and not restricted:
+        if self._narrow and scan is not None and not restricted:
             distribution, notes = self._apply(candidates, history)
-            return Look(distribution, len(history), logits, maxima, notes, survey)
+            return TokenDistribution(distribution, len(history), logits, maxima, notes, scan)
         # a difference beyond float32 is -inf, which is what is meant
         with np.errstate(over="ignore", invalid="ignore"):
             if restricted:
                 self._restrict(candidates, mask, only, blocked)
             distribution, notes = self._apply(candidates, history)
-        return Look(distribution, len(history), logits, maxima, notes, survey)
+        return TokenDistribution(distribution, len(history), logits, maxima, notes, scan)
 
-    def _survey(self, logits: Floats) -> tuple[Scores | None, kernels.Survey | None]:
-        """The column maxima, and for large vocabularies the survey, of logits that are numbers; else
+    def _scan(self, logits: Floats) -> tuple[Scores | None, kernels.TopKScan | None]:
+        """The column maxima, and for large vocabularies the scan, of logits that are numbers; else
         EngineError.
         """
-        if logits.shape[0] >= kernels.SURVEY_LEAST:
-            survey = kernels.survey(logits, self._head, self._room)
-            if survey is not None:
-                return survey.maxima, survey
+        if logits.shape[0] >= kernels.SCAN_LEAST:
+            scan = kernels.top_k_scan(logits, self._head, self._room)
+            if scan is not None:
+                return scan.maxima, scan
         else:
             maxima = column_maxima(logits)
             if np.isfinite((logits if maxima is None else maxima).max()):
                 return maxima, None
         raise NotFinite(_NOT_FINITE)
 
-    def draw(self, look: Look, *, attempt: int = 0, top: int = 0, alternatives: int = 0) -> Sampled:
-        """Draw a token and take it. `attempt` asks for another random number at the same place."""
-        uniform = 0.0 if look.distribution.greedy else self.uniform(look.place, DRAW, attempt)
-        return self.take(look, look.distribution.draw(uniform), top=top, alternatives=alternatives)
+    def sample_from(
+        self, distribution: TokenDistribution, *, attempt: int = 0, top: int = 0, alternatives: int = 0
+    ) -> Sampled:
+        """Choose a token and commit it. `attempt` selects another random number at the same place."""
+        uniform = 0.0 if distribution.final.greedy else self.uniform(distribution.place, SAMPLE, attempt)
+        return self.commit(
+            distribution, distribution.final.sample(uniform), top=top, alternatives=alternatives
+        )
 
-    def take(self, look: Look, token: int, *, top: int = 0, alternatives: int = 0) -> Sampled:
-        """The token that comes at this place, however it was chosen: learn from it, and tell of it.
+    def commit(
+        self, distribution: TokenDistribution, token: int, *, top: int = 0, alternatives: int = 0
+    ) -> Sampled:
+        """Learn from the token at this place, however it was chosen, and report it.
 
-        `top` asks for that many of the likeliest candidates, `alternatives` for so many of the model's own
+        `top` is how many of the likeliest candidates to report, `alternatives` how many of the model's own
         likeliest tokens.
         """
         for step in self._learning:
-            probability = look.notes[step.name].probability(token)
+            probability = distribution.notes[step.name].probability(token)
             if probability > 0.0:
-                self._memory = step.learn(self._memory, probability)
-        final = look.distribution
-        raw = RawDistribution(look.logits, look.maxima, look.survey)
+                self._feedback = step.learn(self._feedback, probability)
+        final = distribution.final
+        raw = RawDistribution(distribution.logits, distribution.maxima, distribution.scan)
         ids = [token, *(raw.likeliest(alternatives) if alternatives else ())]
         (_, own, own_final), *others = zip(
             ids, map(raw.probability, ids), final.probabilities_of(ids), strict=True
@@ -224,7 +226,7 @@ class Sampler:
         top: int = 0,
         alternatives: int = 0,
     ) -> Sampled:
-        """`look` and `draw` in one; where nothing is unusual, in one compiled call."""
+        """`distribution` and `sample_from` in one; in the usual case, in one compiled call."""
         if logits.shape != self._shape and logits.ndim == 1:
             self._resize(logits.shape[0])
         known = logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32
@@ -237,26 +239,26 @@ class Sampler:
             and alternatives <= self._head
         ):
             inside = logits if self._inside == self._size else logits[: self._inside]
-            uniform = 0.0 if self._likeliest else self.uniform(len(history), DRAW, attempt)
+            uniform = 0.0 if self._likeliest else self.uniform(len(history), SAMPLE, attempt)
             token, final, raw, entropy, told = self._pick(inside, uniform, alternatives)
             if token < 0:
                 raise NotFinite(_NOT_FINITE)
             others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
             return Sampled(token, final, raw, (), others, entropy)
-        look = self.look(logits, history, mask=mask, only=only, blocked=blocked)
-        return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
+        distribution = self.distribution(logits, history, mask=mask, only=only, blocked=blocked)
+        return self.sample_from(distribution, attempt=attempt, top=top, alternatives=alternatives)
 
     def snapshot(self) -> object:
         """What was learnt from the tokens so far, unchanging.
 
         Random numbers and histories need no snapshot.
         """
-        return self._memory
+        return self._feedback
 
     def restore(self, snapshot: object) -> None:
         """Forget what was learnt since `snapshot` gave this."""
-        assert isinstance(snapshot, Memory)
-        self._memory = snapshot
+        assert isinstance(snapshot, Feedback)
+        self._feedback = snapshot
 
     def _resize(self, size: int) -> None:
         """Everything that depends on the size of the vocabulary, padding included."""
@@ -277,7 +279,7 @@ class Sampler:
         self._allowed = None if allowed is None else _ids_inside(allowed, inside)
         self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
         self._pick: kernels.Pick | None = None
-        if self._usual is not None and not self._restricted and inside >= kernels.SURVEY_LEAST:
+        if self._usual is not None and not self._restricted and inside >= kernels.SCAN_LEAST:
             self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual)
 
     def _restrict(
@@ -320,7 +322,7 @@ class Sampler:
             self._history,
             self._repeats,
             self._tables,
-            self._memory,
+            self._feedback,
             lambda purpose: self.uniform(place, purpose),
         )
         for step in self._steps:

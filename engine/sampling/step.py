@@ -2,8 +2,8 @@
 token.
 
 A step holds no run-time state: what changes from token to token lives in `SamplerState`, which belongs to one
-sampler and so to one sequence. A new step is a class of this shape, an entry in
-`engine.sampling.SAMPLER_STEPS` and its name in `engine.settings.SAMPLER_STEP_NAMES`.
+sampler and so to one sequence. A new step is a class of this shape, and its name and settings in
+`engine/settings/sampler.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import ClassVar, Self
 
 from engine.sampling.candidates import Candidates
@@ -22,8 +23,8 @@ from engine.settings import SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What was learnt from the tokens taken so far: mirostat's mu in bits, and adaptive-p's running mean
+class Feedback:
+    """What was learnt from the tokens so far: mirostat's mu in bits, and adaptive-p's running mean
     probability.
     """
 
@@ -33,18 +34,18 @@ class Memory:
 
 @dataclass(slots=True)
 class SamplerState:
-    """What steps may read and change while one token is drawn.
+    """What steps may read and change while one token is chosen.
 
-    `history` and `repeats` follow the text so far. `coin(purpose)` is a random number in [0, 1) of this place
-    in the text. A step that learns from the token that is taken notes under its name the distribution in
-    which it looks it up.
+    `history` and `repeats` follow the text so far. `rng(purpose)` is a random number in [0, 1) that belongs
+    to this place in the text. A step that learns from the chosen token notes under its name the distribution
+    in which to find the token's probability.
     """
 
     history: History
     repeats: Repeats
     tables: TokenTables
-    memory: Memory
-    coin: Callable[[int], float]
+    feedback: Feedback
+    rng: Callable[[int], float]
     notes: dict[str, Distribution] = field(default_factory=dict)
 
 
@@ -81,6 +82,15 @@ class SamplerStep(ABC):
         """
         return None
 
-    def learn(self, memory: Memory, probability: float) -> Memory:
-        """The memory after a token was taken that had this probability (> 0) in the noted distribution."""
-        return memory
+    def learn(self, feedback: Feedback, probability: float) -> Feedback:
+        """The feedback after a token that had this probability (> 0) in the noted distribution."""
+        return feedback
+
+
+def steps_in(module: ModuleType) -> list[type[SamplerStep]]:
+    """The steps that a module defines."""
+    return [
+        found
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, SamplerStep) and found.__module__ == module.__name__
+    ]

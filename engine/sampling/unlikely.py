@@ -23,9 +23,10 @@ class Xtc(SamplerStep):
     """Exclude top choices: with some probability drops all tokens that reach a threshold except the least
     likely of them.
 
-    One coin a token decides. Fewer than two such tokens: nothing is dropped. Of equally likely ones the one
-    with the highest id stays. Where a protected token (a line break, a special token) would be dropped,
-    nothing is: without it the others would end or run on more often than the model wants. Source: p-e-w's
+    One random number a token decides. With fewer than two such tokens nothing is dropped. Of equally likely
+    ones the one with the highest id stays. Where a protected token (a line break, a special token) would be
+    dropped, nothing is: without it the others would end or run on more often than the model wants. Source:
+    p-e-w's
     text-generation-webui pull request 6335.
     """
 
@@ -44,8 +45,8 @@ class Xtc(SamplerStep):
         return self.chance > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Toss the coin, drop."""
-        if state.coin(COIN) >= self.chance:
+        """Drop them if the random number says so."""
+        if state.rng(COIN) >= self.chance:
             return
         share = math.log(self.threshold * candidates.mass) if self.threshold > 0 else -math.inf
         likely = candidates.reaching(candidates.largest + share)

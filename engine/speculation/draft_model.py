@@ -123,16 +123,18 @@ class DraftModel:
 
     def _next(self, logits: Floats, text: list[int]) -> Proposal | None:
         """The guess of what follows `text`; None where it is too unlikely to be right."""
-        distribution = self._sampler.look(logits, text).distribution
+        distribution = self._sampler.distribution(logits, text).final
         threshold = self.threshold
         if threshold is None:
             threshold = GREEDY_THRESHOLD if distribution.greedy else SAMPLED_THRESHOLD
         if threshold > 0.0 and float(np.exp(logits - logits.max()).sum()) * threshold > 1.0:
             return None
         if distribution.greedy:
-            return Proposal(distribution.draw(0.0))
+            return Proposal(distribution.sample(0.0))
         # Each call counts as an attempt of its own: a place that is guessed again gets fresh numbers.
-        return Proposal(distribution.draw(self._sampler.uniform(len(text), GUESS, self._calls)), distribution)
+        return Proposal(
+            distribution.sample(self._sampler.uniform(len(text), GUESS, self._calls)), distribution
+        )
 
     def _aligned(self, ids: list[int]) -> Lease:
         """The lease, cut to where it parts from `ids`; at least the last of these is left to run."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from engine.sampling.distribution import Distribution
 from engine.speculation.drafter import Proposal
 
-DRAW, ACCEPT, RESIDUAL = 0, 1, 2
+SAMPLE, ACCEPT, RESIDUAL = 0, 1, 2
 """What a random number is for: drawing from the target, the test of a guess, drawing anew after a guess
 was refused.
 """
@@ -24,30 +24,30 @@ def choose(
     """The token at one place and whether it is the guessed one; the token has exactly the distribution
     `target`.
 
-    `uniform(purpose)` gives a number in [0, 1) for `DRAW`, `ACCEPT` or `RESIDUAL`, each used at most once and
-    independent of what the guess was drawn with. A guess d that was drawn from q stays with probability
+    `uniform(purpose)` gives a number in [0, 1) for `SAMPLE`, `ACCEPT` or `RESIDUAL`, each used at most once
+    and independent of what the guess was drawn with. A guess d that was drawn from q stays with probability
     min(1, p(d) / q(d)), else the token is drawn from max(p - q, 0), normalised (Leviathan et al., arXiv
     2211.17192, section 2.3). For a certain guess, q one at d, that is the same as drawing from p and
     comparing, which is done here: the text does not depend on the drafter then.
     """
     if proposal is None:
-        return target.draw(0.0 if target.greedy else uniform(DRAW)), False
+        return target.sample(0.0 if target.greedy else uniform(SAMPLE)), False
     q = proposal.distribution
     if q is None or q.greedy or target.greedy:
-        return _compared(target, proposal.id, uniform(DRAW))
+        return _compared(target, proposal.id, uniform(SAMPLE))
     likely, guessed = target.probability(proposal.id), q.probability(proposal.id)
     if guessed <= 0.0:  # nothing was drawn from q then: any guess may be compared
-        return _compared(target, proposal.id, uniform(DRAW))
+        return _compared(target, proposal.id, uniform(SAMPLE))
     if uniform(ACCEPT) * guessed < likely:
         return proposal.id, True
     left = residual(target, q)
     if left is None:
         return _compared(target, proposal.id, uniform(RESIDUAL))
-    return left.draw(uniform(RESIDUAL)), False
+    return left.sample(uniform(RESIDUAL)), False
 
 
 def _compared(target: Distribution, guess: int, uniform: float) -> tuple[int, bool]:
-    token = target.draw(uniform)
+    token = target.sample(uniform)
     return token, token == guess
 
 

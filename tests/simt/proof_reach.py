@@ -81,12 +81,6 @@ class _Opened:
         weight_layout, config = find_architecture(opened), read_config(opened)
         names = weight_layout.names(opened.format, opened.tensors)
         self.seen, turn = Survey(opened.tensors, self.backend), rope_tables(config, 256, 256)
-        building = weight_layout.build(self.seen, config, names)
-        while self.seen.parts is None:
-            try:
-                next(building)
-            except StopIteration as end:
-                self.seen.parts = end.value
         self.seen.parts = drain(weight_layout.build(self.seen, config, names))
         small = miniatures(weight_layout, config, names, opened.tensors, None, large.cache)
         self.cases = first_use.cases_for(kinds_of(opened.tensors, None), small, config, large.cache)

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.sampling.candidates import Candidates, Workspace
+from engine.sampling.candidates import Candidates
 from engine.sampling.distribution import Distribution
+from engine.sampling.masks import Workspace
 from engine.sampling.selection import at_least, column_maxima, dot, top_indices
 
 

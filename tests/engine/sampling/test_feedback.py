@@ -17,11 +17,11 @@ ADAPTIVE = dataclasses.replace(OFF, adaptive_target=0.3, adaptive_decay=0.5)
 
 
 def left(sampler: Sampler, logits: np.ndarray = HALVES) -> dict[int, float]:
-    return dict(sampler.look(logits, [0]).distribution.likeliest(9))
+    return dict(sampler.distribution(logits, [0]).final.likeliest(9))
 
 
-def take(sampler: Sampler, token: int, logits: np.ndarray = HALVES) -> None:
-    sampler.take(sampler.look(logits, [0]), token)
+def commit(sampler: Sampler, token: int, logits: np.ndarray = HALVES) -> None:
+    sampler.commit(sampler.distribution(logits, [0]), token)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def test_mirostat_starts_at_twice_the_surprise(tau: float, kept: tuple[float, ..
 
 def test_mirostat_learns_from_the_probability_after_truncation() -> None:
     sampler = Sampler(MIROSTAT, 0)  # mu = 2.4: p >= 0.189
-    take(sampler, 0)  # of 2/3 and 1/3: surprise 0.585, mu = 2.4 + 1.2 - 0.585 = 3.015, p >= 0.1237
+    commit(sampler, 0)  # of 2/3 and 1/3: surprise 0.585, mu = 2.4 + 1.2 - 0.585 = 3.015, p >= 0.1237
     assert len(left(sampler)) == 4
-    take(sampler, 3)  # of all: surprise 3, mu = 1.215, p >= 0.43
+    commit(sampler, 3)  # of all: surprise 3, mu = 1.215, p >= 0.43
     assert left(sampler) == {0: 1.0}
-    take(sampler, 0)  # certain: surprise 0, mu = 2.415
+    commit(sampler, 0)  # certain: surprise 0, mu = 2.415
     assert left(sampler) == approx(t0=2 / 3, t1=1 / 3)
 
 
@@ -65,7 +65,7 @@ def test_adaptive_p_prefers_its_target() -> None:
 def test_adaptive_p_corrects_by_what_was_drawn(token: int, adapted: float) -> None:
     # The mean moves from 0.3 halfway to 0.6, 0.3 or 0.1, and the target as far to the other side.
     logits, sampler = of(0.6, 0.3, 0.1), Sampler(ADAPTIVE, 0)
-    take(sampler, token, logits)
+    commit(sampler, token, logits)
     distances = [abs(p - adapted) / 0.3 for p in (0.6, 0.3, 0.1)]
     scores = [5 - 10 * d * d / (1 + d) for d in distances]
     total = sum(map(math.exp, scores))
@@ -118,12 +118,12 @@ def test_going_back_to_a_snapshot_is_as_if_nothing_had_been() -> None:
 def test_looking_teaches_nothing() -> None:
     sampler = Sampler(BOTH, 8)
     before = sampler.snapshot()
-    sampler.look(HALVES, [1])
+    sampler.distribution(HALVES, [1])
     assert sampler.snapshot() == before
 
 
 def test_a_token_that_was_dropped_teaches_nothing() -> None:
     sampler = Sampler(MIROSTAT, 0)
     before = sampler.snapshot()
-    assert sampler.take(sampler.look(HALVES, [1]), 3).probability == 0.0
+    assert sampler.commit(sampler.distribution(HALVES, [1]), 3).probability == 0.0
     assert sampler.snapshot() == before

@@ -90,12 +90,12 @@ def test_the_models_own_distribution_with_and_without_kernels(size: int) -> None
     assert raw.probability(size - 1) == pytest.approx(0.2 if size == 3 else 0.0, rel=1e-6)
 
 
-SURVEYED = [kernels.SURVEY_LEAST, kernels.SURVEY_LEAST + 1, 49_152, 100_003]
+SURVEYED = [kernels.SCAN_LEAST, kernels.SCAN_LEAST + 1, 49_152, 100_003]
 
 
 @pytest.mark.parametrize("size", SURVEYED)
-def test_a_survey_finds_what_sorting_finds(size: int) -> None:
-    room = kernels.SurveyRoom()
+def test_a_scan_finds_what_sorting_finds(size: int) -> None:
+    room = kernels.ScanBuffers()
     for coarse in (False, True):
         logits = logits_of(size).copy()
         if coarse:  # many equal ones: the lowest ids come first
@@ -103,7 +103,7 @@ def test_a_survey_finds_what_sorting_finds(size: int) -> None:
         order = np.lexsort((np.arange(size), -logits))
         depths = logits.astype(np.float64) - float(logits.max())
         for count in (0, 1, 7, 40, kernels.LONGEST_HEAD):
-            found = kernels.survey(logits, count, room)
+            found = kernels.top_k_scan(logits, count, room)
             assert found is not None
             assert found.ids.tolist() == order[:count].tolist()
             assert np.array_equal(found.scores, logits[order[:count]].astype(np.float64))
@@ -113,7 +113,7 @@ def test_a_survey_finds_what_sorting_finds(size: int) -> None:
             assert np.array_equal(found.maxima, column_maxima(logits))
 
 
-def test_the_bound_of_a_survey_leaves_little_to_look_at() -> None:
+def test_the_bound_of_a_scan_leaves_little_to_look_at() -> None:
     kernel = kernels._bound_kernel()
     for count in (1, 7, 40, 256):
         for spread in (0.01, 1.0, 1000.0):
@@ -124,26 +124,26 @@ def test_the_bound_of_a_survey_leaves_little_to_look_at() -> None:
             assert kernel(maxima, np.float32(maxima.max(initial=0.0)), count) == -np.inf
 
 
-def test_a_survey_of_few_tokens_is_complete() -> None:
-    logits = np.full(kernels.SURVEY_LEAST + 5, -np.inf, np.float32)
+def test_a_scan_of_few_tokens_is_complete() -> None:
+    logits = np.full(kernels.SCAN_LEAST + 5, -np.inf, np.float32)
     logits[[9, 16_385, 4_105]] = (1.0, 2.0, 2.0)  # columns 9, 1 and 9
-    found = kernels.survey(logits, 5, kernels.SurveyRoom())
+    found = kernels.top_k_scan(logits, 5, kernels.ScanBuffers())
     assert found is not None
     assert found.complete
     assert found.ids.tolist() == [4_105, 16_385, 9]
-    equal = kernels.survey(np.full(20_000, 3.0, np.float32), 40, kernels.SurveyRoom())
+    equal = kernels.top_k_scan(np.full(20_000, 3.0, np.float32), 40, kernels.ScanBuffers())
     assert equal is not None
     assert equal.ids.tolist() == list(range(40))
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, None])
 @pytest.mark.parametrize("place", [0, 4_096, 16_388])
-def test_a_survey_refuses_what_are_no_numbers(wrong: float | None, place: int) -> None:
-    logits = np.full(kernels.SURVEY_LEAST + 5, -np.inf, np.float32)
+def test_a_scan_refuses_what_are_no_numbers(wrong: float | None, place: int) -> None:
+    logits = np.full(kernels.SCAN_LEAST + 5, -np.inf, np.float32)
     if wrong is not None:
         logits[:] = 1.0
         logits[place] = wrong
-    assert kernels.survey(logits, 40, kernels.SurveyRoom()) is None
+    assert kernels.top_k_scan(logits, 40, kernels.ScanBuffers()) is None
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_survey_refuses_what_are_no_numbers(wrong: float | None, place: int) -
 def test_draws_are_the_same_with_and_without_a_survey(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the survey found is what looking anew finds: equal ids and final probabilities, bit for bit."""
+    """What the scan found is what looking anew finds: equal ids and final probabilities, bit for bit."""
     random = np.random.default_rng(5)
     rows = [(random.standard_normal(20_000) * 3).astype(np.float32) for _ in range(12)]
     rows[3] = np.round(rows[3])
@@ -166,9 +166,9 @@ def test_draws_are_the_same_with_and_without_a_survey(
                 for s in [sampler.sample(row, [1, 2], top=3, alternatives=5,
                 blocked=(7, 8) if i % 3 == 0 else ())]]  # fmt: skip
 
-    surveyed = drawn()
-    monkeypatch.setattr(kernels, "SURVEY_LEAST", 1 << 30)
-    assert drawn() == surveyed
+    scanned = drawn()
+    monkeypatch.setattr(kernels, "SCAN_LEAST", 1 << 30)
+    assert drawn() == scanned
 
 
 @pytest.mark.parametrize("writable", [True, False])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.sampling import SAMPLER_STEPS, ordered_steps
 from engine.sampling.sampler import Sampler
-from engine.sampling.step import Memory
+from engine.sampling.step import Feedback
 from engine.sampling.tables import TokenTables
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings
 from tests.engine.sampling import exact
@@ -172,12 +172,12 @@ def test_any_order_of_any_settings_is_what_the_formulas_say(
     some = st.frozensets(st.integers(0, 9), max_size=2)
     tables = TokenTables(dry_breakers=data.draw(some), xtc_protected=data.draw(some))
     drawer = Sampler(sampler, seed, tables)
-    drawer.restore(Memory(surprise, average))
-    look = drawer.look(np.asarray(logits, np.float32), history)
-    sampled = drawer.draw(look, top=len(logits))
+    drawer.restore(Feedback(surprise, average))
+    found = drawer.distribution(np.asarray(logits, np.float32), history)
+    sampled = drawer.sample_from(found, top=len(logits))
     found = dict(sampled.top)
     assert found
-    assert sum(look.distribution.probabilities) == pytest.approx(1.0, abs=1e-6)
+    assert sum(found.final.probabilities) == pytest.approx(1.0, abs=1e-6)
     assert sampled.probability == pytest.approx(found[sampled.id])
     assert [p for _, p in sampled.top] == sorted(found.values(), reverse=True)
     scores = dict(enumerate(logits))
@@ -200,11 +200,11 @@ def test_any_order_works_on_any_vocabulary(
     if size > 50_000 and sampler.skew and not sampler.top_k:
         sampler = dataclasses.replace(sampler, top_k=50)
     drawer = Sampler(sampler, seed)
-    look = drawer.look(logits, history)
-    assert float(look.distribution.probabilities.sum(dtype=np.float64)) == pytest.approx(1.0, abs=1e-5)
-    assert (look.distribution.probabilities >= 0).all()
-    ids = look.distribution.ids
+    found = drawer.distribution(logits, history)
+    assert float(found.final.probabilities.sum(dtype=np.float64)) == pytest.approx(1.0, abs=1e-5)
+    assert (found.final.probabilities >= 0).all()
+    ids = found.final.ids
     assert ids is None or len(set(ids.tolist())) == len(ids) > 0
-    token = drawer.draw(look).id
-    assert look.distribution.probability(token) > 0
+    token = drawer.sample_from(found).id
+    assert found.final.probability(token) > 0
     assert logits[token] > -np.inf

@@ -19,7 +19,7 @@ from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
 
-SIZE = kernels.SURVEY_LEAST + 37
+SIZE = kernels.SCAN_LEAST + 37
 
 usual = st.builds(
     SamplerSettings,
@@ -58,7 +58,7 @@ def rows(kind: str, seed: int, spread: float) -> np.ndarray:
 def ready(settings: SamplerSettings, seed: int, tables: TokenTables = TokenTables()) -> Sampler:
     """A sampler that knows its vocabulary's size already: the first draw of each goes step by step."""
     sampler = Sampler(settings, seed, tables)
-    sampler.look(np.zeros(max(SIZE, tables.vocabulary), np.float32), [])
+    sampler.distribution(np.zeros(max(SIZE, tables.vocabulary), np.float32), [])
     return sampler
 
 
@@ -69,8 +69,8 @@ def both(
     sampler = ready(settings, seed)
     assert sampler._pick is not None
     at_once = sampler.sample(logits, range(place), attempt=attempt, alternatives=alternatives)
-    return at_once, sampler.draw(
-        sampler.look(logits, range(place)), attempt=attempt, alternatives=alternatives
+    return at_once, sampler.sample_from(
+        sampler.distribution(logits, range(place)), attempt=attempt, alternatives=alternatives
     )
 
 
@@ -132,7 +132,7 @@ def test_padding_is_never_drawn_and_strides_are_followed() -> None:
     tables = TokenTables(vocabulary=SIZE)
     packed = np.ascontiguousarray(wide[:, 0])
     sampler = Sampler(SamplerSettings(), 3, tables)
-    sampler.look(packed, [])
+    sampler.distribution(packed, [])
     assert sampler._pick is not None
     drawn = [sampler.sample(logits, [1, 2], alternatives=5) for logits in (wide[:, 0], packed)]
     assert drawn[0] == drawn[1] == ready(SamplerSettings(), 3).sample(packed[:SIZE], [1, 2], alternatives=5)

@@ -80,7 +80,7 @@ def test_a_text_of_one_token_and_one_beyond_the_capacity() -> None:
 ])  # fmt: skip
 def test_penalties_of_small_texts(history: list[int], penalties: dict[int, float]) -> None:
     sampler = Sampler(SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0), 0)
-    distribution = sampler.look(np.zeros(6, np.float32), history).distribution
+    distribution = sampler.distribution(np.zeros(6, np.float32), history).final
     scores = {token: -penalties.get(token, 0.0) for token in range(6)}
     assert dict(enumerate(distribution.probabilities.tolist())) == pytest.approx(
         exact.softmax(scores), rel=1e-5
@@ -92,9 +92,9 @@ def test_the_longest_passage_counts() -> None:
     sampler = Sampler(
         SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0, dry_base=2.0), 0
     )
-    probabilities = sampler.look(
+    probabilities = sampler.distribution(
         np.zeros(8, np.float32), [7, 0, 1, 4, 5, 0, 1, 4, 3, 0, 1, 2, 7, 0, 1]
-    ).distribution.probabilities
+    ).final.probabilities
     scores = {token: {4: -2.0, 2: -1.0}.get(token, 0.0) for token in range(8)}
     assert dict(enumerate(probabilities.tolist())) == pytest.approx(exact.softmax(scores), rel=1e-5)
 
@@ -111,11 +111,11 @@ def test_two_samplers_share_nothing() -> None:
     settings = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=5.0)
     logits, text = np.zeros(4, np.float32), [0, 1, 2, 0, 1]
     first, second = Sampler(settings, 0), Sampler(settings, 0)
-    assert first.look(logits, text).distribution.probabilities[2] < 0.01
-    assert second.look(logits, [3]).distribution.probabilities.tolist() == [0.25] * 4
-    assert second.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4
+    assert first.distribution(logits, text).final.probabilities[2] < 0.01
+    assert second.distribution(logits, [3]).final.probabilities.tolist() == [0.25] * 4
+    assert second.distribution(logits, [3, 0, 1]).final.probabilities.tolist() == [0.25] * 4
     # nor does a sampler remember another text
-    assert first.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4
+    assert first.distribution(logits, [3, 0, 1]).final.probabilities.tolist() == [0.25] * 4
 
 
 def test_a_token_costs_the_same_at_a_long_text_as_at_a_short_one() -> None:

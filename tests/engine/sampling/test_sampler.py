@@ -1,4 +1,4 @@
-"""Look, draw and take: chi-squared, places and seeds, restrictions, what is told of a token, bad logits."""
+"""Distribution, sampling and commit: chi-squared, places and seeds, restrictions, reports, bad logits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_tokens_without_probability_are_never_drawn(size: int) -> None:
     for ids in (None, np.arange(size) + 7):
         distribution = Distribution(ids, probabilities)
         drawn = [
-            distribution.draw(uniform) - (7 if ids is not None else 0)
+            distribution.sample(uniform) - (7 if ids is not None else 0)
             for uniform in (0.0, 0.4999, 0.5, math.nextafter(1.0, 0.0), 1.0)
         ]
         assert drawn == [1, 1, size - 2, size - 2, size - 2]
@@ -120,7 +120,7 @@ def test_going_back_and_continuing_later_reproduce_the_text() -> None:
     sampler, text = Sampler(SEVERAL, 5), list[int]()
     write(sampler, ROWS, text, 60)
     del text[30:]
-    sampler.look(ROWS[0], [9] * 77)  # a draft that led nowhere
+    sampler.distribution(ROWS[0], [9] * 77)  # a draft that led nowhere
     write(sampler, ROWS, text, 100)
     assert text == expected
     later = expected[:40]
@@ -130,8 +130,8 @@ def test_going_back_and_continuing_later_reproduce_the_text() -> None:
 
 def test_another_attempt_draws_another_number() -> None:
     sampler = Sampler(OFF, 1)
-    look = sampler.look(np.zeros(100_000, np.float32), [])
-    ids = [sampler.draw(look, attempt=attempt).id for attempt in (0, 1, 2, 0)]
+    found = sampler.distribution(np.zeros(100_000, np.float32), [])
+    ids = [sampler.sample_from(found, attempt=attempt).id for attempt in (0, 1, 2, 0)]
     assert ids[0] == ids[3]
     assert len(set(ids)) == 3
     assert ids[1] == int(sampler.uniform(0, 0, 1) * 100_000)
@@ -140,8 +140,8 @@ def test_another_attempt_draws_another_number() -> None:
 def test_look_and_draw_and_take_are_sample() -> None:
     first, second, third = (Sampler(SEVERAL, 4) for _ in range(3))
     one = first.sample(ROWS[0], [1, 2], top=2, alternatives=3)
-    assert one == second.draw(second.look(ROWS[0], [1, 2]), top=2, alternatives=3)
-    assert one == third.take(third.look(ROWS[0], [1, 2]), one.id, top=2, alternatives=3)
+    assert one == second.sample_from(second.distribution(ROWS[0], [1, 2]), top=2, alternatives=3)
+    assert one == third.commit(third.distribution(ROWS[0], [1, 2]), one.id, top=2, alternatives=3)
 
 
 def test_logits_are_not_modified_and_may_be_read_only() -> None:
@@ -282,10 +282,10 @@ def test_all_restrictions_combine(
     history = [token for token in (0, 5, 5) if token < len(logits)]
     if not left:
         with pytest.raises(NothingAllowed):
-            drawer.look(np.asarray(logits, np.float32), history, **given)
+            drawer.distribution(np.asarray(logits, np.float32), history, **given)
         return
     remaining = {token: scores[token] - (penalised and token in history) for token in left}
-    found = dict(drawer.look(np.asarray(logits, np.float32), history, **given).distribution.likeliest(100))
+    found = dict(drawer.distribution(np.asarray(logits, np.float32), history, **given).final.likeliest(100))
     if temperature:
         assert found == pytest.approx(softmax(remaining), rel=1e-4)
     else:
@@ -334,14 +334,10 @@ def test_the_vocabulary_may_change() -> None:
 
 def test_greedy_needs_no_random_number() -> None:
     greedy = Sampler(dataclasses.replace(OFF, temperature=0.0), 0)
-    look = greedy.look(LOGITS, [])
-    assert (look.distribution.greedy, look.distribution.draw(0.99), look.distribution.probability(1)) == (
-        True,
-        1,
-        1.0,
-    )
-    assert [greedy.draw(look, attempt=attempt).id for attempt in range(3)] == [1, 1, 1]
-    assert not Sampler(OFF, 0).look(LOGITS, []).distribution.greedy
+    found = greedy.distribution(LOGITS, [])
+    assert (found.final.greedy, found.final.sample(0.99), found.final.probability(1)) == (True, 1, 1.0)
+    assert [greedy.sample_from(found, attempt=attempt).id for attempt in range(3)] == [1, 1, 1]
+    assert not Sampler(OFF, 0).distribution(LOGITS, []).final.greedy
 
 
 @pytest.mark.parametrize("size", [100, 40_000, 70_000])
@@ -363,6 +359,6 @@ def test_kernels_and_numpy_give_the_same_distribution(size: int) -> None:
         max_temperature=1.5,
     )
     words = mask_of(set(range(0, 100, 1)) - {3, 50}, -(-size // 32))
-    one = Sampler(full, 2).look(small, [1, 2, 1], mask=words[:4]).distribution
-    other = Sampler(full, 2).look(large, [1, 2, 1], mask=words).distribution
+    one = Sampler(full, 2).distribution(small, [1, 2, 1], mask=words[:4]).final
+    other = Sampler(full, 2).distribution(large, [1, 2, 1], mask=words).final
     assert dict(one.likeliest(60)) == pytest.approx(dict(other.likeliest(60)), rel=1e-5)

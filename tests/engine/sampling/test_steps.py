@@ -12,6 +12,7 @@ import pytest
 
 from engine.sampling import SAMPLER_STEPS
 from engine.sampling.sampler import Sampler
+from engine.sampling.step import SamplerStep
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings, setting_info
 
 OFF = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -25,7 +26,7 @@ def of(*probabilities: float) -> Floats:
 
 def distribution(logits: Floats, settings: SamplerSettings, history: Sequence[int] = ()) -> dict[int, float]:
     """All final probabilities, as the sampler tells them."""
-    return dict(Sampler(settings, 0).look(logits, history).distribution.likeliest(logits.shape[0]))
+    return dict(Sampler(settings, 0).distribution(logits, history).final.likeliest(logits.shape[0]))
 
 
 def approx(**expected: float) -> object:
@@ -241,6 +242,8 @@ def test_top_a_takes_the_square_of_the_best(a: float, kept: int) -> None:
 
 def test_names_are_those_of_the_settings() -> None:
     assert [step.name for step in SAMPLER_STEPS] == [name for name, _ in SAMPLER_STEP_NAMES]
+    defined = [step for step in SamplerStep.__subclasses__() if step.__module__.startswith("engine.")]
+    assert set(defined) == set(SAMPLER_STEPS), "a step is missing from SAMPLER_STEP_NAMES"
 
 
 def test_neutral_values_make_every_step_inactive() -> None:

@@ -44,15 +44,15 @@ def test_xtc_takes_the_threshold_itself_in_and_of_equals_keeps_the_last() -> Non
 @pytest.mark.parametrize(("protected", "kept"), [({0}, 4), ({1, 9}, 4), ({2}, 2), ({3}, 2), (set(), 2)])
 def test_xtc_does_nothing_where_a_protected_token_would_go(protected: set[int], kept: int) -> None:
     drawer = Sampler(ALWAYS, 0, TokenTables(xtc_protected=frozenset(protected)))
-    assert len(drawer.look(LOGITS, []).distribution.likeliest(4)) == kept
+    assert len(drawer.distribution(LOGITS, []).final.likeliest(4)) == kept
 
 
 def test_xtc_tosses_one_coin_a_place() -> None:
     drawer = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.3), 5)
-    tossed = [drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
+    tossed = [drawer.distribution(LOGITS, range(place)).final.probability(0) == 0.0 for place in range(4000)]
     assert abs(sum(tossed) - 1200) < 3.3 * math.sqrt(4000 * 0.3 * 0.7)
     assert tossed == [
-        drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)
+        drawer.distribution(LOGITS, range(place)).final.probability(0) == 0.0 for place in range(4000)
     ]
 
 
@@ -65,8 +65,8 @@ def test_xtc_falls_below_its_probability(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_coin_is_no_number_that_is_used_for_anything_else() -> None:
     # The same number for the coin and for the test of a guess would make drafting change what is written.
-    purposes = [sampler.DRAW, verify.DRAW, verify.ACCEPT, verify.RESIDUAL, draft_model.GUESS]
-    assert sampler.DRAW == verify.DRAW
+    purposes = [sampler.SAMPLE, verify.SAMPLE, verify.ACCEPT, verify.RESIDUAL, draft_model.GUESS]
+    assert sampler.SAMPLE == verify.SAMPLE
     assert COIN not in purposes
 
 
@@ -96,11 +96,11 @@ def test_skew_is_the_same_as_bending_the_random_number(skew: float) -> None:
     order = np.argsort(-logits, kind="stable")
     plain = np.exp(logits[order].astype(np.float64))
     sums = plain.cumsum() / plain.sum()
-    bent = Sampler(dataclasses.replace(OFF, skew=skew), 0).look(logits, []).distribution
+    bent = Sampler(dataclasses.replace(OFF, skew=skew), 0).distribution(logits, []).final
     # Drawn over a grid of numbers, both give each token equally often.
     grid = (np.arange(20_000) + 0.5) / 20_000
     by_number = np.bincount(order[np.searchsorted(sums, grid ** math.exp(-skew))], minlength=50)
-    by_distribution = np.bincount([bent.draw(float(u)) for u in grid], minlength=50)
+    by_distribution = np.bincount([bent.sample(float(u)) for u in grid], minlength=50)
     assert np.abs(by_number - by_distribution).max() <= 2
 
 

@@ -129,11 +129,9 @@ def test_sampled_guesses_carry_what_they_were_drawn_from(cache: Watched) -> None
     text = list(PROMPT)
     for proposal in draft.propose(PROMPT, 4):
         assert proposal.distribution is not None
-        expected = sampler.look(logits_after(cache, text), text).distribution
-        np.testing.assert_allclose(
-            proposal.distribution.probabilities, expected.probabilities, rtol=1e-4, atol=1e-9
-        )
-        assert proposal.distribution.probability(proposal.id) > 0.0
+        expected = sampler.distribution(logits_after(cache, text), text).final
+        np.testing.assert_allclose(proposal.final.probabilities, expected.probabilities, rtol=1e-4, atol=1e-9)
+        assert proposal.final.probability(proposal.id) > 0.0
         text.append(proposal.id)
     draft.close()
 
@@ -161,10 +159,10 @@ def test_written_text_has_the_targets_distribution(cache: Watched) -> None:
         np.random.default_rng(1).normal(size=VOCABULARY).astype(np.float32),
     )
 
-    def look(sampler: Sampler, text: list[int]) -> Distribution:
+    def distribution_after(sampler: Sampler, text: list[int]) -> Distribution:
         if tuple(text) not in known:
             known[tuple(text)] = logits_after(cache, text) + other
-        return sampler.look(known[tuple(text)], text).distribution
+        return sampler.distribution(known[tuple(text)], text).final
 
     counts, kept, trials = dict[tuple[int, int], int](), 0, 1500
     prompt = PROMPT[:12]
@@ -173,7 +171,9 @@ def test_written_text_has_the_targets_distribution(cache: Watched) -> None:
         draft.begin(text)
         while len(text) < len(prompt) + 2:
             for proposal in [*draft.propose(text, 2), None]:
-                token, accepted = choose(look(sampler, text), proposal, partial(sampler.uniform, len(text)))
+                token, accepted = choose(
+                    distribution_after(sampler, text), proposal, partial(sampler.uniform, len(text))
+                )
                 kept += accepted
                 text.append(token)
                 if not accepted:
@@ -182,8 +182,8 @@ def test_written_text_has_the_targets_distribution(cache: Watched) -> None:
         counts[text[12], text[13]] = counts.get((text[12], text[13]), 0) + 1
     assert 0.1 * trials < kept < 1.9 * trials
     sampler, chi = Sampler(settings, 0), 0.0
-    for one, p in look(sampler, prompt).likeliest(2):
-        for next_one, q in look(sampler, [*prompt, one]).likeliest(2):
+    for one, p in distribution_after(sampler, prompt).likeliest(2):
+        for next_one, q in distribution_after(sampler, [*prompt, one]).likeliest(2):
             expected = p * q * trials
             chi += (counts.pop((one, next_one), 0) - expected) ** 2 / expected
     assert not counts
@@ -227,7 +227,7 @@ def test_ids_beyond_the_targets_vocabulary_are_never_guessed(
     found = [proposal for _ in range(30) for proposal in draft.propose(PROMPT, 2)]
     assert len(found) == 60
     assert max(proposal.id for proposal in found) < best
-    assert all(len(p.distribution.probabilities) == best for p in found if p.distribution is not None)
+    assert all(len(p.final.probabilities) == best for p in found if p.distribution is not None)
     draft.close()
 
 

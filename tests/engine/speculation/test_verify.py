@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.sampling.distribution import Distribution, certain
 from engine.speculation.drafter import Proposal
-from engine.speculation.verify import ACCEPT, DRAW, RESIDUAL, choose, residual
+from engine.speculation.verify import ACCEPT, RESIDUAL, SAMPLE, choose, residual
 
 GRID = (np.arange(200) + 0.5) / 200
 
@@ -33,7 +33,7 @@ def dense(distribution: Distribution, size: int) -> npt.NDArray[np.float64]:
 
 def numbers(**by_purpose: float) -> Callable[[int], float]:
     """Fixed numbers for draw, accept and residual; asking for another one is an error."""
-    names = {DRAW: "draw", ACCEPT: "accept", RESIDUAL: "residual"}
+    names = {SAMPLE: "draw", ACCEPT: "accept", RESIDUAL: "residual"}
     return lambda purpose: by_purpose[names[purpose]]
 
 
@@ -115,7 +115,9 @@ def test_chi_squared_of_many_draws(truncated: bool) -> None:
     counts, kept = np.zeros(size), 0
     for _ in range(draws):
         u = rng.random(3)
-        token, accepted = choose(p, Proposal(q.draw(rng.random()), q), lambda purpose, u=u: float(u[purpose]))  # type: ignore[misc]
+        token, accepted = choose(
+            p, Proposal(q.sample(rng.random()), q), lambda purpose, u=u: float(u[purpose])
+        )  # type: ignore[misc]
         counts[token] += 1
         kept += accepted
     expected = dense(p, size) * draws
@@ -138,7 +140,7 @@ def test_without_a_guess_the_target_draws() -> None:
 def test_a_certain_guess_changes_no_token(uniform: float, guess: int) -> None:
     p = whole([0.2, 0.5, 0.3])
     token, accepted = choose(p, Proposal(guess), numbers(draw=uniform))
-    assert token == p.draw(uniform)
+    assert token == p.sample(uniform)
     assert accepted == (token == guess)
 
 

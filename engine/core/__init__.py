@@ -1,0 +1,58 @@
+"""What crosses the engine's border: messages, requests, the events of a stream, and statistics.
+
+Everything here is frozen and holds only str, int, float and tuples, so that it can cross threads freely.
+
+Shape letters used in all docstrings: T rows (tokens of one step), V vocabulary, E model width, H query heads,
+G key/value heads, D head dimension, F feed-forward width, L layers, P pages, N out features, K in features.
+"""
+
+from __future__ import annotations
+
+from engine.core.chat_source import ChatSource
+from engine.core.events import (
+    DRAFT_STAGE,
+    STOP_REASONS,
+    Alternative,
+    ChatEvent,
+    Done,
+    Downloaded,
+    Downloading,
+    Loading,
+    Prefill,
+    Running,
+    Stats,
+    Text,
+    TokenInfo,
+    Trimmed,
+)
+from engine.core.model_info import ModelInfo, WorkSpace
+from engine.core.requests import ChatRequest, Foreseen, Message, PromptSize, Rendered
+
+__all__ = [
+    "DRAFT_STAGE",
+    "PAGE_TOKENS",
+    "STOP_REASONS",
+    "Alternative",
+    "ChatEvent",
+    "ChatRequest",
+    "ChatSource",
+    "Done",
+    "Downloaded",
+    "Downloading",
+    "Foreseen",
+    "Loading",
+    "Message",
+    "ModelInfo",
+    "Prefill",
+    "PromptSize",
+    "Rendered",
+    "Running",
+    "Stats",
+    "Text",
+    "TokenInfo",
+    "Trimmed",
+    "WorkSpace",
+]
+
+PAGE_TOKENS = 256
+"""Token positions in one page of the key/value cache."""

@@ -1,0 +1,192 @@
+"""The events of a stream: of a reply, of loading a model, of a download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.core.requests import Rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts and times of one reply. Times are seconds; `first_token_seconds` counts from the request.
+
+    `passes` of the model were run after the prompt; `drafted_tokens` were proposed by a drafter and
+    `accepted_tokens` of them kept. `speedup` is the measured speed with drafting over the measured speed
+    without it, 0 while either is unknown.
+    """
+
+    prompt_tokens: int = 0
+    prefill_tokens: int = 0
+    cached_tokens: int = 0
+    new_tokens: int = 0
+    context_tokens: int = 0
+    context_length: int = 0
+    prefill_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    seed: int = 0
+    passes: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    speedup: float = 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The share of drafted tokens that were kept; 0 when none were drafted."""
+        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens for each pass of the model after the prompt's; 1 without drafting, 0 before the first
+        such pass.
+        """
+        return (self.new_tokens - 1) / self.passes if self.passes and self.new_tokens > 1 else 0.0
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """Prompt tokens run through the model for each second of prefill; 0 when nothing was run."""
+        return self.prefill_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Tokens after the first for each second of decoding; 0 when there was at most one."""
+        return (
+            (self.new_tokens - 1) / self.decode_seconds
+            if self.decode_seconds > 0 and self.new_tokens > 1
+            else 0.0
+        )
+
+
+DRAFT_STAGE = "Draft model: "
+"""What stages begin with while a draft model is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Progress of loading a model or compiling kernels: `stage` is a short text for people."""
+
+    stage: str
+    done: int
+    total: int
+
+    @property
+    def of_draft(self) -> bool:
+        """Whether it is a draft model that is loaded."""
+        return self.stage.startswith(DRAFT_STAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Progress of reading the prompt, in tokens. `cached` of the `total` were in the cache already."""
+
+    done: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The context was full: this many of the oldest messages, or tokens of a plain text's beginning, were
+    left out of the prompt.
+    """
+
+    dropped_messages: int
+    dropped_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that could have stood there: its own text, the model's probability and the final one (0 when
+    a step dropped it).
+    """
+
+    id: int
+    text: str
+    raw_probability: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """One token of a reply: `raw_probability` is the model's own, `probability` the one after all sampler
+    steps.
+
+    When asked for, `top` holds (id, final probability) pairs, likeliest first, and `alternatives` the tokens
+    that the model itself held likeliest. `entropy` is that of the model's own distribution, nats. `drafted`:
+    a drafter proposed it.
+    `healed`: it took the place of the prompt's last token, whose text it begins with. `seconds` counts from
+    the request.
+    """
+
+    id: int
+    text: str
+    probability: float
+    raw_probability: float
+    top: tuple[tuple[int, float], ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    entropy: float = 0.0
+    drafted: bool = False
+    healed: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of the reply that is certain: never half a character, never part of a stop string or of a
+    banned one.
+
+    `suppressed` is text that was taken back, unseen, because a banned string had come up; other words are
+    written in its place.
+    """
+
+    text: str
+    tokens: tuple[TokenInfo, ...] = ()
+    suppressed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How the reply goes, a few times a second."""
+
+    stats: Stats
+
+
+STOP_REASONS = (
+    "stop_token", "stop_string", "stop_regex", "end_filter", "max_tokens", "time_limit", "loop",
+    "context_full", "cancelled",
+)  # fmt: skip
+"""Every value `Done.reason` can have; "end_filter" says that a constraint was fulfilled and allows nothing
+more.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last event of a reply. `trigger` is the text that fired: the stop string, what the expression
+    matched, the stop token's text, the repeated part of a loop; empty for limits.
+    """
+
+    reason: str
+    trigger: str
+    stats: Stats
+
+
+ChatEvent = Loading | Rendered | Prefill | Trimmed | Text | Running | Done
+"""What a chat source yields: any number of the other kinds, then one `Done`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downloading:
+    """Progress of a download in bytes; `total` is 0 while unknown. `stage` is a short text for people."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """The last event of a download: the finished, checked file."""
+
+    path: str

@@ -1,0 +1,104 @@
+"""What the headers of a model tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.printable import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSpace:
+    """Bytes that a model's passes take beside its weights and its cache: `row` for each of the `rows` of a
+    step, `position` for each position of the context, `fixed` for all.
+    """
+
+    rows: int = 0
+    row: int = 0
+    position: int = 0
+    fixed: int = 0
+
+    def bytes(self, context: int) -> int:
+        """For conversations of up to `context` tokens."""
+        return min(self.rows, context) * self.row + context * self.position + self.fixed
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the headers of a model say, and of a loaded model how it runs. Sizes are bytes; texts are safe to
+    show; "" and 0 mean unknown or none.
+    """
+
+    path: str
+    name: str
+    """The name to show."""
+    architecture: str
+    format: str
+    """"gguf" or "safetensors"."""
+    parameters: int
+    bits_per_weight: float
+    weights_bytes: int
+    layers: int
+    context_length: int
+    vocab_size: int
+    kv_bytes_per_token: int
+    stop_token_ids: tuple[int, ...]
+    """All ids that end a turn, from generation_config.json or the GGUF metadata."""
+    has_chat_template: bool
+    kv_heads: int = 0
+    head_dim: int = 0
+    quantisation: str = ""
+    """The usual name of the weights' format: "Q4_K", "GPTQ 4-bit", "BF16"."""
+    licence: str = ""
+    """As the file states it."""
+    resident_bytes: int = 0
+    """The weights in memory, once loaded on the CPU."""
+    read_bytes: int = 0
+    """The bytes of `resident_bytes` that one decoded token reads."""
+    defaults: tuple[tuple[str, float], ...] = ()
+    """The sampler settings that the model's authors recommend: (field of `SamplerSettings`, value)."""
+    advised_context: int = 0
+    """The context in tokens beyond which the model gets worse."""
+    plain: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """The weights that can be quantised while loading: their number and bytes without the head, and those of
+    the head.
+    """
+    work: WorkSpace = WorkSpace()
+    """The work space of the passes on the CPU."""
+    backend: str = ""
+    """The name of the backend that a loaded model runs on."""
+    where: str = ""
+    """That backend's `Backend.where`."""
+    cache_bytes: int = 0
+    """The memory of a GPU that the cache of a loaded model takes."""
+    thinking: tuple[tuple[str, str], ...] = ()
+    """The (opening, closing) tags that a loaded model may think in, those of its template first."""
+    opens_thought: str = ""
+    """The tag that closes the thought that prompts leave open."""
+    threads: int = 0
+    """The CPU threads that a loaded model computes on."""
+    fallback_template: str = ""
+    """The general format that replaces a missing chat template ("gemma", "plain"; see
+    `engine.text.template.fallback`).
+    """
+    file_bytes: int = 0
+    """The size of the files, headers included."""
+    gpu_bytes: int = 0
+    """`resident_bytes` on a GPU."""
+    gpu_work: WorkSpace = WorkSpace()
+    """`work` on a GPU."""
+    notice: str = ""
+    """A sentence for the user if a loaded model runs otherwise than expected, such as on the CPU though there
+    is a GPU.
+    """
+    report: str = ""
+    """Details of `notice`, to be copied."""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "architecture", "format", "quantisation", "licence", "notice"):
+            object.__setattr__(self, name, one_line(getattr(self, name)))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that hold the weights: what is downloaded, and what a file manager shows."""
+        return self.file_bytes or self.weights_bytes

@@ -1,0 +1,29 @@
+"""Classifier-free guidance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.fields import Settings, setting
+
+
+@dataclass(frozen=True)
+class GuidanceSettings(Settings):
+    """Classifier-free guidance: away from what a negative system prompt would give.
+
+    Each token costs two passes.
+    """
+
+    negative_prompt: str = setting(
+        "", "Negative system prompt", "What the reply should not be like.", neutral="", multiline=True
+    )
+    cfg_scale: float = setting(
+        1.0,
+        "Guidance scale",
+        "How far the reply is pushed away from the negative prompt; 1 is off.",
+        low=0.0,
+        high=20.0,
+        slider_high=5.0,
+        step=0.1,
+        neutral=1.0,
+    )

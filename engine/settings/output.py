@@ -1,0 +1,41 @@
+"""What is reported of each token, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.fields import Settings, setting
+
+
+@dataclass(frozen=True)
+class OutputSettings(Settings):
+    """What is told of each token, and how often."""
+
+    alternatives: int = setting(
+        5,
+        "Alternatives kept",
+        "How many likely tokens are kept for each place, for the token inspector.",
+        low=0,
+        high=50,
+        slider_high=20,
+        step=1,
+        neutral=0,
+    )
+    stream_interval: int = setting(
+        1,
+        "Stream interval",
+        "The text is handed on every so many tokens.",
+        low=1,
+        high=100,
+        slider_high=20,
+        step=1,
+        unit="tokens",
+        advanced=True,
+    )
+    show_special: bool = setting(
+        False,
+        "Show special tokens",
+        "Control tokens appear as text instead of being hidden.",
+        neutral=False,
+        advanced=True,
+    )

@@ -1,0 +1,382 @@
+"""How the next token is chosen: the sampler steps and what each of them is set to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.fields import Settings, setting
+
+SAMPLER_STEP_NAMES = (
+    ("repetition", "Repeat penalty"), ("occurrence", "Presence and frequency"), ("dry", "DRY"),
+    ("top_n_sigma", "Top N sigma"), ("smoothing", "Smoothing"), ("temperature", "Temperature"),
+    ("top_k", "Top K"), ("top_p", "Top P"), ("top_a", "Top A"), ("min_p", "Min P"),
+    ("tail_free", "Tail free"), ("typical", "Typical"), ("mirostat", "Mirostat"),
+    ("dynamic_temperature", "Dynamic temperature"), ("xtc", "XTC"), ("adaptive_p", "Adaptive P"),
+    ("skew", "Skew"),
+)  # fmt: skip
+"""(name, label) of every sampler step in the default order of application; `engine.sampling.SAMPLER_STEPS`
+has the same names.
+"""
+
+_VARIETY, _TRUNCATION, _REPETITION, _SPECIAL, _ORDER = (
+    "Variety",
+    "Truncation",
+    "Repetition",
+    "Special",
+    "Order",
+)
+
+
+@dataclass(frozen=True)
+class SamplerSettings(Settings):
+    """How the next token is drawn."""
+
+    temperature: float = setting(
+        0.7,
+        "Temperature",
+        "Higher is more varied, lower more predictable; 0 always takes the likeliest token.",
+        low=0.0,
+        high=10.0,
+        slider_high=2.0,
+        step=0.05,
+        neutral=1.0,
+        group=_VARIETY,
+    )
+    top_k: int = setting(
+        40,
+        "Top K",
+        "Only the K likeliest tokens stay.",
+        low=0,
+        high=1 << 20,
+        slider_high=200,
+        step=1,
+        neutral=0,
+        group=_TRUNCATION,
+    )
+    top_p: float = setting(
+        0.95,
+        "Top P",
+        "Only the likeliest tokens that together reach this probability stay.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        neutral=1.0,
+        group=_TRUNCATION,
+    )
+    min_p: float = setting(
+        0.05,
+        "Min P",
+        "Tokens less likely than this share of the likeliest token are dropped.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        neutral=0.0,
+        group=_TRUNCATION,
+    )
+    repetition_penalty: float = setting(
+        1.0,
+        "Repeat penalty",
+        "Makes tokens that already occurred less likely.",
+        low=0.1,
+        high=10.0,
+        slider_high=2.0,
+        step=0.01,
+        neutral=1.0,
+        group=_REPETITION,
+    )
+    repetition_range: int = setting(
+        -1,
+        "Repeat window",
+        "How many of the latest tokens the penalties look at; -1 is the whole context.",
+        low=-1,
+        high=1 << 20,
+        slider_high=4096,
+        step=1,
+        neutral=0,
+        words=((-1, "all"),),
+        unit="tokens",
+        group=_REPETITION,
+    )
+    repetition_decay: int = setting(
+        0,
+        "Repeat fade",
+        "Over so many tokens before the repeat window the penalties fade to nothing.",
+        low=0,
+        high=1 << 20,
+        slider_high=4096,
+        step=1,
+        neutral=0,
+        unit="tokens",
+        group=_REPETITION,
+        advanced=True,
+    )
+    presence_penalty: float = setting(
+        0.0,
+        "Presence penalty",
+        "Taken once from the score of each token that already occurred.",
+        low=-10.0,
+        high=10.0,
+        slider_high=2.0,
+        step=0.05,
+        neutral=0.0,
+        group=_REPETITION,
+    )
+    frequency_penalty: float = setting(
+        0.0,
+        "Frequency penalty",
+        "Taken from a token's score for each time it already occurred.",
+        low=-10.0,
+        high=10.0,
+        slider_high=2.0,
+        step=0.05,
+        neutral=0.0,
+        group=_REPETITION,
+    )
+    dry_multiplier: float = setting(
+        0.0,
+        "DRY strength",
+        "Makes tokens less likely that would repeat a longer passage word for word; 0.8 is usual.",
+        low=0.0,
+        high=100.0,
+        slider_high=5.0,
+        step=0.05,
+        neutral=0.0,
+        group=_REPETITION,
+        advanced=True,
+    )
+    dry_base: float = setting(
+        1.75,
+        "DRY base",
+        "How fast the DRY penalty grows with the length of the repeated passage.",
+        low=1.0,
+        high=10.0,
+        slider_high=4.0,
+        step=0.05,
+        group=_REPETITION,
+        advanced=True,
+    )
+    dry_allowed_length: int = setting(
+        2,
+        "DRY allowed length",
+        "Passages of up to so many tokens may be repeated freely.",
+        low=1,
+        high=1 << 20,
+        slider_high=20,
+        step=1,
+        unit="tokens",
+        group=_REPETITION,
+        advanced=True,
+    )
+    dry_range: int = setting(
+        0,
+        "DRY window",
+        "How many of the latest tokens DRY looks at; 0 is the whole context.",
+        low=0,
+        high=1 << 20,
+        slider_high=8192,
+        step=64,
+        words=((0, "all"),),
+        unit="tokens",
+        group=_REPETITION,
+        advanced=True,
+    )
+    dry_breakers: tuple[str, ...] = setting(
+        ("\\n", ":", '"', "*"),
+        "DRY breakers",
+        "A repeated passage ends at any token with one of these texts; \\n is a line break.",
+        group=_REPETITION,
+        advanced=True,
+        multiline=True,
+        escaped=True,
+    )
+    min_temperature: float = setting(
+        0.0,
+        "Lowest temperature",
+        "Dynamic temperature goes from here, where the model is sure, ...",
+        low=0.0,
+        high=10.0,
+        slider_high=3.0,
+        step=0.05,
+        neutral=0.0,
+        group=_VARIETY,
+        advanced=True,
+    )
+    max_temperature: float = setting(
+        0.0,
+        "Highest temperature",
+        "... to here, where it is unsure; off unless above the lowest.",
+        low=0.0,
+        high=10.0,
+        slider_high=3.0,
+        step=0.05,
+        neutral=0.0,
+        group=_VARIETY,
+        advanced=True,
+    )
+    temperature_exponent: float = setting(
+        1.0,
+        "Temperature curve",
+        "How dynamic temperature rises with the model's doubt: 1 is even.",
+        low=0.1,
+        high=10.0,
+        slider_high=3.0,
+        step=0.05,
+        group=_VARIETY,
+        advanced=True,
+    )
+    smoothing_factor: float = setting(
+        0.0,
+        "Smoothing",
+        "Quadratic sampling: lowers unlikely tokens by the square of their distance.",
+        low=0.0,
+        high=10.0,
+        slider_high=2.0,
+        step=0.01,
+        neutral=0.0,
+        group=_VARIETY,
+        advanced=True,
+    )
+    skew: float = setting(
+        0.0,
+        "Skew",
+        "Above 0 leans towards less likely tokens, below 0 towards the likeliest.",
+        low=-5.0,
+        high=5.0,
+        step=0.05,
+        neutral=0.0,
+        group=_VARIETY,
+        advanced=True,
+    )
+    top_n_sigma: float = setting(
+        0.0,
+        "Top N sigma",
+        "Only tokens whose score is within so many standard deviations of the best stay.",
+        low=0.0,
+        high=20.0,
+        slider_high=5.0,
+        step=0.05,
+        neutral=0.0,
+        group=_TRUNCATION,
+        advanced=True,
+    )
+    top_a: float = setting(
+        0.0,
+        "Top A",
+        "Tokens less likely than this times the square of the best probability are dropped.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        neutral=0.0,
+        group=_TRUNCATION,
+        advanced=True,
+    )
+    tail_free: float = setting(
+        1.0,
+        "Tail free",
+        "Cuts the tail where the curve of probabilities becomes flat.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        neutral=1.0,
+        group=_TRUNCATION,
+        advanced=True,
+    )
+    typical: float = setting(
+        1.0,
+        "Typical",
+        "Keeps the tokens whose surprise is nearest to the expected one, up to this probability.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        neutral=1.0,
+        group=_TRUNCATION,
+        advanced=True,
+    )
+    xtc_probability: float = setting(
+        0.0,
+        "XTC probability",
+        "How often all but the least likely of the likely tokens are dropped.",
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        neutral=0.0,
+        group=_SPECIAL,
+        advanced=True,
+    )
+    xtc_threshold: float = setting(
+        0.1,
+        "XTC threshold",
+        "From which probability on a token counts as likely for XTC.",
+        low=0.0,
+        high=0.5,
+        step=0.01,
+        group=_SPECIAL,
+        advanced=True,
+    )
+    mirostat: bool = setting(
+        False,
+        "Mirostat 2",
+        "Keeps the text's surprise at a set level by cutting more or less of the tail.",
+        neutral=False,
+        group=_SPECIAL,
+        advanced=True,
+    )
+    mirostat_tau: float = setting(
+        5.0,
+        "Mirostat surprise",
+        "The level to keep.",
+        low=0.0,
+        high=20.0,
+        slider_high=10.0,
+        step=0.1,
+        unit="bits",
+        group=_SPECIAL,
+        advanced=True,
+    )
+    mirostat_eta: float = setting(
+        0.1,
+        "Mirostat rate",
+        "How fast it follows.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        group=_SPECIAL,
+        advanced=True,
+    )
+    adaptive_target: float = setting(
+        0.0,
+        "Adaptive P target",
+        "Prefers tokens near this probability, corrected by what was drawn before.",
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        neutral=0.0,
+        group=_SPECIAL,
+        advanced=True,
+    )
+    adaptive_decay: float = setting(
+        0.9,
+        "Adaptive P memory",
+        "How long what was drawn before counts: 0 not at all, 0.99 about a hundred tokens.",
+        low=0.0,
+        high=0.99,
+        step=0.01,
+        group=_SPECIAL,
+        advanced=True,
+    )
+    order: tuple[str, ...] = setting(
+        tuple(name for name, _ in SAMPLER_STEP_NAMES),
+        "Order of the steps",
+        "Steps are applied from top to bottom; missing ones keep their usual place.",
+        choices=SAMPLER_STEP_NAMES,
+        group=_ORDER,
+        advanced=True,
+    )
+    seed: int | None = setting(
+        None,
+        "Seed",
+        "The same seed and settings give the same reply; empty draws a new one each time.",
+        low=0,
+        high=(1 << 63) - 1,
+        group=_VARIETY,
+    )

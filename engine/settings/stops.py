@@ -1,0 +1,86 @@
+"""When a reply ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.fields import Settings, setting
+
+
+@dataclass(frozen=True)
+class StopSettings(Settings):
+    """When a reply ends. The model's own end-of-turn tokens always end it."""
+
+    max_tokens: int = setting(
+        2048,
+        "Max tokens",
+        "The longest reply in tokens; 0 goes on until the context is full.",
+        low=0,
+        high=1 << 20,
+        slider_high=8192,
+        step=64,
+        neutral=0,
+        unit="tokens",
+    )
+    min_tokens: int = setting(
+        0,
+        "Min tokens",
+        "Before so many tokens the model's own end-of-turn tokens cannot be drawn.",
+        low=0,
+        high=1 << 20,
+        slider_high=1024,
+        step=1,
+        neutral=0,
+        unit="tokens",
+        advanced=True,
+    )
+    stop_strings: tuple[str, ...] = setting(
+        (), "Stop strings", "The reply ends before any of these texts.", multiline=True
+    )
+    stop_regex: str = setting(
+        "", "Stop expression", "The reply ends where this regular expression first matches.", neutral=""
+    )
+    stop_token_ids: tuple[int, ...] = setting(
+        (), "Stop token ids", "The reply ends at any of these token ids.", low=0, advanced=True
+    )
+    keep_stop: bool = setting(
+        False, "Keep the stop text", "The text that ended the reply stays at its end.", neutral=False
+    )
+    time_limit: float = setting(
+        0.0,
+        "Time limit",
+        "The longest time a reply may take, counted from its first token.",
+        low=0.0,
+        high=86400.0,
+        slider_high=600.0,
+        step=1.0,
+        neutral=0.0,
+        unit="seconds",
+    )
+    loop_window: int = setting(
+        0,
+        "Loop window",
+        "The reply ends when its last so many tokens are one passage over and over.",
+        low=0,
+        high=1 << 16,
+        slider_high=512,
+        step=8,
+        neutral=0,
+        unit="tokens",
+    )
+    loop_repeats: int = setting(
+        4,
+        "Loop repeats",
+        "How often at least the passage must fill the loop window.",
+        low=2,
+        high=1000,
+        slider_high=20,
+        step=1,
+        advanced=True,
+    )
+    when_full: str = setting(
+        "drop_oldest",
+        "When the context is full",
+        "What happens when conversation and reply no longer fit.",
+        choices=(("drop_oldest", "Drop the oldest turns"), ("stop", "Stop and say so")),
+    )
