@@ -1,4 +1,4 @@
-"""LocalChat: a conversation with a model in this process.
+"""LocalChat: chats with a model in this process.
 
 Request -> template -> ids -> generator -> events.
 """
@@ -44,15 +44,13 @@ if TYPE_CHECKING:
     from engine.models.memory.placement import Replaced
 
 _LOADING_THRESHOLD = 50_000
-"""Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own
-number is 700.
-"""
+"""The threshold of garbage collection while a model is loaded, in objects; Python's own is 700."""
 
 
 class LocalChat:
     """A loaded model that answers (`core.ChatSource`), made by `open_chat`. One thread uses it.
 
-    `generator`, `tokenizer` and `template` are there for those who want the parts.
+    `generator`, `tokenizer` and `template` give access to its parts.
     """
 
     def __init__(
@@ -63,8 +61,8 @@ class LocalChat:
         load: LoadSettings = LoadSettings(),
         kept: str = "",
     ) -> None:
-        """`load` is how a draft model is loaded; under the name `kept`, unless it is empty, the cache is
-        saved at the end.
+        """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
+        that is empty.
         """
         self.info = info
         self._kept = kept
@@ -111,7 +109,7 @@ class LocalChat:
     def _reply(
         self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float
     ) -> Iterator[ChatEvent]:
-        """The events of a reply to `prompt`, whose tokens are remembered for the next turn."""
+        """The events of a reply to `prompt`; its tokens are remembered for the next turn."""
         if prompt.dropped or prompt.cut:
             yield Trimmed(prompt.dropped, prompt.cut)
         yield from self._adapters.fit(request.adapters, stop)
@@ -140,11 +138,11 @@ class LocalChat:
             yield from self._proved_again(error)
 
     def count(self, text: str) -> int:
-        """How many tokens a text has."""
+        """The number of tokens of a text."""
         return len(self.tokenizer.encode(text))
 
     def size(self, request: ChatRequest) -> PromptSize:
-        """How long the prompt of a request is when nothing is left out of it. Raises `BadTemplate`."""
+        """The length of a request's whole prompt. Raises `BadTemplate`."""
         return self._prompts.size(request)
 
     def _rendered(self, prompt: Prompt, heal: bool) -> Rendered:
@@ -157,7 +155,7 @@ class LocalChat:
         return Rendered(tuple(prompt.ids), prompt.given, heal, negative, self.generator.reading(), vocabulary)
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
-        """Raise `error`; where kernels can prove themselves, what their proof says now goes with it."""
+        """Check the kernels again where that is possible, then raise `error` with the result."""
         from engine.models.proof.first_use import Provable, prove_again
 
         model = self.generator.model
@@ -176,7 +174,7 @@ class LocalChat:
         ) from error
 
     def foresee(self, request: ChatRequest) -> Foreseen:
-        """What reading the prompt of a request would take now; nothing is read.
+        """What reading the prompt of a request would take now; nothing is run.
 
         Raises as `stream` does before it begins.
         """
@@ -184,7 +182,7 @@ class LocalChat:
             return Foreseen(0, 0, self.context_length)
         prompt = self._prompts.build(request)
         cached = self.generator.cache.found(prompt.ids)
-        first = int(request.messages[0].role == "system")  # which is never left out
+        first = int(request.messages[0].role == "system")  # the system message is never left out
         kept = (*request.messages[:first], *request.messages[first + prompt.dropped :])
         return Foreseen(
             len(prompt.ids),
@@ -205,7 +203,7 @@ class LocalChat:
         self.generator.close()
         self._draft.close()
         if self._kept:
-            with suppress(DeviceLost):  # what lay in its memory is gone; the conversations will be read anew
+            with suppress(DeviceLost):  # its memory is lost; conversations will be read again
                 _tell(save_cache(self.generator.cache, self._kept, cache_dir() / "conversations"))
             self._kept = ""
         self.generator.cache.close()
@@ -213,15 +211,13 @@ class LocalChat:
 
 
 def _as_it_was(told: Rendered, scale: float) -> Prompt:
-    """The prompt that was told of an earlier reply."""
+    """The prompt that an earlier reply reported."""
     guidance = Guidance(told.negative_ids, scale) if told.negative_ids else None
     return Prompt(0, list(told.ids), told.given, guidance)
 
 
 def _tell(notice: str) -> None:
-    """What concerns saved caches, or devices that were passed over, is no trouble of the conversation: it
-    goes to the log.
-    """
+    """Log what concerns saved caches, or devices that were not used; the chat itself is not affected."""
     if notice:
         logging.getLogger(__name__).info(notice)
 
@@ -235,9 +231,9 @@ def open_chat(
 ) -> Generator[Loading, None, LocalChat]:
     """Load a model for chatting: yields progress and returns the chat (`chat = yield from open_chat(path)`).
 
-    Setting `stop` raises `Cancelled` at the next progress. `replaces` is closed when the new model's headers,
-    tokenizer and template were found good and its memory enough, before any weight is read; until then a
-    failure leaves it as it is. Raises `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`,
+    Setting `stop` raises `Cancelled` at the next progress. `replaces` is closed once the new model's headers,
+    tokenizer and template are valid and its memory suffices, before any weight is read; a failure until then
+    leaves it as it is. Raises `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`,
     `NotEnoughMemory`, `BadSetting`.
     """
     with _few_collections():
@@ -246,8 +242,8 @@ def open_chat(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Search for cycles rarely: loading makes hundreds of thousands of small objects that stay, and
-    looking at them takes a tenth of it.
+    """Collect garbage rarely: loading makes hundreds of thousands of small objects that stay, and scanning
+    them takes a tenth of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(max(_LOADING_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
@@ -277,7 +273,7 @@ def _watched(
 def _load(
     path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
 ) -> Generator[Loading, None, LocalChat]:
-    # Numba and torch come in here, not when the module is imported.
+    # Imported here, so that importing this module does not import Numba and torch.
     from engine.backends.choice import settled
     from engine.backends.cpu.runtime.cores import default_threads
     from engine.backends.trim import give_memory_back
@@ -293,7 +289,7 @@ def _load(
     checkpoint = open_checkpoint(path)
     try:
         info = describe_checkpoint(checkpoint)
-        # a context that cannot be is told before the weights are read
+        # an impossible context is reported before the weights are read
         chosen_context(cache, info.context_length)
         tokenizer, template = open_text(checkpoint, load.chat_template)
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
@@ -305,7 +301,7 @@ def _load(
     if cache.keep_on_disk:
         kept = fingerprint(path)
         if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
-            # other weights or sums, other keys and values
+            # other weights or arithmetic give other keys and values
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
     thinking = template.thinking(tokenizer)[0]

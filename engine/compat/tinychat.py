@@ -1,9 +1,9 @@
 """TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the whole text so far every few tokens,
 with usage and times.
 
-What is better here: the end-of-turn token of the last turn stays in the cache, stop ids are the caller's own,
-only new text is decoded, and a full context ends the text with "length" instead of an error. Logits are
-processed in that program's order: temperature, repetition penalty, top-p, top-k.
+Unlike there, the end-of-turn token of the last turn stays in the cache, the caller names the stop ids, only
+new text is decoded, and a full context ends the text with "length" instead of an error. The order of the
+sampler steps is TinyChat's: temperature, repetition penalty, top-p, top-k.
 """
 
 from __future__ import annotations
@@ -46,19 +46,17 @@ def StreamGenerator(
 ) -> Generator[dict[str, Any], None, None]:
     """Write a reply to `input`, the formatted prompt.
 
-    With `chunk_prefilling`, `input` is the new turn only and goes on behind the first `start_pos` tokens of
-    the conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or attributes):
+    With `chunk_prefilling`, `input` is only the new turn and follows the first `start_pos` tokens of the
+    conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or attributes):
     n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and `quant_llm` are
-    the model's own affair. Yields `text` (with `echo` after the prompt), `usage` {prompt_tokens,
+    ignored. Yields `text` (with `echo` after the prompt), `usage` {prompt_tokens,
     completion_tokens, total_tokens}, `finish_reason` (None, at last "stop" or "length") and `timing` (None,
     at last {context_tokens, context_time, total_tokens, generation_time_list}, seconds). The end-of-turn
-    token counts as a token of the completion. A turn that is closed early counts as far as it was told.
-    Raises `BadSetting` for a `start_pos` that was never reached, and for settings out of range.
+    token counts as a token of the completion. Of a turn that is closed early, what was yielded counts. Raises
+    `BadSetting` for a `start_pos` that was never reached, and for settings out of range.
     """
     if stream_interval < 1:
-        raise BadSetting(
-            f"stream_interval is {stream_interval}, but a text can be told every 1 or more tokens."
-        )
+        raise BadSetting(f"stream_interval is {stream_interval}, but it must be at least 1.")
     value = (
         gen_params.get
         if isinstance(gen_params, Mapping)
@@ -72,15 +70,18 @@ def StreamGenerator(
         max_tokens=int(value("n_predict", 512)), stop_token_ids=tuple(stop_token_ids), keep_stop=True
     )
     turn = _Turn(frozenset(stop_token_ids).union(tokenizer.stop_token_ids), len(new), input if echo else "")
-    told = 0
+    yielded = 0
     stream = model.stream(GenerationRequest(ids, sampler, stops, seed=seed, started=turn.started))
     try:
         with closing(stream) as events:
             for event in events:
                 if isinstance(event, Text):
                     turn.add(event)
-                    if len(turn.written) - told >= stream_interval and turn.written[-1] not in turn.stop_ids:
-                        told = len(turn.written)
+                    if (
+                        len(turn.written) - yielded >= stream_interval
+                        and turn.written[-1] not in turn.stop_ids
+                    ):
+                        yielded = len(turn.written)
                         yield turn.state(None, None)
                 elif isinstance(event, Done):
                     timing = {

@@ -1,4 +1,4 @@
-"""Something that answers."""
+"""The protocol of everything that answers a chat request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.core.requests import ChatRequest, Foreseen, PromptSize
 
 
 class ChatSource(Protocol):
-    """Something that answers: a local model, later a remote endpoint. Used by one thread only."""
+    """Something that answers: a local model or a remote endpoint. Used by one thread only."""
 
     info: ModelInfo
 
@@ -24,15 +24,15 @@ class ChatSource(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """How many tokens a text has."""
+        """The number of tokens of a text."""
         ...
 
     def size(self, request: ChatRequest) -> PromptSize:
-        """How long the prompt of a request is when nothing is left out of it, without running anything."""
+        """The length of a request's whole prompt; nothing is run."""
         ...
 
     def foresee(self, request: ChatRequest) -> Foreseen:
-        """What reading the prompt of a request would take now; nothing is read.
+        """What reading the prompt of a request would take now; nothing is run.
 
         Raises as `stream` does before it begins.
         """

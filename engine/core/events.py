@@ -11,9 +11,8 @@ from engine.core.requests import Rendered
 class Stats:
     """Counts and times of one reply. Times are seconds; `first_token_seconds` counts from the request.
 
-    `passes` of the model were run after the prompt; `drafted_tokens` were proposed by a drafter and
-    `accepted_tokens` of them kept. `speedup` is the measured speed with drafting over the measured speed
-    without it, 0 while either is unknown.
+    `passes` of the model follow the prompt; a drafter proposed `drafted_tokens`, of which `accepted_tokens`
+    were kept. `speedup` is the measured speed with drafting over that without, 0 while either is unknown.
     """
 
     prompt_tokens: int = 0
@@ -33,24 +32,22 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
-        """The share of drafted tokens that were kept; 0 when none were drafted."""
+        """The share of drafted tokens that were kept; 0 if there were none."""
         return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens for each pass of the model after the prompt's; 1 without drafting, 0 before the first
-        such pass.
-        """
+        """Tokens per pass of the model after the prompt; 1 without drafting, 0 before the first such pass."""
         return (self.new_tokens - 1) / self.passes if self.passes and self.new_tokens > 1 else 0.0
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Prompt tokens run through the model for each second of prefill; 0 when nothing was run."""
+        """Prompt tokens that were run, per second of prefill; 0 if none were."""
         return self.prefill_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:
-        """Tokens after the first for each second of decoding; 0 when there was at most one."""
+        """Tokens after the first, per second of decoding; 0 if there was at most one."""
         return (
             (self.new_tokens - 1) / self.decode_seconds
             if self.decode_seconds > 0 and self.new_tokens > 1
@@ -59,12 +56,12 @@ class Stats:
 
 
 DRAFT_STAGE = "Draft model: "
-"""What stages begin with while a draft model is loaded."""
+"""The beginning of `Loading.stage` while a draft model is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Progress of loading a model or compiling kernels: `stage` is a short text for people."""
+    """Progress of loading a model or compiling kernels; `stage` is a short text to show."""
 
     stage: str
     done: int
@@ -72,7 +69,7 @@ class Loading:
 
     @property
     def of_draft(self) -> bool:
-        """Whether it is a draft model that is loaded."""
+        """Whether the model is a draft model."""
         return self.stage.startswith(DRAFT_STAGE)
 
 
@@ -87,7 +84,7 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The context was full: this many of the oldest messages, or tokens of a plain text's beginning, were
+    """The context was full: this many of the oldest messages, or of the first tokens of a plain text, were
     left out of the prompt.
     """
 
@@ -97,8 +94,8 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that could have stood there: its own text, the model's probability and the final one (0 when
-    a step dropped it).
+    """Another token for the same place: its text, the model's probability and the final one (0 if a sampler
+    step dropped it).
     """
 
     id: int
@@ -112,11 +109,10 @@ class TokenInfo:
     """One token of a reply: `raw_probability` is the model's own, `probability` the one after all sampler
     steps.
 
-    When asked for, `top` holds (id, final probability) pairs, likeliest first, and `alternatives` the tokens
-    that the model itself held likeliest. `entropy` is that of the model's own distribution, nats. `drafted`:
-    a drafter proposed it.
-    `healed`: it took the place of the prompt's last token, whose text it begins with. `seconds` counts from
-    the request.
+    On request, `top` holds (id, final probability) pairs, likeliest first, and `alternatives` the model's own
+    likeliest tokens. `entropy` is that of the model's own distribution, in nats. `drafted`: a drafter
+    proposed it. `healed`: it replaced the prompt's last token, whose text it begins with. `seconds` counts
+    from the request.
     """
 
     id: int
@@ -136,8 +132,8 @@ class Text:
     """A piece of the reply that is certain: never half a character, never part of a stop string or of a
     banned one.
 
-    `suppressed` is text that was taken back, unseen, because a banned string had come up; other words are
-    written in its place.
+    `suppressed` is text that was taken back unseen, because it contained a banned string; other words
+    replace it.
     """
 
     text: str
@@ -147,7 +143,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How the reply goes, a few times a second."""
+    """Statistics of the reply so far, a few times a second."""
 
     stats: Stats
 
@@ -156,15 +152,13 @@ STOP_REASONS = (
     "stop_token", "stop_string", "stop_regex", "end_filter", "max_tokens", "time_limit", "loop",
     "context_full", "cancelled",
 )  # fmt: skip
-"""Every value `Done.reason` can have; "end_filter" says that a constraint was fulfilled and allows nothing
-more.
-"""
+"""Every value of `Done.reason`; "end_filter": a constraint is satisfied and allows nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last event of a reply. `trigger` is the text that fired: the stop string, what the expression
-    matched, the stop token's text, the repeated part of a loop; empty for limits.
+    """The last event of a reply. `trigger` is the text that ended it: the stop string, the match of the
+    expression, the stop token's text, the repeated part of a loop; empty for limits.
     """
 
     reason: str
@@ -173,12 +167,12 @@ class Done:
 
 
 ChatEvent = Loading | Rendered | Prefill | Trimmed | Text | Running | Done
-"""What a chat source yields: any number of the other kinds, then one `Done`."""
+"""What a chat source yields: any number of the other events, then one `Done`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Downloading:
-    """Progress of a download in bytes; `total` is 0 while unknown. `stage` is a short text for people."""
+    """Progress of a download in bytes; `total` is 0 while unknown. `stage` is a short text to show."""
 
     stage: str
     done: int

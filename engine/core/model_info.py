@@ -1,4 +1,4 @@
-"""What the headers of a model tell."""
+"""What the headers of a model file say about it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from engine.printable import one_line
 
 @dataclass(frozen=True, slots=True)
 class WorkSpace:
-    """Bytes that a model's passes take beside its weights and its cache: `row` for each of the `rows` of a
-    step, `position` for each position of the context, `fixed` for all.
+    """Bytes that a model's passes take besides weights and cache: `row` for each of the `rows` of a step,
+    `position` for each position of the context, and `fixed`.
     """
 
     rows: int = 0
@@ -19,7 +19,7 @@ class WorkSpace:
     fixed: int = 0
 
     def bytes(self, context: int) -> int:
-        """For conversations of up to `context` tokens."""
+        """The bytes for a context of `context` tokens."""
         return min(self.rows, context) * self.row + context * self.position + self.fixed
 
 
@@ -100,5 +100,5 @@ class ModelInfo:
 
     @property
     def size(self) -> int:
-        """Bytes of the files that hold the weights: what is downloaded, and what a file manager shows."""
+        """Bytes of the files that hold the weights, as a file manager shows them."""
         return self.file_bytes or self.weights_bytes

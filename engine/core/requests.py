@@ -1,4 +1,4 @@
-"""What a chat source is asked: messages and requests, and what it knows of them before it answers."""
+"""Messages and requests to a chat source, and what it can say of a request before it answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The exact prompt of a reply, told before it is read, and all that is needed to read it again in the
-    same way.
+    """The exact prompt of a reply, reported before it is read, with all that is needed to read it again in
+    the same way.
 
-    The last `given` of `ids` are the reply's beginning; with `heal` the last one is chosen anew;
-    `negative_ids` stand in the negative row of guidance. `passes` are those of the model over each row,
-    (first position, number of rows) each; a number of 0 says that it is not known how these were read.
-    `vocabulary`: (id, its bytes, whether it is a control token), each id once.
+    The last `given` of `ids` are the reply's beginning; with `heal` the last one is chosen again.
+    `negative_ids` are the negative row of guidance. `passes` are those of the model over each row, (first
+    position, number of rows) each; 0 rows: it is not known how these positions were read. `vocabulary` holds
+    (id, its bytes, whether it is a control token), each id once.
     """
 
     ids: tuple[int, ...]
@@ -43,21 +43,21 @@ class Rendered:
 
     @property
     def exact(self) -> bool:
-        """Whether it is known of every token how it was read."""
+        """Whether it is known how every token was read."""
         return bool(self.passes) and all(rows for row in self.passes for _, rows in row)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question to a chat source.
+    """One request to a chat source.
 
-    `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a
-    new turn. Then `continue_ids`, when there are any, are the exact token ids of that message: they stand in
-    the prompt in place of its text. `plain` is a free completion: the text of the last message is the whole
-    prompt, without a template but with its control tokens read as such, and the reply goes on from its end
-    (`continue_ids` are its exact tokens then, too). With `tell_prompt` the prompt is told as `Rendered`
-    before it is read. With `replayed` that prompt is read, in its own passes and without what is cached, and
-    the messages are not looked at.
+    Attributes:
+        continue_last: keep the last (assistant) message open and continue it, without starting a new turn.
+        continue_ids: the exact token ids of the text to continue; they replace it in the prompt.
+        plain: a free completion: the text of the last message is the whole prompt, without a template but
+            with its control tokens, and the reply continues it.
+        tell_prompt: report the prompt as `Rendered` before it is read.
+        replayed: read this prompt, in its own passes and without the cache, and ignore the messages.
     """
 
     messages: tuple[Message, ...]
@@ -77,8 +77,8 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply; not
-    `exact` where the prompt was too long to be counted to its end.
+    """Tokens of the whole `prompt`, of the `context`, and of the part of it that is reserved for the `reply`;
+    not `exact` if the prompt was too long to be counted to its end.
     """
 
     prompt: int
@@ -88,17 +88,17 @@ class PromptSize:
 
     @property
     def over(self) -> int:
-        """How much too long the prompt is; at most 0 when it fits."""
+        """By how many tokens the prompt is too long; at most 0 if it fits."""
         return self.prompt + self.reply - self.context
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What reading a prompt will take, tokens: all of it, what of it is cached, and how many messages would
-    be left out.
+    """Tokens that reading a prompt will take: all of them, those that are cached, and the number of messages
+    that would be left out.
 
-    `messages` are the shares of those that would be read, in order; they come to `prompt_tokens`. What a
-    message's place in the template costs is shared out evenly.
+    `messages` are the tokens of the messages that would be read, in order; they add up to `prompt_tokens`.
+    The template's own tokens are divided evenly among them.
     """
 
     prompt_tokens: int

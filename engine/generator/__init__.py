@@ -1,1 +1,1 @@
-"""From a model to a stream of text: one sequence's cache, prompt, loop and stops."""
+"""From a model to a stream of text: a request, the prompt, the loop, the stop conditions."""

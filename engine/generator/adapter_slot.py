@@ -1,4 +1,4 @@
-"""The LoRA adapters of a chat: read and put on the model when a request asks for other ones than the last."""
+"""The LoRA adapters of a chat, put on the model when a request asks for other ones than the last."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MOST_STRENGTH = 100.0
 
 
 def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """(folder, strength) for each line "folder" or "folder = strength"; empty lines are skipped, strength 0
-    is none.
+    """(folder, strength) for each line "folder" or "folder = strength"; empty lines and strength 0 are
+    skipped.
 
-    Raises `BadSetting` for a strength that is no number from -100 to 100.
+    Raises `BadSetting` for a strength that is not a number from -100 to 100.
     """
-    wanted = []
+    adapters = []
     for line in filter(None, map(str.strip, lines)):
         folder, equals, number = line.rpartition("=")
-        # An equals sign may be part of a folder's name: then that folder is there.
+        # An equals sign may be part of a folder's name: then that folder exists.
         if not equals or Path(line).expanduser().exists():
-            wanted.append((line, 1.0))
+            adapters.append((line, 1.0))
             continue
         try:
             strength = float(number)
@@ -39,31 +39,28 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
                 f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to "
                 f"{MOST_STRENGTH:g}; write the folder, an equals sign and a number such as 0.8."
             )
-        wanted.append((folder.strip(), strength))
-    return tuple((folder, strength) for folder, strength in wanted if strength)
+        adapters.append((folder.strip(), strength))
+    return tuple((folder, strength) for folder, strength in adapters if strength)
 
 
 class AdapterSlot:
-    """Which adapters are on the model of `cache`; the cache itself knows, so several generators may share
-    it.
-    """
+    """The adapters on the model of `cache`. The cache knows them, so several generators may share it."""
 
     def __init__(self, cache: PagedCache) -> None:
         self._cache = cache
 
     def fit(self, settings: AdapterSettings, stop: threading.Event) -> Generator[Loading, None, None]:
-        """As `wear`, from settings."""
-        yield from self.wear(parse_adapters(settings.adapters), stop)
+        """As `apply`, from settings."""
+        yield from self.apply(parse_adapters(settings.adapters), stop)
 
-    def wears(self, wanted: Sequence[tuple[str, float]]) -> bool:
+    def holds(self, adapters: Sequence[tuple[str, float]]) -> bool:
         """Whether exactly these adapters are on the model."""
-        return self._cache.key == _key(wanted)
+        return self._cache.key == _key(adapters)
 
-    def wear(
-        self, wanted: Sequence[tuple[str, float]], stop: threading.Event | None = None
+    def apply(
+        self, adapters: Sequence[tuple[str, float]], stop: threading.Event | None = None
     ) -> Generator[Loading, None, None]:
-        """Have exactly these adapters (folder, strength) on the model; when they are already, nothing
-        happens. No sequence may be open.
+        """Put exactly these adapters (folder, strength) on the model. No sequence may be open.
 
         Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before,
         `Cancelled` when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are
@@ -73,19 +70,19 @@ class AdapterSlot:
         from engine.models.proof.first_use import prove_again
         from engine.weights.lora_adapter import open_adapter
 
-        if self.wears(wanted):
+        if self.holds(adapters):
             return
         opened = []
-        for done, (folder, strength) in enumerate(wanted):
-            yield Loading("Loading the adapters", done, len(wanted))
+        for done, (folder, strength) in enumerate(adapters):
+            yield Loading("Loading the adapters", done, len(adapters))
             if stop is not None and stop.is_set():
                 raise Cancelled("Loading the adapters was stopped.")
             opened.append((open_adapter(folder), strength))
         apply_adapters(self._cache.model, opened)
         yield from self._cache.model.prepare(self._cache.store.dtype)
         yield from prove_again(self._cache.model)
-        self._cache.record_again(_key(wanted))
+        self._cache.record_again(_key(adapters))
 
 
-def _key(wanted: Sequence[tuple[str, float]]) -> str:
-    return "".join(f"{folder}\0{strength}\0" for folder, strength in wanted)
+def _key(adapters: Sequence[tuple[str, float]]) -> str:
+    return "".join(f"{folder}\0{strength}\0" for folder, strength in adapters)

@@ -1,5 +1,5 @@
-"""Choosing one token of a sequence: from the sampler's distribution, a draft checked, and so that a reply
-in a format can end in time.
+"""Choosing one token of a sequence: from the sampler's distribution, with a draft checked, and so that a
+reply in a format can end in time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 _MOST_TRIED = 3
-"""Tokens drawn at one place after which the reply could not end in time; then the next one of the known
-way to the end is taken.
+"""Attempts at one place that leave the reply no time to end; after them the next token of the known ending
+is taken.
 """
 
 
 class Where(NamedTuple):
-    """One place of a sequence: the `logits` (V,) float32 of the token after `ids`, `only` which ids may be
-    drawn (None: all), which are `blocked`, and how many of these led to a banned text before (`attempt`).
+    """One place of a sequence: the `logits` (V,) float32 of the token after `ids`, the `only` ids that may be
+    chosen (None: all), the `blocked` ones, and how many of these led to a banned text (`attempt`).
     """
 
     logits: Floats
@@ -49,22 +49,21 @@ def choose_token(
 ) -> tuple[Sampled, bool]:
     """The token at a place, and whether it is the proposed one.
 
-    `mask` is that of the filters, after which they can still end in time.
-
-    Raises `NothingAllowed` where nothing can be drawn.
+    `mask` is that of the filters, which can still end in time after it. Raises `NothingAllowed` when no token
+    can be chosen.
     """
     if filters is None or mask is None:
-        return _drawn(sampler, where, returns, proposal, mask)
+        return _chosen(sampler, where, returns, proposal, mask)
     before = sampler.snapshot()
     for tried in range(_MOST_TRIED + 1):
         try:
-            sampled, accepted = _drawn(sampler, where, returns, proposal, mask, tried)
+            sampled, accepted = _chosen(sampler, where, returns, proposal, mask, tried)
         except NothingAllowed:
             whole = filters.whole_mask()
             if mask is whole:
                 raise
-            # what is banned stays banned, even if the end is missed
-            return _drawn(sampler, where, returns, None, whole, tried)
+            # what is banned stays banned, even if the reply cannot end in time
+            return _chosen(sampler, where, returns, None, whole, tried)
         if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
             break
         sampler.restore(before)
@@ -72,7 +71,7 @@ def choose_token(
     return sampled, accepted
 
 
-def _drawn(
+def _chosen(
     sampler: Sampler,
     where: Where,
     returns: ReturnOptions,
@@ -80,7 +79,7 @@ def _drawn(
     mask: Mask | None,
     tried: int = 0,
 ) -> tuple[Sampled, bool]:
-    """As `choose_token`; each of several tries at one place has a random number of its own."""
+    """As `choose_token`, without looking ahead; each try at one place has a random number of its own."""
     logits, ids, only, blocked, attempt = where
     attempt += tried << 32
     if proposal is None:
@@ -102,7 +101,7 @@ def _drawn(
 
 
 def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:
-    """The tokens that bans and allowed tokens leave; None for all."""
+    """The tokens that are allowed and not banned; None for all."""
     banned = tables.banned.union(token for token, amount in tables.bias if amount == -np.inf)
     if not banned and tables.allowed is None:
         return None
@@ -113,9 +112,9 @@ def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:
 
 
 def check_budget(filters: FilterSet, limit: int, room: int) -> None:
-    """Raise `BadSetting` where what the filters ask for cannot be complete in time.
+    """Raise `BadSetting` if the shortest text that the filters allow is too long.
 
-    `limit` tokens may be written (0: no limit), for `room` of them the context has space.
+    `limit` is the most tokens of a reply (0: no limit), `room` the number that fits into the context.
     """
     needed = filters.needed()
     if limit and needed > limit:
@@ -131,7 +130,7 @@ def check_budget(filters: FilterSet, limit: int, room: int) -> None:
 
 
 def _without(mask: Mask, token: int) -> Mask:
-    """A copy of a mask that does not allow one token."""
+    """A copy of a mask without one token."""
     left = mask.copy()
     left[token // 32] &= ~np.uint32(1 << token % 32)
     return left

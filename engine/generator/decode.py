@@ -86,7 +86,7 @@ def decode(
 
     Closing the iterator at any point, or setting `stop`, returns the pages with everything that was run still
     cached. The token that ends the sequence is not run: it is read with the next turn's prompt. Where the
-    device can sample by itself, it does (`engine.generator.overlap`).
+    device can sample, it does (`engine.generator.overlap`).
     """
     drafting, overlap = drafting or Drafting(), OverlappedDecode(runner, sequence)
     stopped = stop.is_set if stop is not None else _never

@@ -1,5 +1,5 @@
-"""The draft model of a chat: loaded when a request asks for it, checked against the model it drafts for,
-released after.
+"""The draft model of a chat: loaded when a request asks for it, checked against the target model, and
+released when it is no longer needed.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ class DraftSlot:
         self._model: Model | None = None
 
     def fit(self, settings: SpeculationSettings, stop: threading.Event) -> Generator[Loading, None, None]:
-        """Have the draft model that `settings` want: load it, or release the one that is not wanted any more.
+        """Load the draft model that `settings` name, and release the one before it.
 
-        Raises `BadSetting` for none chosen or one whose vocabulary does not match, `Cancelled` when `stop`
-        was set, and what loading raises.
+        Raises `BadSetting` if none is named or its vocabulary does not match, `Cancelled` when `stop` was
+        set, and what loading raises.
         """
-        wanted = settings.draft_model if settings.method == "model" else ""
-        if settings.method == "model" and not wanted:
+        path = settings.draft_model if settings.method == "model" else ""
+        if settings.method == "model" and not path:
             raise BadSetting(
                 "Drafting with a draft model is chosen, but no draft model is named; choose one, or switch "
                 "drafting off."
             )
-        if wanted == self._path:
+        if path == self._path:
             return
         self.close()
-        if wanted:
-            yield from self._open(wanted, stop)
-            self._path = wanted
+        if path:
+            yield from self._open(path, stop)
+            self._path = path
 
     def _open(self, path: str, stop: threading.Event) -> Generator[Loading, None, None]:
-        # Numba and torch come in here, not when the module is imported.
+        # Imported here, so that importing this module does not import Numba and torch.
         from engine.backends import make_backend
         from engine.models import preparation, read_model
         from engine.models.open_text import open_tokenizer
@@ -94,7 +94,7 @@ class DraftSlot:
         self._model = model
 
     def close(self) -> None:
-        """Release the draft model, if there is one."""
+        """Release the draft model, if any."""
         self._path = ""
         self._drafters.drop_model()
         if self._model is not None:

@@ -21,35 +21,34 @@ if TYPE_CHECKING:
     from engine.models.base import Model
 
 _ROW_COST = 0.1
-"""What checking one more guess is supposed to add to a pass, in passes."""
+"""The assumed cost of checking one more guess, in passes."""
 
 
 class Drafters:
-    """N-gram drafting is always there; a draft model after `set_model`."""
+    """N-gram drafting is always available; a draft model after `set_model`."""
 
     def __init__(self, cache: PagedCache, vocabulary: int) -> None:
         self.threshold: float | None = None
-        """A draft model guesses on while its likeliest token has this probability; None leaves it to
-        `DraftModel`.
+        """A draft model continues while its likeliest token has this probability; None: `DraftModel` decides.
         """
         self._preloaded: list[int] = []
         self._ngram: tuple[tuple[int, int, bool], NgramDrafter] | None = None
         self._cache = cache
         self._vocabulary = vocabulary
-        self._paces: dict[tuple[str, int], DraftLengthController] = {}
+        self._controllers: dict[tuple[str, int], DraftLengthController] = {}
         self._draft_cache: PagedCache | None = None
         self._owned = False
 
     @property
     def has_model(self) -> bool:
-        """Whether a draft model is there."""
+        """Whether there is a draft model."""
         return self._draft_cache is not None
 
     def set_model(self, model: Model, cache: PagedCache | None = None) -> None:
-        """Draft with this model; without a cache it gets one of the target's context length, or its own where
-        that is shorter.
+        """Draft with this model. Without a cache it gets one of the target's context length, or of its own
+        where that is shorter.
 
-        Raises ValueError for a cache of another model, `NotEnoughMemory` where none can be made.
+        Raises ValueError for a cache of another model, and `NotEnoughMemory` if none can be made.
         """
         if cache is not None and cache.model is not model:
             raise ValueError("the draft cache was made for another model")
@@ -61,11 +60,13 @@ class Drafters:
         )
 
     def drop_model(self) -> None:
-        """Draft without a model; a cache that was made here is closed, the model itself is its owner's."""
+        """Draft without a model. A cache that was made here is closed; the model belongs to its owner."""
         if self._draft_cache is not None and self._owned:
             self._draft_cache.close()
         self._draft_cache = None
-        self._paces = {key: draft_length for key, draft_length in self._paces.items() if key[0] != "model"}
+        self._controllers = {
+            key: draft_length for key, draft_length in self._controllers.items() if key[0] != "model"
+        }
 
     def drafting(
         self,
@@ -75,8 +76,8 @@ class Drafters:
         *,
         fixed: bool,
     ) -> Drafting:
-        """The drafting of one sequence. With a `fixed` seed and a draft model its lengths depend on no clock,
-        so that the reply can be repeated. Raises `BadSetting` for a draft model that is not there.
+        """The drafting of one sequence. With a `fixed` seed and a draft model, draft lengths do not depend on
+        timing, so that the reply can be repeated. Raises `BadSetting` if the draft model is missing.
         """
         if settings.method == "none":
             return Drafting()
@@ -92,8 +93,8 @@ class Drafters:
                 "Drafting with a draft model is chosen, but no draft model is loaded; choose one, or "
                 "switch drafting off."
             )
-        # What a draft is drawn from may be anything, as long as it is told: steps with a memory or a coin of
-        # their own stay out.
+        # Drafts may come from any distribution that is reported with them; steps with feedback or a random
+        # number of their own are left out.
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
         model = DraftModel(
             self._draft_cache, lambda: Sampler(own, params.seed, params.tables),
@@ -104,20 +105,22 @@ class Drafters:
         )
 
     def preload(self, ids: Sequence[int]) -> None:
-        """Let repeats of this text be guessed, too, in every sequence from now on."""
+        """Draft from repeats of this text too, in every sequence from now on."""
         self._preloaded += ids
         self._ngram = None
 
     def _repeats(self, settings: SpeculationSettings) -> NgramDrafter:
         """The n-gram drafter of these settings, with what was preloaded."""
-        wanted = (settings.ngram_min, settings.ngram_max, settings.ngram_prompt)
-        if self._ngram is None or self._ngram[0] != wanted:
-            self._ngram = wanted, NgramDrafter(*wanted)
+        key = (settings.ngram_min, settings.ngram_max, settings.ngram_prompt)
+        if self._ngram is None or self._ngram[0] != key:
+            self._ngram = key, NgramDrafter(*key)
             self._ngram[1].preload(self._preloaded)
         return self._ngram[1]
 
     def _draft_length(self, settings: SpeculationSettings, *, deterministic: bool) -> DraftLengthController:
-        """What was measured in earlier sequences goes on; a deterministic pace begins anew each time."""
+        """The controller of earlier sequences with these settings; a deterministic one starts afresh each
+        time.
+        """
         free = settings.method == "ngram"
         cost = GUESS_COST if free else self._draft_share() + _ROW_COST
         if deterministic or not settings.adaptive:
@@ -129,12 +132,12 @@ class Drafters:
                 guess_cost=cost,
             )
         key = (settings.method, settings.draft_tokens)
-        return self._paces.setdefault(
+        return self._controllers.setdefault(
             key, DraftLengthController(settings.draft_tokens, True, free=free, guess_cost=cost)
         )
 
     def _draft_share(self) -> float:
-        """A pass of the draft model as a share of the target's, by the weights that are read for it."""
+        """The cost of a pass of the draft model in passes of the target, by the weights that each reads."""
         assert self._draft_cache is not None
         return self._draft_cache.model.weight_bytes_per_token / max(
             1, self._cache.model.weight_bytes_per_token

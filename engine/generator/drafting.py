@@ -1,4 +1,4 @@
-"""Drafting of one sequence: the drafter, and the pace that says how many guesses pay."""
+"""Drafting of one sequence: the drafter, and the controller that says how many guesses pay."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ R = TypeVar("R")
 
 
 class Drafting:
-    """What the loop asks before each pass.
-
-    Without a drafter there are never proposals, and nothing is measured.
-    """
+    """What the loop asks before each pass. Without a drafter there are no proposals, and nothing is timed."""
 
     def __init__(
         self, drafter: Drafter | None = None, draft_length: DraftLengthController | None = None
     ) -> None:
         self._drafter = drafter
         self._draft_length = draft_length
-        # of the pass: drafting, running and deciding, without what the reader of the text does meanwhile
+        # of the pass: drafting, running and deciding, without the time of whoever reads the events
         self._seconds = 0.0
         self._drafted = 0
         self._running = False
@@ -39,9 +36,7 @@ class Drafting:
         return self._drafter is not None and self._draft_length is not None
 
     def timed(self, work: Callable[P, R]) -> Callable[P, R]:
-        """A part of a pass whose time counts: the same function, which notes how long it takes where that
-        is asked for.
-        """
+        """`work`, timed as a part of the pass if draft lengths depend on it."""
         if self._draft_length is None:
             return work
 
@@ -64,14 +59,14 @@ class Drafting:
             self._drafter.begin(ids)
 
     def propose(self, sequence: TokenSequence, room: int) -> Sequence[Proposal]:
-        """Guesses for the next pass: as many as pay, fit and may still be written."""
+        """Guesses for the next pass: as many as pay, fit into the context and may still be written."""
         if self._drafter is None or self._draft_length is None:
             return ()
         self._seconds, self._running = 0.0, True
         limit = sequence.params.rules.max_tokens
         left = limit - sequence.new_tokens - 1 if limit else room
         count = max(0, min(self._draft_length.next_length(), room, left))
-        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
+        if isinstance(self._drafter, NgramDrafter):  # which cuts its guesses itself
             self._drafter.extra_cost = (
                 self._draft_length.extra_cost if self._draft_length.adaptive else usual_cost
             )
@@ -86,6 +81,6 @@ class Drafting:
         self._running = False
 
     def close(self) -> None:
-        """Give back what the drafter holds of this sequence."""
+        """Release what the drafter holds of this sequence."""
         if self._drafter is not None:
             self._drafter.close()

@@ -30,10 +30,10 @@ _LONGEST_PAUSE = 256
 def sampling_plan(
     settings: SamplerSettings, tables: TokenTables, size: int, *, top: int = 0, alternatives: int = 0
 ) -> SamplingPlan | None:
-    """How a device draws as `engine.sampling.sampler.Sampler` would over `size` tokens; None where steps do
-    what no plan can say.
+    """The plan by which a device samples as `engine.sampling.sampler.Sampler` would over `size` tokens; None
+    if a step has no place in a plan.
 
-    Penalties come first in a plan, then steps that look only at how likely a token is.
+    Penalties come first in a plan, then the steps that depend only on how likely a token is.
     """
     steps = [step for kind in ordered_steps(settings.order) if (step := kind.from_settings(settings)).active]
     greedy = Temperature.from_settings(settings).greedy
@@ -64,7 +64,7 @@ def sampling_plan(
 
 
 def _bias(tables: TokenTables, size: int) -> Floats | None:
-    """What is added to each score, -inf for what may not be drawn; None for nothing."""
+    """What is added to each score, -inf for tokens that are not allowed; None for nothing."""
     if not tables.bias and tables.allowed is None and not tables.banned:
         return None
     added: Any = np.zeros(size, np.float64)
@@ -122,7 +122,7 @@ class OverlappedDecode:
         """What the device's token made certain; None where the host has to decide it from `logits`."""
         device, runner, sequence = self._device, self._runner, self._sequence
         assert device is not None
-        runner.walked(sequence.ids[-1])
+        runner.committed(sequence.ids[-1])
         stats.passes = runner.passes
         if sampled is None or not sequence.usual:
             self._missed(sampled is None)

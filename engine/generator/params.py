@@ -1,7 +1,4 @@
-"""What one sequence is to be: everything that is settled before its first token.
-
-Frozen; what changes lives in the sequence.
-"""
+"""The parameters of one sequence: everything that is fixed before its first token."""
 
 from __future__ import annotations
 
@@ -19,10 +16,8 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ReturnOptions:
-    """What to report of each token besides its probabilities.
-
-    The `top` likeliest tokens after all steps, the model's own likeliest as `alternatives`, the raw `logits`;
-    `special` shows special tokens as text instead of hiding them.
+    """What to report of each token besides its probabilities: the `top` likeliest tokens after all steps, the
+    model's own likeliest as `alternatives`, the raw `logits`. `special` shows special tokens as text.
     """
 
     top: int = 0
@@ -33,10 +28,10 @@ class ReturnOptions:
 
 @dataclass(frozen=True, slots=True)
 class GenerationParams:
-    """One sequence. `filters` are used by it alone; with `prefer_end` it ends as soon as they allow it.
+    """One sequence. `filters` belong to it alone; with `prefer_end` it ends as soon as they allow it.
 
     `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the
-    filters look at. `heal` draws the prompt's last token anew among those that begin with its text.
+    filters see too. `heal` chooses the prompt's last token again among those that begin with its text.
     """
 
     sampler: SamplerSettings
@@ -55,9 +50,8 @@ class GenerationParams:
 def token_tables(
     tokenizer: Tokenizer, sampler: SamplerSettings, constraint: ConstraintSettings = ConstraintSettings()
 ) -> TokenTables:
-    """What the sampler must know of the vocabulary, as ids.
-
-    Raises `BadSetting` for a bias that names no single token.
+    """What the sampler needs to know of the vocabulary, as ids. Raises `BadSetting` for ids outside it, and
+    for a bias that does not name one token.
     """
     outside = next(
         (i for i in (*constraint.allowed_tokens, *constraint.banned_tokens) if i >= tokenizer.vocab_size),

@@ -1,7 +1,7 @@
-"""Where the logits of one sequence come from: its row in the cache, and with guidance a second, negative one.
+"""SequenceRunner: runs the model over one sequence, and with guidance over a second, negative row.
 
 Classifier-free guidance (arXiv 2306.17806) mixes log-probabilities: scale * positive + (1 - scale) *
-negative. Both rows are ordinary sequences of the page table, so both are found again by the next turn.
+negative. Both rows are ordinary sequences of the page table, so the next turn finds both again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from engine.tensors import Floats
 
 
 class SequenceRunner:
-    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run
+    """The rows of one sequence from `open` to `close`, which returns their pages; everything that was run
     stays cached.
 
-    With `replayed`, the passes of each row, nothing that is cached is taken, the prompts are read in these
-    passes, and nothing stays.
+    With `replayed`, the passes of each row, the prompts are read in these passes; nothing is taken from the
+    cache and nothing stays in it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SequenceRunner:
         self.passes = 0
 
     def open(self) -> None:
-        """Lease what is cached of the prompts."""
+        """Open leases on the cached prefixes of the prompts."""
         for row, ids in enumerate(self._prompts):
             lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else "")
             self._leases.append(lease)
@@ -61,7 +61,7 @@ class SequenceRunner:
         self.cached = sum(lease.length for lease in self._leases)
 
     def passes_ahead(self, row: int) -> Passes:
-        """The passes that will read what the cache does not hold of a prompt."""
+        """The passes that will read the part of a prompt that is not cached."""
         start, length, most = self._leases[row].length, len(self._prompts[row]), self._cache.rows
         if not self._replayed:
             return planned(start, length, most)
@@ -72,18 +72,18 @@ class SequenceRunner:
         return found
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The passes over each row's whole prompt, those that it was found in the cache by included; after
-        `open`, before any runs.
+        """The passes over each row's whole prompt, including those that filled its cached prefix. Call it
+        after `open`, before any pass.
         """
         return tuple(tuple(self._passes[row] + self.passes_ahead(row)) for row in range(len(self._leases)))
 
     def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
-        """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done ==
-        total at the end.
+        """Run the part of the prompts that is not cached. Yields progress before the first chunk and after
+        each.
 
         Returns the logits (V,) float32 after the prompt, or None when `stop` was set. The last token of a
-        prompt runs alone: so the logits that the reply begins with are the same, bit for bit, whether the
-        rest was cached or not.
+        prompt runs alone, so that the first logits of the reply are the same, bit for bit, whether the rest
+        was cached or not.
         """
         total = sum(map(len, self._prompts))
         rows: list[Floats] = []
@@ -102,7 +102,7 @@ class SequenceRunner:
         return last
 
     def _read(self, row: int, ids: Sequence[int], start: int, size: int, end: int) -> Floats:
-        """A pass of `size` rows from `start` on, of which those before `end` count: in a replayed one,
+        """A pass of `size` rows from `start`, of which those before `end` count: in a replayed pass the
         others may have been taken back.
         """
         lease, taken = self._leases[row], list(ids[start : start + size])
@@ -143,11 +143,11 @@ class SequenceRunner:
             rows.append(logits.copy())
         return self._mixed(rows)
 
-    # -- steps that the device goes by itself
+    # -- overlapped decode
 
     @property
     def single(self) -> bool:
-        """Whether one row alone gives the logits."""
+        """Whether there is only one row."""
         return self._guidance is None
 
     @property
@@ -156,11 +156,11 @@ class SequenceRunner:
         return self._cache.model.config.vocab_size
 
     def decode_loop(self, params: SamplingPlan) -> DecodeLoop | None:
-        """A decode loop over the cache; None where its device does not take the plan."""
+        """A decode loop over the cache; None if its device does not support the plan."""
         return self._cache.decode_loop(params)
 
     def start(self, decode_loop: DecodeLoop, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
-        """Begin a decode loop with the last of `ids`; the others were run, what was run beyond is forgotten.
+        """Start a decode loop with the last of `ids`. The others have run; what ran beyond them is forgotten.
 
         Raises `ContextTooLong`.
         """
@@ -171,9 +171,7 @@ class SequenceRunner:
         decode_loop.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
 
     def room(self, decode_loop: DecodeLoop, length: int) -> bool:
-        """Have pages for a step that makes the text as long as `length`, told to the decode loop; False
-        when there are none.
-        """
+        """Reserve pages for a text of `length` tokens and tell the decode loop; False if there are none."""
         lease = self._leases[0]
         before = len(lease.pages)
         try:
@@ -184,8 +182,8 @@ class SequenceRunner:
             decode_loop.set_pages(pages)
         return True
 
-    def walked(self, token: int) -> None:
-        """A step of a decode loop has run this token: its keys and values are content now."""
+    def committed(self, token: int) -> None:
+        """A step of the decode loop has run this token: its keys and values are in the cache."""
         self._passes[0].append((self._leases[0].length, 1))
         self._leases[0].extend([token])
         self.passes += 1
@@ -204,7 +202,7 @@ class SequenceRunner:
         return self._cache.step(lease, self._rows, len(drafts) + 1)
 
     def close(self) -> None:
-        """Give the pages back."""
+        """Return the pages."""
         for lease, passes in zip(self._leases, self._passes, strict=True):
             ids, pages = lease.ids.copy(), lease.pages[:1]
             lease.close()
@@ -220,7 +218,7 @@ class SequenceRunner:
             return rows[0]
         scale = np.float32(self._guidance.scale)
         positive, negative = map(_log_softmax, rows)
-        # A token that the model itself excludes stays excluded, whatever the negative row says of it.
+        # A token that the model excludes stays excluded, whatever the negative row says.
         return np.where(np.isneginf(positive), positive, scale * positive + (1 - scale) * negative).astype(
             np.float32
         )

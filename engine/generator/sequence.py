@@ -2,8 +2,8 @@
 
 It knows neither model nor cache. Text passes three gates: the detokenizer holds back half characters, the
 ban gate what may become a banned string, the stop matcher what may become a stop string. Ids wait with their
-text. When a banned string is complete, the sequence goes back to before the token in which it began: ids, text,
-sampler and filters alike.
+text. When a banned string is complete, the sequence goes back to before the token in which it began: ids,
+text, sampler and filters alike.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class TokenSequence:
                     "reply so far; loosen one of them."
                 ) from error
             if self._filters is not None and self._filters.may_end and self._only_stops(mask):
-                # before the least number of tokens, but there are no more to have
+                # fewer than the minimum number of tokens, but no further one is possible
                 return self.finish("end_filter")
             raise
         self.accepted_drafts += accepted
@@ -190,23 +190,23 @@ class TokenSequence:
             sampled, logits.copy() if self.params.returns.logits else None, drafted=accepted, mark=mark
         )
 
-    # -- what the device draws by itself (`engine.generator.overlap`)
+    # -- overlapped decode (`engine.generator.overlap`)
 
     @property
     def needs_host(self) -> bool:
-        """Whether every token must be drawn here: by filters, or because its logits are asked for."""
+        """Whether the host must choose every token: because of filters, or because logits are reported."""
         return self._filters is not None or self.params.returns.logits
 
     @property
     def usual(self) -> bool:
-        """Whether the next token may be drawn by the sampler's settings alone, no other rule looking on."""
+        """Whether the sampler's settings alone decide the next token, and no other rule."""
         place = len(self.ids)
         healing = self._healing is not None and place == self._begin
         return not (self.banned or place < self._welcome or healing or self._checkpoints.blocked.get(place))
 
     @property
     def room(self) -> int:
-        """How long the text may become and still go on."""
+        """The length up to which no limit can end the text."""
         return self._room
 
     def uniform(self, place: int) -> float:
@@ -254,10 +254,9 @@ class TokenSequence:
     def finish(
         self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None
     ) -> StepOutput:
-        """End the sequence: everything held is let go, unless its last bytes complete a stop string.
+        """End the sequence: everything held is released, unless its last bytes complete a stop string.
 
-        `before` is text that the stop matcher has released already; `last` a stop token to be shown behind
-        everything.
+        `before` is text that the stop matcher has already released; `last` a stop token to show at the end.
         """
         end = self._detokenizer.finish()
         self._held.lengthen_last(end)
@@ -275,7 +274,7 @@ class TokenSequence:
         return StepOutput(text, tokens, reason, trigger)
 
     def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> StepOutput:
-        """A stop token was drawn."""
+        """A stop token was chosen."""
         name = self._tokenizer.decode([sampled.id], skip_special=False)
         kept = (
             WrittenToken(self._info(sampled, name, drafted, False), logits)
@@ -285,9 +284,7 @@ class TokenSequence:
         return self.finish("stop_token", name, last=kept)
 
     def _show(self, text: str) -> StepOutput:
-        """Let cleared text through the stop matcher, and look at everything else that could end the
-        sequence.
-        """
+        """Pass cleared text to the stop matcher, and check everything else that could end the sequence."""
         if self._searches:
             released = self._match(text)
             if released.matched is not None:
@@ -301,26 +298,26 @@ class TokenSequence:
         return StepOutput(text, self._held.release(text, keep_last=self._detokenizer.unfinished))
 
     def _match(self, text: str) -> Released:
-        """Give text to the stop matcher."""
+        """Pass text to the stop matcher."""
         if self._unmatched:
             text, self._unmatched = self._unmatched + text, ""
         return self._matcher.feed(text)
 
     def _prepare_mask(self) -> None:
-        """Let the filters work out the next mask while the model runs."""
+        """Have the filters compute the next mask while the model runs."""
         if self._filters is not None:
             limit, room = self.params.rules.max_tokens, self.context_length + 1 - len(self.ids)
             self._filters.remaining = min(limit - self.new_tokens, room) if limit else room
             self._filters.prepare()
 
     def _cut(self, text: str) -> StepOutput:
-        """End at a stop string: of the token it begins in, the text before it stays."""
+        """End at a stop string; text before it in the same token stays."""
         matched = self._matcher.matched
         assert matched is not None
         return StepOutput(text, self._held.cut(text), matched.reason, matched.text)
 
     def _limit(self) -> tuple[str, str]:
-        """Reason and trigger when the sequence must end here, else two empty texts."""
+        """Reason and trigger if the sequence must end here, else two empty strings."""
         rules = self.params.rules
         if self._filters is not None and self._filters.ended and self._filters.may_end:
             return "end_filter", ""
@@ -330,11 +327,11 @@ class TokenSequence:
             return "loop", self._tokenizer.decode(loop[1])
         if rules.time_limit and time.perf_counter() - self._first_token >= rules.time_limit:
             return "time_limit", ""
-        # The last token's own keys and values need no room until a further token is wanted.
+        # The last token's keys and values need no room until a further token is to follow.
         return ("context_full", "") if len(self.ids) > self.context_length else ("", "")
 
     def _blocked_now(self, rejected: Set[int]) -> Set[int]:
-        """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop
+        """Ids that are blocked at this place: the caller's, those that led to a banned string, and stop
         tokens that come too early.
         """
         early = self._stop_ids if len(self.ids) < self._welcome else _NONE

@@ -1,4 +1,4 @@
-"""Tokens that wait for their text: none is lost, and none runs ahead of the text it belongs to."""
+"""Tokens that wait for their text: none is lost, and none is shown before its text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class WrittenToken(NamedTuple):
 
 
 class TokenBuffer:
-    """A queue of tokens; `release(text)` lets those go whose text is out completely."""
+    """A queue of tokens; `release(text)` returns those whose text is out completely."""
 
     def __init__(self) -> None:
         self._queue: deque[WrittenToken] = deque()
-        self._credit = 0  # released characters that the tokens still held have not accounted for
+        self._credit = 0  # released characters that belong to tokens still held
 
     def add(self, token: WrittenToken) -> None:
-        """The newest token; its text will be released after that of all others."""
+        """Append a token."""
         self._queue.append(token)
 
     def lengthen_last(self, text: str) -> None:
@@ -35,11 +35,10 @@ class TokenBuffer:
             self._queue.append(last._replace(info=replace(last.info, text=last.info.text + text)))
 
     def release(self, text: str, *, keep_last: bool = False) -> tuple[WrittenToken, ...]:
-        """The tokens whose text is out with `text`; a token without text of its own goes with the next one
-        that has some.
+        """The tokens whose text is out with `text`; a token without text goes with the next one that has
+        some.
 
-        With `keep_last` the newest one stays: it has begun a character, which at the very end will be text of
-        its own.
+        With `keep_last` the newest one stays: it began a character whose text is still to come.
         """
         if (
             len(self._queue) == 1
@@ -62,9 +61,7 @@ class TokenBuffer:
         return tuple(out)
 
     def cut(self, text: str) -> tuple[WrittenToken, ...]:
-        """The end, after `text`: a token of which only some text is out stays, shortened; what comes after
-        it goes.
-        """
+        """The last tokens, after `text`: one of which only a part is out is shortened, those after it go."""
         tokens = self.release(text)
         if self._credit:
             count = self._first_with_text()
@@ -77,14 +74,14 @@ class TokenBuffer:
         return tokens
 
     def all(self) -> tuple[WrittenToken, ...]:
-        """The end: every token that is left."""
+        """Every token that is left."""
         tokens = tuple(self._queue)
         self._queue.clear()
         self._credit = 0
         return tokens
 
     def drop_last(self, count: int) -> None:
-        """Forget the newest tokens, of which no text is out."""
+        """Forget the newest tokens, none of whose text is out."""
         for _ in range(count):
             self._queue.pop()
 

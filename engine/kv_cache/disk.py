@@ -5,8 +5,8 @@ tensors in this order: ids I32 (n, 256), lengths I32 (n), parents I32 (n), roots
 pages U8 (n, bytes of a page). The first four are the records (`engine.kv_cache.prefix_index.PageRecord`;
 length 0 is a lost one), checks are the CRC-32 of each page.
 Metadata: format and version; identity, which says for what model and layout the bytes are good; and the
-BLAKE2b digest of the first five tensors. So what is damaged or foreign is told apart before any of it is
-used: records when the file is opened, each page when it is read, which is not before a conversation needs it.
+BLAKE2b digest of the first five tensors. Damaged or foreign content is thus detected before it is used:
+records when the file is opened, each page when it is read, which is when a conversation needs it.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def write_pages(
     read: Callable[[Kept], Bytes | None],
     before_replacing: Callable[[], None],
 ) -> None:
-    """Write the pages, each `read` when its turn comes, into a new file that then takes the place of `path`.
+    """Write the pages, each `read` when its turn comes, into a new file that then replaces `path`.
 
-    `before_replacing` closes the old file, where it is open: Windows does not replace an open one. A page for
-    which `read` gives None is marked as lost. Raises OSError, with `path` as it was and nothing left behind.
+    `before_replacing` closes the old file if it is open: Windows does not replace an open file. A page for
+    which `read` returns None is marked as lost. Raises OSError, with `path` unchanged and no other file left.
     """
     tables = _tables(kept)
     head = _header(len(kept), page_bytes, identity, "0" * 32)
@@ -80,7 +80,7 @@ def write_pages(
             records = b"".join(table.tobytes() for table in tables.values())
             file.write(_header(len(kept), page_bytes, identity, _digest(records)) + records)
         before_replacing()
-        os.replace(name, path)  # no fsync: after a power cut the digests tell what is missing
+        os.replace(name, path)  # no fsync: after a power cut the digests show what is missing
     except BaseException:
         with suppress(OSError):
             os.unlink(name)
@@ -104,7 +104,7 @@ class PageFile:
             raise
 
     def read(self, number: int) -> Bytes | None:
-        """The bytes of a page; None when they cannot be read or are not what was written."""
+        """The bytes of a page; None if they cannot be read or differ from what was written."""
         content = np.empty(self.page_bytes, np.uint8)
         try:
             self._file.seek(self._start + number * self.page_bytes)
@@ -114,7 +114,7 @@ class PageFile:
         return content if whole and zlib.crc32(content.data) == self._checks[number] else None
 
     def close(self) -> None:
-        """Close the file; nothing can be read any more."""
+        """Close the file."""
         self._file.close()
 
     def _open(self, identity: str) -> tuple[list[PageRecord | None], list[int], int]:

@@ -1,9 +1,9 @@
 """Pages of the key/value cache and what lies in them: reference counts, digests, reclaiming.
 
-`engine.kv_cache.pages` is the front.
+Used through `engine.kv_cache.pages`.
 
-A page is *free* (nothing in it, nobody has it), *held* (by one or more leases) or *idle* (nobody has it, but
-its content can be found again). Idle pages are reclaimed in the order they became idle. Each full page has a
+A page is *free* (empty), *held* (by one or more leases) or *idle* (held by none, but its content can be found
+again). Idle pages are reclaimed in the order they became idle. Each full page has a
 128-bit BLAKE2b digest over (digest of the page before, its own ids), so equal digests mean equal whole
 prefixes; the scheme is that of ExLlamaV2's dynamic generator and of vLLM's automatic prefix caching.
 """
@@ -23,13 +23,11 @@ from engine.core import PAGE_TOKENS
 class Page:
     """One page.
 
-    `ids` are the tokens whose keys and values lie in its first slots; `parent` is the digest of all before
-    it.
-
-    `refs` counts the leases that have it in their block table, `pins` the unconfirmed copies that read it;
-    `pending` says that its own content still has to be copied in. `depth` is its place in the sequence;
-    `digest` is None until it is full. `unread` is the number of the page in a file from which its keys and
-    values still have to be read, -1 when they are here.
+    `ids` are the tokens whose keys and values are in its first slots; `parent` is the digest of all pages
+    before it. `refs` counts the leases with it in their block table, `pins` the unconfirmed copies that read
+    it; `pending`: its own content still has to be copied in. `depth` is its place in the sequence; `digest`
+    is None until it is full. `unread` is its number in a file from which its keys and values still have to be
+    read, else -1.
     """
 
     index: int
@@ -49,7 +47,7 @@ def chain_digest(parent: bytes, ids: Sequence[int]) -> bytes:
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading ids are equal."""
+    """The number of leading ids that are equal."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
@@ -79,7 +77,7 @@ class PagePool:
         )
 
     def find_partial(self, parent: bytes, chunk: list[int]) -> tuple[Page | None, int]:
-        """The page after `parent` with the longest common beginning, and its length; of equals, one that
+        """The page after `parent` with the longest common prefix, and its length; of equals, one that
         `may_be_taken`.
         """
         best, common, best_rank = None, 0, (0, False)
@@ -91,16 +89,16 @@ class PagePool:
         return best, common
 
     def may_be_taken(self, page: Page) -> bool:
-        """Whether nobody relies on the page's content."""
+        """Whether nothing relies on the page's content."""
         return not page.refs and not page.pins
 
     def available(self) -> int:
-        """Pages that `acquire` could give."""
+        """The number of pages that `acquire` could return."""
         return len(self.free) + sum(1 for page in self.idle if not page.pins)
 
     def acquire(self) -> Page | None:
-        """An empty page with one reference, reclaiming the idle page that was used longest ago; None when
-        there is none.
+        """An empty page with one reference, if need be the idle page that was used longest ago; None if there
+        is none.
         """
         if not self.free:
             oldest = next((page for page in self.idle if not page.pins), None)
@@ -112,24 +110,24 @@ class PagePool:
         return page
 
     def hold(self, page: Page) -> None:
-        """One more reference."""
+        """Add a reference."""
         self.idle.pop(page, None)
         page.refs += 1
 
     def release(self, page: Page) -> None:
-        """One reference less; content that was never copied in goes with it."""
+        """Remove a reference; content that was never copied in is dropped."""
         page.refs -= 1
         if page.pending:
             self.drop(self._clear(page))
         self._settle(page)
 
     def reclaim_first(self, page: Page) -> None:
-        """Let an idle page be the next one to be reclaimed: nobody is likely to want it."""
+        """Reclaim this idle page next: it is unlikely to be needed."""
         if page in self.idle:
             self.idle.move_to_end(page, last=False)
 
     def unpin(self, page: Page) -> None:
-        """One unconfirmed copy from this page less."""
+        """Remove an unconfirmed copy from this page."""
         page.pins -= 1
         self._settle(page)
 
@@ -140,7 +138,7 @@ class PagePool:
         self._children.setdefault(parent, {})[page] = None
 
     def append(self, page: Page, ids: Sequence[int]) -> None:
-        """Ids that fit behind the content; a page that is full now gets its digest."""
+        """Append ids that fit; a page that is full now gets its digest."""
         page.ids.extend(ids)
         if len(page.ids) == PAGE_TOKENS:
             page.digest = chain_digest(page.parent, page.ids)
@@ -163,9 +161,7 @@ class PagePool:
                 self.free.append(page)
 
     def _settle(self, page: Page) -> None:
-        """Put a page that nobody has where it belongs: free when it is empty or repeated by another, else
-        idle.
-        """
+        """File a page that no lease holds: free if it is empty or another one repeats it, else idle."""
         if page.refs:
             return
         if not page.ids:
@@ -187,7 +183,7 @@ class PagePool:
                 self.drop([other])
 
     def _unseal(self, page: Page) -> list[Page]:
-        """Take a page's digest away; returns the pages that cannot be found any more.
+        """Remove a page's digest; returns the pages that can no longer be found.
 
         These are idle and not being copied from: whoever holds or copies a page holds the pages before it,
         too.
@@ -202,7 +198,7 @@ class PagePool:
         return list(self._children.get(digest, ()))
 
     def _clear(self, page: Page) -> list[Page]:
-        """Forget all content of a page; returns the pages that cannot be found any more."""
+        """Forget all content of a page; returns the pages that can no longer be found."""
         siblings = self._children[page.parent]
         del siblings[page]
         if not siblings:

@@ -1,18 +1,16 @@
-"""The page table of the key/value cache: each sequence's hold on its pages, and the longest prefix that is
-cached already.
+"""The page table of the key/value cache: which pages each sequence holds, and which prefixes are cached.
 
-Pure bookkeeping: no key or value is touched here. A *lease* is one sequence's hold. Closed leases leave their
-pages behind as idle pages, whose content the next `open` finds again until the pages are needed for something
+Pure bookkeeping: no key or value is touched here. A *lease* is one sequence's hold on its pages. Closed
+leases leave idle pages, whose content the next `open` finds again until the pages are needed for something
 else (least recently used first, ends of conversations before their beginnings). Full pages are shared between
-leases; the first page that matches only in part is copied, or taken as it is. Single-threaded, like the cache
-it describes.
+leases; the first page that matches only in part is copied, or taken as it is. Single-threaded, like the
+cache.
 
 Three laws, tested by `tests/engine/kv_cache/test_pages_stateful.py`:
 
-1. A lease writes only behind its own `length`, into pages that nobody else holds.
+1. A lease writes only after its own `length`, into pages that no other lease holds.
 2. Content is changed or reclaimed only when no lease relies on it.
-3. A page that still has to be copied from (its lease has not confirmed `copies`) is neither reclaimed nor
-cut.
+3. The source of a copy that is not confirmed yet (`copies`) is neither reclaimed nor cut.
 """
 
 from __future__ import annotations
@@ -25,14 +23,12 @@ from engine.kv_cache.page_pool import Page, PagePool, chain_digest
 
 
 def pages_for(tokens: int) -> int:
-    """How many pages hold this many tokens."""
+    """The number of pages for this many tokens."""
     return -(-tokens // PAGE_TOKENS)
 
 
 class PageTable:
-    """All pages of one cache: `page_count` pages of `PAGE_TOKENS` positions; `pool` is what they are and
-    what lies in them.
-    """
+    """All pages of one cache: `page_count` pages of `PAGE_TOKENS` positions, in `pool`."""
 
     def __init__(self, page_count: int) -> None:
         self.page_count = page_count
@@ -41,24 +37,24 @@ class PageTable:
 
     @property
     def free(self) -> int:
-        """Pages that hold nothing and that nobody has."""
+        """The number of empty pages."""
         return len(self.pool.free)
 
     @property
     def idle(self) -> int:
-        """Pages that nobody has, with content that can be found again."""
+        """The number of pages that no lease holds, with content that can be found again."""
         return len(self.pool.idle)
 
     @property
     def cached(self) -> int:
-        """Pages with content, idle or held."""
+        """The number of pages with content, idle or held."""
         return sum(1 for page in self.pool.pages if page.ids)
 
     def open(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> Lease:
-        """A lease on the longest cached prefix of `ids`; see `Lease` for what to do with it. Never fails.
+        """A lease on the longest cached prefix of `ids`; see `Lease`. Never fails.
 
-        At least the last `leave` ids are left out of it, to have something to run. `key` names what else keys
-        and values depend on (model, adapter): content is found only under the key it was written with.
+        It leaves out at least the last `leave` ids, so that there is something to run. `key` names what else
+        keys and values depend on (model, adapter): content is found only under the key it was written with.
         """
         wanted, pool = [int(token) for token in ids], self.pool
         most = len(wanted) - leave
@@ -72,7 +68,7 @@ class PageTable:
             lease._append(page)
         found, common = pool.find_partial(lease._parent(), wanted[lease.length : lease.length + PAGE_TOKENS])
         if found is not None and most > lease.length:
-            # What a lease is about to run again may be cut off; but a full page could have others after it.
+            # What the lease is about to run again may be cut off; but a full page could have others after it.
             lossless = common == len(found.ids) and found.digest is None
             lease._take_part(found, min(common, most - lease.length), lossless)
         return lease
@@ -89,7 +85,7 @@ class PageTable:
         return max(0, min(most, at + self.pool.find_partial(parent, wanted[at : at + PAGE_TOKENS])[1]))
 
     def read(self, page: int) -> None:
-        """Confirm that an `unread` page's keys and values are in place now."""
+        """Confirm that the keys and values of an `unread` page have been read."""
         self.pool.pages[page].unread = -1
 
     def lose(self, page: int) -> None:
@@ -101,10 +97,7 @@ class PageTable:
         self.pool.drop([page for page in self.pool.idle if not page.pins])
 
     def check(self) -> None:
-        """Raise AssertionError when the bookkeeping contradicts itself.
-
-        For tests and quiet moments: it looks at everything.
-        """
+        """Raise AssertionError if the bookkeeping contradicts itself. Slow: it checks everything."""
         for problem in self._problems():
             raise AssertionError(problem)
 
@@ -136,9 +129,9 @@ class Lease:
     order, before it runs the model on this lease; doing so twice does no harm. `copied()` confirms it, and
     `extend` implies it.
 
-    The order of use: `open`, `reserve`, copies, then again and again: run the model on positions from
-    `length` on, `extend`. After `truncate`: `reserve` again, copies again. Slots behind `length` may hold
-    anything, such as rejected drafts.
+    The order of use: `open`, `reserve`, copies, then repeatedly: run the model on positions from `length` on,
+    `extend`. After `truncate`: `reserve` and copies again. Slots after `length` may hold anything, such as
+    rejected drafts.
     """
 
     def __init__(self, table: PageTable, pool: PagePool, key: str) -> None:
@@ -149,7 +142,7 @@ class Lease:
         self._pool = pool
         self._root = _root(key)
         self._block: list[Page] = []
-        # not confirmed yet; `copies` may have been emptied by the caller
+        # not confirmed yet; the caller may have emptied `copies`
         self._copying: list[tuple[Page, Page]] = []
         self._closed = False
 
@@ -166,10 +159,9 @@ class Lease:
 
     @property
     def unread(self) -> list[tuple[int, int, int]]:
-        """What must be read from a file before anything else is done: (depth in the block table, page, its
-        number in the file).
+        """What must be read from a file first: (depth in the block table, page, its number in the file).
 
-        Only after `engine.kv_cache.prefix_index.take_up`. A page that is to be copied stands at the depth of
+        Empty unless `engine.kv_cache.prefix_index.take_up` was used. The source of a copy has the depth of
         its copy.
         """
         places = [
@@ -179,12 +171,10 @@ class Lease:
         return [(depth, page.index, page.unread) for depth, page in places if page.unread >= 0]
 
     def reserve(self, total_tokens: int) -> None:
-        """Have pages for `total_tokens` positions.
+        """Reserve pages for `total_tokens` positions. Raises `ContextTooLong`, with nothing lost, if there
+        are too few.
 
-        Raises `ContextTooLong`, nothing lost, when too few can be had.
-
-        Look at `copies` and `pages` only afterwards: where pages are short, a copy is replaced by its source
-        itself.
+        Read `copies` and `pages` only afterwards: where pages are short, a source replaces its copy.
         """
         self._must_be_open()
         missing = pages_for(total_tokens) - len(self._block)
@@ -206,9 +196,9 @@ class Lease:
             self.pages.append(page.index)
 
     def extend(self, ids: Sequence[int]) -> None:
-        """The keys and values of these tokens have been written behind `length`: they are content now.
+        """Take in tokens whose keys and values have been written after `length`.
 
-        Raises ValueError when they do not fit into the reserved pages.
+        Raises ValueError if they do not fit into the reserved pages.
         """
         self._must_be_open()
         held, new = self.ids, list(map(int, ids))
@@ -228,13 +218,12 @@ class Lease:
             held.extend(part)
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from `length` on and give back the pages behind it, reserved ones too.
+        """Forget the tokens from `length` on and return the pages after it, reserved ones too. No key or
+        value moves.
 
-        Cheap: no key or value moves.
-
-        A page that others need as it is gets replaced by a copy: look at `copies`. Raises ValueError when
-        `length` is not in 0 ... self.length, and `ContextTooLong`, with nothing changed, when no page for
-        such a copy can be had.
+        A page that other leases need is replaced by a copy (see `copies`). Raises ValueError if `length` is
+        not in 0 ... self.length, and `ContextTooLong`, with nothing changed, if there is no page for the
+        copy.
         """
         self._must_be_open()
         if not 0 <= length <= self.length:
@@ -259,9 +248,7 @@ class Lease:
             self._pool.cut(last, cut)
 
     def copied(self) -> None:
-        """Confirm that `copies` have been performed: their sources may be reclaimed, their targets found
-        by others.
-        """
+        """Confirm that `copies` are done: their sources may be reclaimed, their targets found by others."""
         copying, self._copying = self._copying, []
         self.copies.clear()
         for source, target in copying:
@@ -269,7 +256,7 @@ class Lease:
             self._pool.unpin(source)
 
     def close(self) -> None:
-        """Give all pages back; their content stays findable, except that of unconfirmed `copies`.
+        """Return all pages; their content can be found again, except that of unconfirmed `copies`.
 
         May be called twice.
         """
@@ -284,7 +271,7 @@ class Lease:
             raise ValueError("this lease was closed")
 
     def _parent(self) -> bytes:
-        """The digest of the full pages so far; asked for only at a page boundary."""
+        """The digest of the full pages so far; defined only at a page boundary."""
         depth = self.length // PAGE_TOKENS
         digest = self._block[depth - 1].digest if depth else self._root
         assert digest is not None
@@ -296,10 +283,10 @@ class Lease:
         self.ids.extend(page.ids)
 
     def _take_part(self, page: Page, common: int, lossless: bool) -> None:
-        """Use the first `common` tokens of `page`: itself where that is `lossless`, else a copy, if a page
-        for it can be had.
+        """Use the first `common` tokens of `page`: the page itself if that is `lossless`, else a copy, if
+        there is a page for it.
 
-        For the copy, what was used longest ago is given up rather than what `page` belongs to.
+        The copy takes the page that was used longest ago rather than one of the same conversation.
         """
         pool = self._pool
         target = None
@@ -320,7 +307,7 @@ class Lease:
         self._owe_copy(page, target)
 
     def _replace_by_copy(self, page: Page, length: int) -> None:
-        """Put a copy of the first `length` tokens in the place of the last page, which others need."""
+        """Replace the last page, which other leases need, by a copy of its first `length` tokens."""
         page.pins += 1
         target = self._pool.acquire()
         assert target is not None
@@ -330,13 +317,13 @@ class Lease:
         self._pool.release(page)
 
     def _owe_copy(self, source: Page, target: Page) -> None:
-        """Note a copy to perform. `source` is pinned already."""
+        """Note a copy to make. `source` is already pinned."""
         target.pending = True
         self._copying.append((source, target))
         self.copies.append((source.index, target.index))
 
     def _undo_copies(self) -> None:
-        """Where the source of a copy is idle, use the source itself, cut, and give the target back."""
+        """Where the source of a copy is idle, use the source itself, cut, and return the target."""
         for source, target in list(self._copying):
             if not source.refs and source.pins == 1:
                 place = self._block.index(target)
@@ -346,7 +333,9 @@ class Lease:
                 self._release([target])
 
     def _release(self, pages: Sequence[Page]) -> None:
-        """Release pages, last one first: so the end of a conversation is reclaimed before its beginning."""
+        """Release pages, the last one first, so that the end of a conversation is reclaimed before its
+        beginning.
+        """
         for page in reversed(pages):
             for owed in [pair for pair in self._copying if pair[1] is page]:
                 self._copying.remove(owed)
@@ -370,5 +359,5 @@ class Lease:
 
 
 def _root(key: str) -> bytes:
-    """Where the pages of a key begin."""
+    """The digest before the first page of a key."""
     return chain_digest(b"", list(key.encode("utf-8")))

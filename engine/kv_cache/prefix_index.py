@@ -1,8 +1,8 @@
-"""Cached content as records that outlive the process: which pages are worth keeping, and how they come back.
+"""Cached content as records that outlive the process: which pages to keep, and how to restore them.
 
-A record tells a page's ids and what it follows; keys and values are somebody else's business
+A record holds a page's ids and what it follows; keys and values are stored elsewhere
 (`engine.kv_cache.disk`). Every record follows another one of the same list, or is the first page of a
-sequence: so each can be found again.
+sequence, so each can be found again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class PageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A page of the cache to be kept: its index, the number it has in the file it was not read from yet
-    (or -1), its record.
+    """A page of the cache to keep: its index, its number in the file if it is still unread there (else -1),
+    and its record.
     """
 
     page: int
@@ -40,8 +40,8 @@ class Kept:
 
 
 def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
-    """Up to `limit` pages with content, in the order they would be reclaimed: what was used last is kept
-    first.
+    """Up to `limit` pages with content, in the order they would be reclaimed; recently used ones are
+    preferred.
     """
     pool = table.pool
     full: dict[bytes | None, Page] = {
@@ -58,7 +58,7 @@ def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
 
 
 def _missing(page: Page, full: dict[bytes | None, Page], chosen: dict[Page, None]) -> list[Page]:
-    """The pages to add so that `page` can be found, `page` last; none when its content is chosen already."""
+    """The pages to add so that `page` can be found, `page` last; none if its content is already chosen."""
     chain: list[Page] = []
     step: Page | None = page if page.digest is None else full[page.digest]
     while step is not None and step not in chosen:
@@ -76,10 +76,8 @@ def _record(page: Page, full: dict[bytes | None, Page], numbers: dict[Page, int]
 def take_up(table: PageTable, records: Sequence[PageRecord | None]) -> int:
     """Make the records idle content of an empty table, in their order; their pages are `unread`.
 
-    Returns how many there are now.
-
-    None stands for a record that was lost; with it go the records that follow it. When pages are short, those
-    at the end of the list are taken. Raises ValueError when the table has content already.
+    Returns the number of cached pages. None is a lost record; the records that follow it are lost too. When
+    pages are short, those at the end of the list are taken. Raises ValueError if the table has content.
     """
     if table.cached:
         raise ValueError("content can be taken up into an empty table only")

@@ -1,8 +1,7 @@
 """How the tokens in a cache were run: the passes that their keys and values come from.
 
-A row's last bits depend on whether it went through the model with many others or with few. So that a reply
-can be written again bit for bit, its prompt has to be read in the passes it was read in, those of earlier
-replies included.
+A row's last bits depend on how many rows went through the model with it. To write a reply again bit for bit,
+its prompt must be read in the same passes, including those of earlier replies.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 Passes = list[tuple[int, int]]
-"""(first position, rows) of each pass, in order.
-
-Each counts up to where the next one begins; 0 rows say that it is not known.
+"""(first position, rows) of each pass, in order. A pass counts up to where the next one begins; 0 rows:
+unknown.
 """
 _KEPT = 128
 
@@ -34,29 +32,25 @@ def cut(passes: Passes, length: int) -> None:
 
 
 class Readings:
-    """Remembers the passes of the latest sequences, under their ids and what else their keys and values
-    depend on.
-    """
+    """The passes of the latest sequences, by their ids and what else their keys and values depend on."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, bytes], Passes] = OrderedDict()
 
     def of(self, key: str, ids: Sequence[int], length: int) -> Passes:
-        """The passes that the first `length` of `ids`, found in the cache, come from; unknown where no
-        latest sequence had them.
-        """
+        """The passes that ran the first `length` of `ids`, which are in the cache; [(0, 0)] if not known."""
         if not length:
             return []
-        wanted = _packed(ids[:length])
+        prefix = _packed(ids[:length])
         for (known_key, known), passes in reversed(self._known.items()):
-            if known_key == key and known.startswith(wanted):
+            if known_key == key and known.startswith(prefix):
                 found = passes.copy()
                 cut(found, length)
                 return found
         return [(0, 0)]
 
     def remember(self, key: str, ids: Sequence[int], passes: Passes) -> None:
-        """A sequence was run so; `ids` are those whose keys and values are in the cache."""
+        """Remember how a sequence was run; `ids` are those whose keys and values are in the cache."""
         if not ids:
             return
         self._known[key, _packed(ids)] = passes

@@ -14,8 +14,7 @@ SAMPLER_STEP_NAMES = (
     ("dynamic_temperature", "Dynamic temperature"), ("xtc", "XTC"), ("adaptive_p", "Adaptive P"),
     ("skew", "Skew"),
 )  # fmt: skip
-"""(name, label) of every sampler step in the default order of application; `engine.sampling.SAMPLER_STEPS`
-has the same names.
+"""(name, label) of every sampler step in the default order of application; `engine.sampling` implements them.
 """
 
 _VARIETY, _TRUNCATION, _REPETITION, _SPECIAL, _ORDER = (

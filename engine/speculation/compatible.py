@@ -1,4 +1,4 @@
-"""Whether a model can guess for another: their vocabularies must be the same, id for id."""
+"""Whether a model can draft for another: their vocabularies must be the same, id for id."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from engine.text.tokenizer.tokenizer import Tokenizer, token_texts
 from engine.text.tokenizer.vocabulary import TokenizerFacts
 
 MOST_EXTRA = 128
-"""So many ids one vocabulary may have beyond the other's, whatever they are; models are padded to round
-sizes.
-"""
+"""How many ids one vocabulary may have beyond the other's: models are padded to round sizes."""
 
 _PLACEHOLDER = re.compile(
     r"\U0010fffd.*|[<\[]\|?\w*(?:pad|unused|reserved|extra|dummy|placeholder|special)\w*\|?[>\]]",
     re.IGNORECASE | re.DOTALL,
 )
-"""Texts of ids that no text leads to."""
+"""Texts of ids that no text is encoded to."""
 _NEWLINE = {"Ċ": "byte-level BPE", "<0x0A>": "SentencePiece"}
-"""The token of a line break tells the two kinds of vocabularies apart."""
+"""The token of a line break identifies the kind of vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Vocabulary:
 
     @property
     def kind(self) -> str:
-        """For people; empty for neither kind."""
+        """The kind's name, to be shown; empty for neither kind."""
         texts = set(self.texts.values())
         return next((kind for text, kind in _NEWLINE.items() if text in texts), "")
 
@@ -50,8 +48,8 @@ def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
 def draft_problem_between(target_path: str | Path, draft_path: str | Path) -> str:
     """As `draft_problem`, of two model files or folders, without their weights.
 
-    Answers are remembered as long as size and time of the files stay the same. A model that cannot be read is
-    a problem too, told in the words of its error. Can be called from any thread.
+    Answers are kept as long as size and time of the files stay the same. A model that cannot be read is a
+    problem too; its error is the sentence. Can be called from any thread.
     """
     return _problem_between(_stamps(target_path), _stamps(draft_path))
 

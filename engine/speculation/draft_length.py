@@ -1,4 +1,4 @@
-"""How many tokens to guess next: what was accepted, what passes cost, and whether guessing pays at all."""
+"""The number of tokens to guess next, from what was accepted, what passes cost, and whether guessing pays."""
 
 from __future__ import annotations
 
@@ -6,50 +6,47 @@ from collections import deque
 from statistics import median, median_low
 
 _TIMES = 9
-"""Passes of one length whose median time counts: a busy machine makes single passes many times slower."""
+"""Passes of one length whose median time counts: on a busy machine, single passes are many times slower."""
 _SURE = 3
-"""From so many passes on a median is believed; until then the cost is guessed from other lengths."""
+"""Passes from which a median is trusted; with fewer, the cost is estimated from other lengths."""
 _LOOK = 8
-"""Once in so many passes with guessing a length is tried of which too little is known."""
+"""Every this many passes with guessing, a length with too few measurements is tried."""
 _OLD = 100
 _WINDOW = 32
-"""Passes with guessing that the measured speed is taken from."""
+"""Passes with guessing over which speed is measured."""
 _MEMORY = 0.95
 _FIRST_RATE, _FIRST_WEIGHT = 0.7, 4.0
 GUESS_COST = 0.25
-"""Cost of one guess in plain passes, where clocks may not count or nothing was measured yet, and nothing
-else is known.
-"""
+"""Cost of one guess in plain passes, as long as it is not measured, or where timing must not count."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
-"""Guessing pauses when it lost the time of so many plain passes, or the given share of what it had won
-before.
+"""Guessing pauses when it has lost the time of this many plain passes, or this share of what it had gained.
 """
 
 _LEAST_ROW = 0.05
-"""A guess costs this much in any case, so that hopeless ones are not made."""
+"""The least cost of a guess, so that hopeless ones are not made."""
 
 _START = (True, False) * 3 + (True,) * 12
-"""The first passes, whether to guess: what plain ones cost is measured between."""
+"""Whether to guess in the first passes; plain ones between them are measured."""
 _START_FREE = (True,) * 18
-"""Passes for which nothing was guessed are plain ones, too."""
+"""Here passes without a guess count as plain ones."""
 _PROBE = (True,) * 16
 _GOING = (True,) * 24 + (False,)
 _GOING_BLIND = (True,) * 25
-"""Where clocks do not count, there is nothing to measure."""
+"""Where timing does not count, there is nothing to measure."""
 _ALWAYS = (True,) * 63 + (False,)
 
 
 class DraftLengthController:
     """Decides the length of each guess for one drafter, over any number of sequences.
 
-    `next_length` before each pass, `record` after it. With `adaptive` the length is the one with the most
-    expected tokens for its measured time, and guessing pauses while it is slower than plain passes; it is
-    tried again after growing pauses. Without, it is always `longest`, but for a few plain passes that
-    measure. `free` says that asking costs nothing where nothing is guessed, as with n-grams; that drafter
-    cuts its guesses itself, by `extra_cost`. `deterministic` lengths depend on what was accepted only, never
-    on clocks, so that a seed gives the same reply again; `guess_cost` is what a guess is supposed to cost
-    then, and until it is measured, in plain passes.
+    Call `next_length` before each pass and `record` after it. With `adaptive`, the length is the one with the
+    most expected tokens for its measured time, and guessing pauses while it is slower than plain passes; it
+    is tried again after ever longer pauses. Without, the length is always `longest`, except in a few plain
+    passes for measuring. `free`: asking costs nothing if nothing is guessed, as with n-grams; such a drafter
+    cuts its guesses itself, by `extra_cost`. `deterministic` lengths depend only on what was accepted, never
+    on timing, so that a seed gives the same reply again; `guess_cost` is then the cost of a guess in plain
+    passes, and otherwise until it is measured.
     """
 
     def __init__(
@@ -71,7 +68,7 @@ class DraftLengthController:
         self._plain: deque[float] = deque(maxlen=_TIMES)
         # by guessed tokens, of the passes for which a guess was asked
         self._times: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] | None = {}  # of the above, None for not worked out yet
+        self._medians: dict[int, float] | None = {}  # of the above, None until computed
         self._used: dict[int, int] = {}  # the last pass of each of these
         self._count = 0
         self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (guessed, new tokens) of these passes
@@ -103,7 +100,9 @@ class DraftLengthController:
         return self._ratio(self._measured()) if known else 0.0
 
     def extra_cost(self, guessed: int) -> float:
-        """What so many guesses add to a pass, in plain passes: as measured often enough, else supposed."""
+        """What this many guesses add to a pass, in plain passes: measured if there is enough data, else
+        assumed.
+        """
         costs = {count: cost for count, cost in self._costs().items() if len(self._times[count]) >= _SURE}
         return max(_LEAST_ROW * guessed, self._cost(costs, guessed) - 1.0)
 

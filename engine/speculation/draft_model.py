@@ -1,4 +1,4 @@
-"""Guessing with a smaller model: its own cache follows the text, and its own draws are the guesses."""
+"""Drafting with a smaller model, which follows the text in a cache of its own and samples the guesses."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ if TYPE_CHECKING:
     from engine.models.paged import PagedCache
 
 GUESS = 16
-"""Purpose of the random numbers that guesses are drawn with; the target uses smaller ones."""
+"""The purpose of the random numbers for guesses; the target uses smaller ones."""
 GREEDY_THRESHOLD, SAMPLED_THRESHOLD = 0.25, 0.1
 
 
 class DraftModel:
-    """A `Drafter` over a second model.
+    """A `Drafter` over a second model. Used by one thread; `close` returns the pages, not the cache.
 
-    Used by one thread; `close` gives back the pages, the cache stays its owner's.
-
-    `sampler_factory` makes the sampler of a sequence, at `begin`: the target's settings, without the steps
-    that remember what was drawn (mirostat, adaptive p) or are random themselves (XTC). A greedy sampler's
-    guesses are certain ones; else each is drawn and carries the distribution it was drawn from. Only ids
+    `sampler_factory` makes the sampler of a sequence at `begin`: the target's settings, without the steps
+    that learn from sampled tokens (mirostat, adaptive p) or are random themselves (XTC). A greedy sampler's
+    guesses are certain; otherwise each is sampled and carries the distribution it was sampled from. Only ids
     below `vocabulary`, the target's size, are guessed (0: all).
 
-    A guess ends early where the model itself, before any sampler step, gives its likeliest token less than
-    `threshold` (None: 0.25 for greedy, 0.1 for sampled guesses). What was drawn does not decide that, so
-    guesses stay true draws. Setting `stop` ends reading and guessing after the running step.
+    Guessing stops where the model, before any sampler step, gives its likeliest token less than `threshold`
+    (None: 0.25 for greedy, 0.1 for sampled guesses). The sampled token plays no part in that, so that guesses
+    keep their distribution. Setting `stop` ends reading and guessing after the running step.
     """
 
     def __init__(
@@ -57,7 +55,7 @@ class DraftModel:
         self._shared = min(own, vocabulary or own)
         self._sampler = sampler_factory()
         self._lease: Lease | None = None
-        self._agreed = 0  # tokens of the lease that stood in the text at the last call
+        self._agreed = 0  # tokens of the lease that were in the text at the last call
         self._calls = 0
 
     def begin(self, ids: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a drafter is: something that guesses how a sequence goes on."""
+"""The protocol of drafters, which guess how a sequence continues."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from engine.sampling.distribution import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A guessed token.
-
-    `distribution` is what it was drawn from; None where the guess was certain to be this one.
-    """
+    """A guessed token, and the distribution it was sampled from; None if the guess was certain."""
 
     id: int
     distribution: Distribution | None = None
@@ -34,5 +31,5 @@ class Drafter(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the sequence held (cache pages); `begin` may follow."""
+        """Release what the sequence held (cache pages); `begin` may follow."""
         ...

@@ -1,4 +1,4 @@
-"""Guessing from repeats: what followed the last few tokens where they occurred before."""
+"""Guessing from repeats: the tokens that followed earlier occurrences of the last few tokens."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from engine.speculation.drafter import Proposal
 from engine.speculation.ngram_index import NgramIndex
 
 _PLACES = 8
-"""Of the places where a run occurred, so many of the latest are compared."""
+"""The number of latest places of a run that are compared."""
 _LONGEST_MATCH = 24
 """A match is not followed further back than this."""
 _COMPARED = 256
-"""Text that ends in so many of the tokens it ended in before was not changed further back either."""
+"""If the last this many tokens are unchanged, the text before them is too."""
 _ROW_COST = 0.3
-"""What one more row costs as a share of a pass, where it was not measured."""
+"""The assumed cost of one more row, in passes."""
 _PRIOR = 6.0
 _MEMORY = 0.97
 _CLASSES = (1, 2, 3, 4, 5, 6, 9, 13)
 _FIRST_RATES = (0.10, 0.25, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90)
-"""How often the next token is guessed right after a match of at least so many tokens, before anything was
-learnt.
-"""
+"""Prior share of right guesses after a match of at least as many tokens as the class says."""
 
 
 def usual_cost(count: int) -> float:
-    """What so many guesses add to a pass, in passes, where nothing is measured."""
+    """The assumed cost of this many guesses, in passes."""
     return _ROW_COST * count
 
 
@@ -34,7 +32,7 @@ def _class_of(length: int) -> int:
 
 
 class _Rates:
-    """How often guesses after matches of each length were right, with fading memory."""
+    """How often guesses after matches of each length were right; older guesses count less."""
 
     def __init__(self) -> None:
         self._right = [rate * _PRIOR for rate in _FIRST_RATES]
@@ -56,13 +54,12 @@ _CLASS = [0, *(_class_of(length) for length in range(1, _LONGEST_MATCH + 1))]
 
 
 class NgramDrafter:
-    """A `Drafter` that looks for the last tokens, `longest` down to `shortest` of them, earlier in the text.
+    """A `Drafter` that looks up the last `longest` to `shortest` tokens earlier in the text.
 
-    Of several places the one with the longest match counts, then the latest. It learns within a sequence how
-    often matches of each length go on alike, also from guesses that were not asked for, and proposes as many
-    as are worth the most: tokens that are likely to come, less `extra_cost`, what so many guesses add to a
-    pass, in passes. It is asked only where there is something to guess. `use_prompt` off leaves out the
-    prompt, so that only the reply's own repeats are guessed.
+    Of several places, the longest match counts, then the latest. Within a sequence it learns how often
+    matches of each length continue alike, and proposes as many tokens as are worth the most: the expected
+    number of right ones less `extra_cost`, which gives the cost of a number of guesses in passes. Without
+    `use_prompt`, only the reply's own repeats are guessed.
     """
 
     def __init__(self, shortest: int = 1, longest: int = 5, use_prompt: bool = True) -> None:
@@ -79,7 +76,7 @@ class NgramDrafter:
         self.close()
 
     def preload(self, ids: Sequence[int]) -> None:
-        """A text whose repeats are guessed in every sequence from now on, until `forget`."""
+        """Add a text whose repeats are guessed in every sequence, until `forget`."""
         self._reference.extend(ids)
 
     def forget(self) -> None:
@@ -87,7 +84,7 @@ class NgramDrafter:
         self._reference = NgramIndex(self._shortest, self._longest)
 
     def begin(self, ids: Sequence[int]) -> None:
-        """A new sequence; nothing of the one before is kept."""
+        """Start a sequence; nothing of the one before is kept."""
         self.close()
         self._prompt_tokens = len(ids)
         self._start = 0 if self._use_prompt else len(ids)
@@ -102,7 +99,7 @@ class NgramDrafter:
         self._guess_match = 0
 
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
-        """At most `count` guesses, as far as each is likely enough; see `Drafter.propose`."""
+        """At most `count` guesses, each of them likely enough; see `Drafter.propose`."""
         self._follow(ids if isinstance(ids, list) else list(ids))
         found = self._longest_match()
         if found is None:
@@ -110,7 +107,7 @@ class NgramDrafter:
             return []
         source, place, match = found
         guess = source[place : place + max(count, 1)]
-        # the text repeats itself up to its end: so will the guess
+        # the text repeats itself up to its end, and so does the guess
         while source is self._own.text and len(guess) < count:
             guess.append(guess[place + len(guess) - len(source)])
         self._guess, self._guess_match = guess, match
@@ -124,7 +121,7 @@ class NgramDrafter:
         return [Proposal(token) for token in guess[:length]]
 
     def _follow(self, ids: list[int]) -> None:
-        """Bring the index up to `ids`, and learn from the last guess how it went."""
+        """Bring the index up to `ids`, and learn from the last guess."""
         own = self._own
         known = self._known(ids)
         if known < len(own.text):
@@ -148,7 +145,7 @@ class NgramDrafter:
         if end <= begin:
             begin = 0
         if text[-_COMPARED:] == ids[start + len(text) - min(_COMPARED, len(text)) : start + len(text)]:
-            return end  # as nearly always; a long reply is not compared whole for each token
+            return end  # the usual case, which does not compare all of a long reply
         if text[begin:end] == ids[start + begin : start + end]:
             return end
         return next(i for i in range(begin, end) if text[i] != ids[start + i])
@@ -174,7 +171,7 @@ class NgramDrafter:
 
 
 def _matching(text: list[int], place: int, tail: list[int]) -> int:
-    """How many tokens before `place` are those at the end of `tail`."""
+    """How many tokens before `place` equal those at the end of `tail`."""
     count, most = 0, min(place, len(tail))
     while count < most and text[place - 1 - count] == tail[-1 - count]:
         count += 1

@@ -1,4 +1,4 @@
-"""Where in a text each run of 1 to 5 tokens occurred: grows and is cut token by token."""
+"""An index of the runs of 1 to 5 tokens in a text, which can grow and be cut token by token."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FACTOR = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 _POWERS = [pow(_FACTOR, k, 1 << 64) for k in range(8)]
 _BULK = 64
-"""From so many new tokens on, arrays are quicker than a loop."""
+"""New tokens from which arrays are faster than a loop."""
 
 
 class NgramIndex:
     """The places that followed each run of `shortest` to `longest` tokens of `text`, the latest first.
 
     The run of k tokens that ends before place p is stored once token p is known, under a polynomial hash of
-    64 bits; the chain of earlier places of the same run is kept, so that cutting the text is undoing. Memory:
+    64 bits; a chain of earlier places of the same run is kept, so that cutting the text undoes it. Memory:
     about 70 bytes for each token and length of run.
     """
 
@@ -32,7 +32,7 @@ class NgramIndex:
         self._latest: dict[int, dict[int, int]] = {k: {} for k in self._orders}
 
     def extend(self, ids: Sequence[int]) -> None:
-        """Further tokens at the end of the text."""
+        """Append tokens to the text."""
         if len(ids) >= _BULK:
             self._extend_many(ids)
             return

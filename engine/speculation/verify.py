@@ -1,6 +1,4 @@
-"""Checking a guess: the token that stands at a place, drawn exactly as the target model alone would draw
-it.
-"""
+"""Checking a guess: the token at a place, with exactly the distribution of the target model alone."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from engine.sampling.distribution import Distribution
 from engine.speculation.drafter import Proposal
 
 SAMPLE, ACCEPT, RESIDUAL = 0, 1, 2
-"""What a random number is for: drawing from the target, the test of a guess, drawing anew after a guess
-was refused.
+"""The purposes of random numbers: sampling from the target, testing a guess, sampling after a rejected one.
 """
 
 
@@ -25,10 +22,10 @@ def choose(
     `target`.
 
     `uniform(purpose)` gives a number in [0, 1) for `SAMPLE`, `ACCEPT` or `RESIDUAL`, each used at most once
-    and independent of what the guess was drawn with. A guess d that was drawn from q stays with probability
-    min(1, p(d) / q(d)), else the token is drawn from max(p - q, 0), normalised (Leviathan et al., arXiv
-    2211.17192, section 2.3). For a certain guess, q one at d, that is the same as drawing from p and
-    comparing, which is done here: the text does not depend on the drafter then.
+    and independent of the guess. A guess d that was sampled from q is kept with probability
+    min(1, p(d) / q(d)), else the token is sampled from max(p - q, 0), normalised (Leviathan et al., arXiv
+    2211.17192, section 2.3). For a certain guess, q(d) = 1, that equals sampling from p and comparing, which
+    is done here, so that the text does not depend on the drafter.
     """
     if proposal is None:
         return target.sample(0.0 if target.greedy else uniform(SAMPLE)), False
@@ -36,7 +33,7 @@ def choose(
     if q is None or q.greedy or target.greedy:
         return _compared(target, proposal.id, uniform(SAMPLE))
     likely, guessed = target.probability(proposal.id), q.probability(proposal.id)
-    if guessed <= 0.0:  # nothing was drawn from q then: any guess may be compared
+    if guessed <= 0.0:  # it was not sampled from q: compare it, as any other guess
         return _compared(target, proposal.id, uniform(SAMPLE))
     if uniform(ACCEPT) * guessed < likely:
         return proposal.id, True
@@ -52,10 +49,9 @@ def _compared(target: Distribution, guess: int, uniform: float) -> tuple[int, bo
 
 
 def residual(target: Distribution, q: Distribution) -> Distribution | None:
-    """max(p - q, 0), normalised, on the target's ids; None where nothing is left but rounding, so p and q are
-    the same.
+    """max(p - q, 0), normalised, on the target's ids; None if only rounding is left, as p equals q.
 
-    Vocabularies may differ in size; what one of them lacks has probability 0 there.
+    Vocabularies may differ in size; tokens that one of them lacks have probability 0 there.
     """
     left = target.probabilities.copy()
     if target.ids is not None:

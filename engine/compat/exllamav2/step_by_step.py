@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.core import Prefill
+from engine.drain import drain
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.sequence import StepOutput
@@ -118,10 +119,9 @@ class StepByStep:
     def use_adapters(self, loras: Sequence[tuple[str, float]]) -> None:
         """Put these adapters (folder, strength) on the model; the open sequence is closed first."""
         slot = AdapterSlot(self.generator.cache)
-        if not slot.wears(loras):
+        if not slot.holds(loras):
             self.close()
-            for _ in slot.wear(loras):
-                pass
+            drain(slot.apply(loras))
 
     def draft_stats(self) -> tuple[float, float, int, int, int]:
         """Drafting in all sequences since `reset_draft_stats`, the open one included: accepted / all tokens,

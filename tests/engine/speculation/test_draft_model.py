@@ -130,8 +130,10 @@ def test_sampled_guesses_carry_what_they_were_drawn_from(cache: Watched) -> None
     for proposal in draft.propose(PROMPT, 4):
         assert proposal.distribution is not None
         expected = sampler.distribution(logits_after(cache, text), text).final
-        np.testing.assert_allclose(proposal.final.probabilities, expected.probabilities, rtol=1e-4, atol=1e-9)
-        assert proposal.final.probability(proposal.id) > 0.0
+        np.testing.assert_allclose(
+            proposal.distribution.probabilities, expected.probabilities, rtol=1e-4, atol=1e-9
+        )
+        assert proposal.distribution.probability(proposal.id) > 0.0
         text.append(proposal.id)
     draft.close()
 
@@ -227,7 +229,7 @@ def test_ids_beyond_the_targets_vocabulary_are_never_guessed(
     found = [proposal for _ in range(30) for proposal in draft.propose(PROMPT, 2)]
     assert len(found) == 60
     assert max(proposal.id for proposal in found) < best
-    assert all(len(p.final.probabilities) == best for p in found if p.distribution is not None)
+    assert all(len(p.distribution.probabilities) == best for p in found if p.distribution is not None)
     draft.close()
 
 
