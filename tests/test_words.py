@@ -20,7 +20,8 @@ GONE = {
     "doors": "commands (engine), api (desktop)", "shelf": "chat list", "farewell": "signal handler",
     "team": "thread pool", "walker": "decode loop", "emission": "step output", "heldtokens": "token buffer",
     "roomasker": "cpu yield", "engineroom": "engine controller", "tokenshelf": "token cache",
-    "walkplan": "sampling plan",
+    "walkplan": "sampling plan", "deed": "action", "deeds": "actions", "taker": "handler",
+    "takers": "handlers", "judge": "model library", "windowparts": "main window",
 }  # fmt: skip
 """Words that no name of the program has any more, with those that took their place."""
 GONE_IN_ENGINE = {

@@ -25,7 +25,7 @@ class AlternativeButton(QAbstractButton):
     """
 
     def __init__(
-        self, other: Alternative, written: bool, why_not: str, style: Style, parent: QWidget, deed: str
+        self, other: Alternative, written: bool, why_not: str, style: Style, parent: QWidget, action: str
     ) -> None:
         super().__init__(parent)
         self.other, self._style = other, style
@@ -39,10 +39,10 @@ class AlternativeButton(QAbstractButton):
         dropped = other.probability == 0
         final = "dropped by the sampler" if dropped else f"final {percent(other.probability)}"
         figures = f"model {percent(other.raw_probability)}, {final}"
-        deed = "written here" if written else why_not or deed
-        self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {deed}")
+        action = "written here" if written else why_not or action
+        self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {action}")
         self.setToolTip(
-            f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {deed}.")
+            f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {action}.")
         )
 
     def sizeHint(self) -> QSize:
@@ -113,10 +113,10 @@ class TokenPopup(QFrame):
     chosen = Signal(object)
     closed = Signal()
 
-    def __init__(self, parent: QWidget, deed: str = "continue from here as a new variant") -> None:
-        """`deed`: what choosing an alternative does."""
+    def __init__(self, parent: QWidget, action: str = "continue from here as a new variant") -> None:
+        """`action`: what choosing an alternative does."""
         super().__init__(parent)
-        self._deed = deed
+        self._action = action
         self.setObjectName("tokenPopup")
         self.setAccessibleName("Token")
         self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
@@ -157,7 +157,7 @@ class TokenPopup(QFrame):
         elif not token.alternatives:
             note = "No alternatives were kept: the Output settings say how many are."
         else:
-            note = why_not or f"Choose one to {self._deed}."
+            note = why_not or f"Choose one to {self._action}."
         self.note.setText(note)
         self.note.setVisible(bool(note))
         self.setAccessibleDescription(f"{self.title.text()}: {self.figures.text()}. {note}")
@@ -171,7 +171,7 @@ class TokenPopup(QFrame):
         self.buttons = []
         for other in token.alternatives:
             reason = why_not or ("it ends the reply" if other.id in stops else "")
-            button = AlternativeButton(other, other.id == token.id, reason, style, body, self._deed)
+            button = AlternativeButton(other, other.id == token.id, reason, style, body, self._action)
             button.clicked.connect(self._clicked)
             lines.addWidget(button)
             self.buttons.append(button)
