@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QCloseEvent, QIcon, QKeyEvent, QResizeEvent
+from PySide6.QtGui import QIcon, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
-    QDialog,
     QHBoxLayout,
     QLabel,
     QListWidget,
@@ -24,13 +23,12 @@ from PySide6.QtWidgets import (
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.conversations.personas import PersonaService
 from desktop.store.conversations.personas import Persona
-from desktop.views.layout.spacing import dialog_margins
 from desktop.views.personas.persona_editor import PersonaEditor
 from desktop.views.widgets.avatar import avatar
-from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.debounce import debounce
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.icons import IconButton
+from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 
 __all__ = ["PersonasDialog"]
@@ -46,14 +44,14 @@ _NONE = "There is no persona yet. Choose “New persona” to make the first."
 _NAME = "New persona"
 
 
-class PersonasDialog(QDialog):
+class PersonasDialog(SavingDialog):
     """Manages the personas of `service`.
 
     The owner calls `show_models`, and connects `banner.undo_requested`.
     """
 
     def __init__(self, service: PersonaService, parent: QWidget) -> None:
-        super().__init__(parent)
+        super().__init__(self.save, parent)
         self.setWindowTitle("Personas")
         self._service = service
         self._dirty = self._saving = False
@@ -66,17 +64,12 @@ class PersonasDialog(QDialog):
         self.copy = IconButton("copy", "Duplicate this persona")
         self.delete = IconButton("trash", "Delete this persona")
         self.editor = PersonaEditor()
-        self.banner = Banner()
         self.nothing = QLabel(_WORDS)
         self.nothing.setWordWrap(True)
         self.nothing.setProperty("tone", "muted")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._timer = debounce(self, self.save, _PAUSE_MS)
-        self._arrange()
-        metrics = self.fontMetrics()
-        self.resize(
-            min(metrics.averageCharWidth() * 110, parent.width()), min(metrics.height() * 34, parent.height())
-        )
+        self.arrange(self._content(), 110, 34)
         self.new.clicked.connect(self._make)
         self.copy.clicked.connect(self._duplicate)
         self.delete.clicked.connect(self._delete)
@@ -88,7 +81,7 @@ class PersonasDialog(QDialog):
         self.show_personas()
         self.list.setFocus()
 
-    def _arrange(self) -> None:
+    def _content(self) -> QWidget:
         tools = QHBoxLayout()
         tools.addWidget(self.new, 1)
         tools.addWidget(self.copy)
@@ -103,22 +96,14 @@ class PersonasDialog(QDialog):
         inside.addWidget(self.editor)
         inside.addStretch(1)
         scroll = VerticalScrollArea(body)
-        self._main = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        content = QWidget()
+        self._main = QBoxLayout(QBoxLayout.Direction.LeftToRight, content)
+        self._main.setContentsMargins(0, 0, 0, 0)
         self._main.setSpacing(16)
         self._main.addLayout(side, 2)
         self._main.addWidget(scroll, 3)
-        close = QPushButton("Close")
-        close.clicked.connect(self.close)
-        foot = QHBoxLayout()
-        foot.addStretch(1)
-        foot.addWidget(close)
-        layout = QVBoxLayout(self)
-        dialog_margins(layout)
-        layout.addLayout(self._main, 1)
-        layout.addWidget(self.banner)
-        layout.addLayout(foot)
-        for button in (self.new, close):
-            button.setAutoDefault(False)  # Enter in a field does not close the window.
+        self.new.setAutoDefault(False)  # Enter in a field does not press it.
+        return content
 
     # -- the list
 
@@ -181,7 +166,7 @@ class PersonasDialog(QDialog):
             part.setEnabled(present is not None)
         self.editor.setVisible(present is not None)
         self.nothing.setVisible(present is None)
-        self._dirty = False
+        self._dirty = self.warned = False
         self._timer.stop()
         if present is not None:
             self.editor.show_choices(self._service.preset_names(), self._models)
@@ -190,7 +175,7 @@ class PersonasDialog(QDialog):
     # -- what the user does
 
     def _edited(self) -> None:
-        self._dirty = True
+        self._dirty, self.warned = True, False
         self._timer.start()
 
     def save(self) -> bool:
@@ -257,18 +242,8 @@ class PersonasDialog(QDialog):
         )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc closes it, as the button does."""
-        if event.key() == Qt.Key.Key_Escape:
-            self.close()
-        elif event.key() == Qt.Key.Key_Delete and self.list.hasFocus():
+        """Delete deletes the selected persona."""
+        if event.key() == Qt.Key.Key_Delete and self.list.hasFocus():
             self._delete()
         else:
             super().keyPressEvent(event)
-
-    def closeEvent(self, event: QCloseEvent) -> None:
-        """Save first. If that fails, the window stays open once; closing it again discards the change."""
-        if self.save():
-            event.accept()
-        else:
-            self._dirty = False
-            event.ignore()

@@ -16,23 +16,13 @@ from desktop.services.settings.presets import PresetService
 from desktop.services.settings.validation import ValidationService
 from desktop.settings import MODEL_SETTINGS, Appearance, Behaviour
 from desktop.views.layout.panes import RIGHT, Panes
-from desktop.views.settings.constraint_fields import ConstraintFields
+from desktop.views.settings.checked_fields import checked_fields
 from desktop.views.settings.model.memory_bar import MemoryBar
 from desktop.views.settings.model.memory_line import MemoryLine, ReloadStrip
 from desktop.views.settings.preset_bar import PresetBar
 from desktop.views.settings.settings_pane import Inspector
-from desktop.views.settings.validated_fields import CheckedLines, ValidatedFields
 from engine.core import ModelInfo
-from engine.settings import (
-    AdapterSettings,
-    CacheSettings,
-    ConstraintSettings,
-    LoadSettings,
-    SamplerSettings,
-    Settings,
-    StopSettings,
-    setting_info,
-)
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 
 __all__ = ["SettingsController"]
 
@@ -84,12 +74,7 @@ class SettingsController(QObject):
             inspector.set_extra(cls, bar, below=True, words="memory ram vram weights cache free")
             inspector.forms[cls].typed.connect(lambda name, value, cls=cls: self._preview(cls, name, value))
         forms = inspector.forms
-        self._checked = (
-            ConstraintFields(forms[ConstraintSettings], validation),
-            CheckedLines(forms[ConstraintSettings], ("logit_bias",), validation, "bias"),
-            ValidatedFields(forms[StopSettings], ("stop_regex",), validation, "expression"),
-            CheckedLines(forms[AdapterSettings], ("adapters",), validation, "adapters"),
-        )
+        self._checked = checked_fields(forms, validation)
         self._unshown = set(forms)
         self._connect()
         # At the start a conversation is opened first, which shows most of them.

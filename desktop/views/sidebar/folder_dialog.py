@@ -5,24 +5,21 @@ once.
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QCloseEvent, QKeyEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.validation import ValidationService
 from desktop.settings import CONVERSATION_SETTINGS, PANES
 from desktop.store.conversations.folders import Folder
-from desktop.views.layout.spacing import dialog_margins
 from desktop.views.layout.tab_order import TabOrder
-from desktop.views.settings.constraint_fields import ConstraintFields
+from desktop.views.settings.checked_fields import checked_fields
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.system_prompt_field import SystemPromptField
-from desktop.views.settings.validated_fields import CheckedLines, ValidatedFields
-from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.collapsible import Group
 from desktop.views.widgets.debounce import debounce
+from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
-from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopSettings
+from engine.settings import Settings
 
 __all__ = ["FolderDialog"]
 
@@ -33,36 +30,24 @@ _WORDS = (
 )
 
 
-class FolderDialog(QDialog):
+class FolderDialog(SavingDialog):
     """Edits `settings`; `validation` checks patterns before they take effect."""
 
     def __init__(self, settings: FolderSettings, validation: ValidationService, parent: QWidget) -> None:
-        super().__init__(parent)
+        super().__init__(self.finish, parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.settings = settings
         settings.setParent(self)
-        self._warned = False
         self.name = QLineEdit(settings.folder.name)
         self.name.setAccessibleName("Name of the folder")
         self.name.setMaxLength(120)
         self.prompt = SystemPromptField("folder", can_refuse=False)
-        self.banner = Banner()
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: dict[type[Settings], Group] = {}
         self._tabs = TabOrder(self)
         self._pause = debounce(self, lambda: settings.rename(self.name.text()), _PAUSE_MS)
-        self._arrange()
-        metrics = self.fontMetrics()
-        self.resize(
-            min(metrics.averageCharWidth() * 72, parent.width()), min(metrics.height() * 42, parent.height())
-        )
-        forms = self.forms
-        self._checked = (
-            ConstraintFields(forms[ConstraintSettings], validation),
-            CheckedLines(forms[ConstraintSettings], ("logit_bias",), validation, "bias"),
-            ValidatedFields(forms[StopSettings], ("stop_regex",), validation, "expression"),
-            CheckedLines(forms[AdapterSettings], ("adapters",), validation, "adapters"),
-        )
+        self.arrange(VerticalScrollArea(self._body()), 72, 42)
+        self._checked = checked_fields(self.forms, validation)
         self.name.textEdited.connect(lambda _text: self._pause.start())
         self.name.editingFinished.connect(lambda: settings.rename(self.name.text()))
         self.prompt.changed.connect(lambda text, _inherits: settings.set_system_prompt(text))
@@ -71,10 +56,10 @@ class FolderDialog(QDialog):
         settings.settings_changed.connect(self.show_values)
         self._saved(settings.folder)
         self.prompt.show_prompt(settings.folder.system_prompt, *settings.inherited_prompt)
-        for cls in forms:
+        for cls in self.forms:
             self.show_values(cls)
 
-    def _arrange(self) -> None:
+    def _body(self) -> QWidget:
         label = QLabel("Name")
         label.setProperty("tone", "heading")
         label.setBuddy(self.name)
@@ -95,18 +80,7 @@ class FolderDialog(QDialog):
             if cls in CONVERSATION_SETTINGS:
                 column.addWidget(self._group(title, cls))
         column.addStretch(1)
-        scroll = VerticalScrollArea(body)
-        close = QPushButton("Close")
-        close.setAutoDefault(False)
-        close.clicked.connect(self.close)
-        foot = QHBoxLayout()
-        foot.addStretch(1)
-        foot.addWidget(close)
-        layout = QVBoxLayout(self)
-        dialog_margins(layout)
-        layout.addWidget(scroll, 1)
-        layout.addWidget(self.banner)
-        layout.addLayout(foot)
+        return body
 
     def _group(self, title: str, cls: type[Settings]) -> Group:
         form = self.forms[cls] = SettingsForm(cls)
@@ -142,18 +116,3 @@ class FolderDialog(QDialog):
         self.banner.show_notice(
             f"{sentence} What you changed stays here.", "error", offer=("Save again", self.settings.save)
         )
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc closes it, as the button does."""
-        if event.key() == Qt.Key.Key_Escape:
-            self.close()
-        else:
-            super().keyPressEvent(event)
-
-    def closeEvent(self, event: QCloseEvent) -> None:
-        """Save first. If that fails, the window stays open once; closing it again discards the change."""
-        if self.finish() or self._warned:
-            event.accept()
-        else:
-            self._warned = True
-            event.ignore()
