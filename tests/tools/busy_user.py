@@ -153,7 +153,7 @@ class BusyUser(QObject):
         if items and items[-1].running:
             text = items[-1].text
             self._tell(
-                "seen", id=items[-1].id, length=len(text), checksum=checksum(text), speaker=items[-1].speaker
+                "seen", id=items[-1].id, length=len(text), checksum=checksum(text), speaker=items[-1].author
             )
         page = self.desktop.window.notebooks.open_page
         if page is not None and page.document is not None and page.editor.streaming:

@@ -331,18 +331,18 @@ class ChatListModel(RowsModel[ChatListRow]):
         return old.updated_at == chat.updated_at or self._heading(old) == self._heading(chat)
 
     def _tell_chats(self, ids: Iterable[int]) -> None:
-        wanted = set(ids) - {0}
-        for place, row in enumerate(self._rows) if wanted else ():
-            if row.number in wanted and row.kind == CHAT:
+        left = set(ids) - {0}
+        for place, row in enumerate(self._rows) if left else ():
+            if row.number in left and row.kind == CHAT:
                 self.dataChanged.emit(self.index(place), self.index(place))
-                wanted.discard(row.number)
-                if not wanted:
+                left.discard(row.number)
+                if not left:
                     return
 
     def _tell(self, rows: Iterable[ChatListRow]) -> None:
-        wanted = set(rows)
-        for place, row in enumerate(self._rows) if wanted else ():
-            if row in wanted:
+        left = set(rows)
+        for place, row in enumerate(self._rows) if left else ():
+            if row in left:
                 self.dataChanged.emit(self.index(place), self.index(place))
 
 

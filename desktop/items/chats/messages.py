@@ -10,7 +10,7 @@ from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.token_trace import TokenTrace
 
-__all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label", "speaker_label"]
+__all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "author_label"]
 
 MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The item role for the whole `MessageItem`."""
@@ -26,7 +26,7 @@ class MessageItem:
     "user"); `running` is true while the reply grows; `variant_index` (from 0) of `variant_count` versions is
     shown; `footer` is small text below the message (speed, stop reason); `notice` a sentence that the reader
     should see (an error, a context that was cut). When the prompt had opened a thought, `opened` is the tag
-    that closes it. `speaker` is the name of the author, empty for an unnamed one, and `persona` the number of
+    that closes it. `author` is its name, empty for an unnamed one, and `persona` the number of
     the persona whose picture is shown, 0 for none.
     """
 
@@ -39,18 +39,18 @@ class MessageItem:
     footer: str = ""
     notice: str = ""
     opened: str = ""
-    speaker: str = ""
+    author: str = ""
     persona: int = 0
 
 
-def role_label(role: str) -> str:
+def _role_label(role: str) -> str:
     """The label of a role of the chat format."""
     return _LABELS.get(role, role.capitalize() or "Message")
 
 
-def speaker_label(item: MessageItem) -> str:
+def author_label(item: MessageItem) -> str:
     """The label of a message's author."""
-    return item.speaker or role_label(item.role)
+    return item.author or _role_label(item.role)
 
 
 class MessagesModel(RowsModel[MessageItem]):
@@ -76,7 +76,7 @@ class MessagesModel(RowsModel[MessageItem]):
         if role == Qt.ItemDataRole.DisplayRole:
             return row.text
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{speaker_label(row)}: {row.text}"
+            return f"{author_label(row)}: {row.text}"
         return row if role == MESSAGE_ROLE else None
 
     def items(self) -> tuple[MessageItem, ...]:

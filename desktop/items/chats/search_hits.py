@@ -94,4 +94,4 @@ def _near(text: str, spans: tuple[tuple[int, int], ...]) -> tuple[str, tuple[tup
     start = spans[0][0] - BEFORE
     blank = text.find(" ", start, spans[0][0])
     start = blank + 1 if blank >= 0 else start
-    return "…" + text[start:], tuple((first - start + 1, behind - start + 1) for first, behind in spans)
+    return "…" + text[start:], tuple((first - start + 1, end - start + 1) for first, end in spans)

@@ -70,7 +70,7 @@ class PaletteRow(NamedTuple):
     heading: str = ""
 
     @property
-    def spoken(self) -> str:
+    def accessible_text(self) -> str:
         """The text of the row for screen readers."""
         entry = self.match.entry
         return ", ".join(
@@ -182,8 +182,8 @@ class EntrySource:
         while place >= 0:
             number = bisect_right(starts, place + (text[0] == _SEPARATOR)) - 1
             yield number
-            behind = starts[number + 1] - 1 if number + 1 < len(starts) else len(joined)
-            place = joined.find(text, max(behind, place + 1))
+            end = starts[number + 1] - 1 if number + 1 < len(starts) else len(joined)
+            place = joined.find(text, max(end, place + 1))
 
     def _with_letters(self, word: str) -> Iterator[int]:
         """Titles that contain all letters of a word in this order."""

@@ -76,11 +76,11 @@ def matching(
     if space:
         fitting = [entry for entry in actions if entry.word == word.casefold() and entry.kind == "text"]
         if fitting and word.casefold() in _WITH_CHOICES:
-            wanted = argument.strip().casefold()
+            start = argument.strip().casefold()
             return tuple(
                 Entry(f"{fitting[0].word} {name}", fitting[0].words, "choice", name)
                 for name in choices.get(fitting[0].word, ())
-                if wanted in name.casefold()
+                if start in name.casefold()
             )
         if fitting:
             return tuple(fitting)

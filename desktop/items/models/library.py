@@ -166,9 +166,9 @@ class LibraryModel(QAbstractTableModel):
         """Show the models with all words of the query, from one source ("" for all), except the paths in
         `hidden`.
         """
-        wanted = (query.casefold().split(), source, frozenset(hidden))
-        if wanted != (self._words, self._source, self._hidden):
-            self._words, self._source, self._hidden = wanted
+        shown = (query.casefold().split(), source, frozenset(hidden))
+        if shown != (self._words, self._source, self._hidden):
+            self._words, self._source, self._hidden = shown
             self._arrange()
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
@@ -206,26 +206,26 @@ class LibraryModel(QAbstractTableModel):
     def _arrange(self) -> None:
         """Show the matching models in order, with the smallest change for views."""
         column = self._column
-        wanted = [row for row in self._all.values() if self._matches(row)]
-        wanted.sort(key=lambda row: row.key(column), reverse=self._order == Qt.SortOrder.DescendingOrder)
-        paths, before = [row.entry.path for row in wanted], [row.entry.path for row in self._rows]
+        shown = [row for row in self._all.values() if self._matches(row)]
+        shown.sort(key=lambda row: row.key(column), reverse=self._order == Qt.SortOrder.DescendingOrder)
+        paths, before = [row.entry.path for row in shown], [row.entry.path for row in self._rows]
         if paths == before:
             changed = [
-                at for at, (row, old) in enumerate(zip(wanted, self._rows, strict=True)) if row is not old
+                at for at, (row, old) in enumerate(zip(shown, self._rows, strict=True)) if row is not old
             ]
-            self._rows = wanted
+            self._rows = shown
             if changed:
                 self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(COLUMNS) - 1))
         elif len(paths) == len(before) and set(paths) == set(before):
             self.layoutAboutToBeChanged.emit()
-            self._rows = wanted
+            self._rows = shown
             places = {path: at for at, path in enumerate(paths)}
             for index in self.persistentIndexList():
                 self.changePersistentIndex(index, self.index(places[before[index.row()]], index.column()))
             self.layoutChanged.emit()
         else:
             self.beginResetModel()
-            self._rows = wanted
+            self._rows = shown
             self.endResetModel()
 
     # -- the item model

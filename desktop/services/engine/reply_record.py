@@ -157,6 +157,6 @@ def message_item(message: StoredMessage) -> MessageItem:
         footer=footer(message.stats),
         notice=notice(message),
         opened=str(message.stats.get("opened", "")),
-        speaker=message.author.name,
+        author=message.author.name,
         persona=message.author.persona,
     )

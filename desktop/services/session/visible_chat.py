@@ -177,7 +177,7 @@ class VisibleChat:
         context = self.context
         shown = [item for item in self.messages.items() if not item.running and item.role != HIDDEN]
         messages = [
-            AuthoredMessage(item.role, item.text, Author(item.speaker, item.persona)) for item in shown
+            AuthoredMessage(item.role, item.text, Author(item.author, item.persona)) for item in shown
         ]
         messages.append(AuthoredMessage("user", draft, context.user))
         if context.participants:

@@ -129,7 +129,7 @@ class DataFolder(QObject):
             store = ConversationStore(fresh)
             made, parent = store.create().id, None
             for item in items:
-                author = Author(item.speaker, item.persona)
+                author = Author(item.author, item.persona)
                 parent = store.add_message(made, parent, item.role, item.text, author=author).id
             shown = {item.id for item in items}
             for text in (text for number, text in waiting.items() if number not in shown):

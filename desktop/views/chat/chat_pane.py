@@ -47,8 +47,8 @@ class ChatPane(QWidget):
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self._reload_told = False
-        self._base_told = False  # of the loaded model
+        self._offers_reload = False
+        self._explained_base = False  # of the loaded model
         self._awaited = False  # a reply has begun and its end was not announced yet
         self.transcript = TranscriptView(session.messages)
         self.legend = TokenLegend()
@@ -162,11 +162,11 @@ class ChatPane(QWidget):
             announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
 
     def _model_came(self, model: ModelInfo | None) -> None:
-        if model is not None and self._reload_told:
+        if model is not None and self._offers_reload:
             self.banner.hide_offer(RELOAD)
-            self._reload_told = False
+            self._offers_reload = False
         self.banner.hide_offer(NOTEBOOK)
-        self._base_told = False
+        self._explained_base = False
         self.show_model()
         self._tell_base_model()
 
@@ -176,9 +176,9 @@ class ChatPane(QWidget):
         if session.notebook or not session.messages.rowCount():
             self.banner.hide_offer(NOTEBOOK)
             return
-        if self._base_told or not session.base_model:
+        if self._explained_base or not session.base_model:
             return
-        self._base_told = True
+        self._explained_base = True
         self.banner.show_notice(BASE_MODEL, "warning", offer=(NOTEBOOK, session.new_notebook))
 
     def _show_running(self, stats: Stats) -> None:
@@ -223,8 +223,8 @@ class ChatPane(QWidget):
         """
         session = self._session
         details, session.error_details = (session.error_details if level != "info" else ""), ""
-        self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
-        offer = (RELOAD, self.reload_requested.emit) if self._reload_told else None
+        self._offers_reload, session.reload_offered = level == "error" and session.reload_offered, False
+        offer = (RELOAD, self.reload_requested.emit) if self._offers_reload else None
         self.banner.show_notice(text, level, details=details, offer=offer)
 
     def _undo_changed(self, available: bool, _what: str) -> None:

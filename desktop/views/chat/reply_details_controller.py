@@ -52,7 +52,7 @@ class ReplyDetailsController(QObject):
     def open(self, message: int) -> None:
         """Show the details of a reply."""
         try:
-            told = self._provenance.of(message)
+            reply = self._provenance.of(message)
         except StoreError as error:
             self.notice.emit(str(error), "error")
             return
@@ -60,31 +60,31 @@ class ReplyDetailsController(QObject):
             self.dialog.close()
         from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog  # when it is first wanted
 
-        self.dialog = dialog = ReplyDetailsDialog(told, self._window)
+        self.dialog = dialog = ReplyDetailsDialog(reply, self._window)
         dialog.replay_wanted.connect(self._begin)
         dialog.stop_wanted.connect(self._stop)
         dialog.copy_wanted.connect(self._copy)
         dialog.finished.connect(self._closed)
-        if told.path and not told.hash:
-            being = self._provenance.compute_hash(told)
+        if reply.path and not reply.hash:
+            being = self._provenance.compute_hash(reply)
             dialog.show_hash("being computed" if being else "not known: the files are gone or are others now")
         self._look_again()
         dialog.open()
 
-    def _told(self) -> ReplyProvenance | None:
-        return self.dialog.told if self.dialog is not None else None
+    def _reply(self) -> ReplyProvenance | None:
+        return self.dialog.reply if self.dialog is not None else None
 
     @Slot()
     def _look_again(self) -> None:
         """Show whether a replay is possible, and what may make it differ."""
-        told, model = self._told(), self._session.model
-        if told is None or self.dialog is None or self._replay is not None:
+        reply, model = self._reply(), self._session.model
+        if reply is None or self.dialog is None or self._replay is not None:
             return
-        trouble = why_not(told, model, self._session.state)
+        trouble = why_not(reply, model, self._session.state)
         if trouble:
             self.dialog.show_replay(trouble, False)
             return
-        different = doubts(told, model, self._session.loaded_with, self._provenance.identity_of_loaded())
+        different = doubts(reply, model, self._session.loaded_with, self._provenance.identity_of_loaded())
         ready = (
             "The reply can be written again from its exact prompt, with its settings and seed, and "
             "compared token by token."
@@ -93,15 +93,15 @@ class ReplyDetailsController(QObject):
 
     @Slot()
     def _begin(self) -> None:
-        told = self._told()
+        reply = self._reply()
         if (
-            told is None
+            reply is None
             or self.dialog is None
             or self._replay is not None
-            or why_not(told, self._session.model, self._session.state)
+            or why_not(reply, self._session.model, self._session.state)
         ):
             return
-        self._replay = Replay(self._session, told, self)
+        self._replay = Replay(self._session, reply, self)
         self._replay.progress.connect(self._on_progress)
         self._replay.ended.connect(self._on_ended)
         self.dialog.show_running("Starting", 0, 0)
@@ -133,24 +133,24 @@ class ReplyDetailsController(QObject):
 
     @Slot()
     def _copy(self) -> None:
-        told = self._told()
-        if told is not None and self.dialog is not None:
-            QGuiApplication.clipboard().setText(as_json(told))
+        reply = self._reply()
+        if reply is not None and self.dialog is not None:
+            QGuiApplication.clipboard().setText(as_json(reply))
             self.dialog.copy.setText("Copied")
 
     @Slot(str, str)
     def _on_hash(self, path: str, found: str) -> None:
-        told = self._told()
-        if told is None or self.dialog is None or told.path != path or told.hash:
+        reply = self._reply()
+        if reply is None or self.dialog is None or reply.path != path or reply.hash:
             return
-        fresh = self._provenance.of(told.message.id)
-        self.dialog.told = fresh
+        fresh = self._provenance.of(reply.message.id)
+        self.dialog.reply = fresh
         self.dialog.show_hash(fresh.hash or "not known: the files could not be read, or are others now")
 
     @Slot(str, object, object)
     def _on_hashing(self, path: str, done: int, total: int) -> None:
-        told = self._told()
-        if told is not None and self.dialog is not None and told.path == path and not told.hash and total:
+        reply = self._reply()
+        if reply is not None and self.dialog is not None and reply.path == path and not reply.hash and total:
             self.dialog.show_hash(f"being computed, {100 * done // total} %")
 
     @Slot()

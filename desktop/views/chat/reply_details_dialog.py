@@ -46,9 +46,9 @@ def _label(text: str = "", tone: str = "") -> QLabel:
 class _Prompt(QPlainTextEdit):
     """The prompt as text, with control tokens in another colour and weight."""
 
-    def __init__(self, told: ReplyProvenance) -> None:
+    def __init__(self, reply: ReplyProvenance) -> None:
         super().__init__()
-        self._told = told
+        self._reply = reply
         self.setReadOnly(True)
         self.setProperty("tone", "field")
         self.setAccessibleName("The exact prompt")
@@ -58,7 +58,7 @@ class _Prompt(QPlainTextEdit):
 
     def write(self) -> None:
         """Use the colours of the current palette."""
-        prompt = self._told.provenance.prompt if self._told.provenance is not None else None
+        prompt = self._reply.provenance.prompt if self._reply.provenance is not None else None
         plain, control = QTextCharFormat(), QTextCharFormat()
         control.setForeground(self.palette().color(QPalette.ColorRole.Link))
         control.setBackground(self.palette().color(QPalette.ColorRole.AlternateBase))
@@ -79,7 +79,7 @@ class _Prompt(QPlainTextEdit):
 class _Settings(QWidget):
     """Every setting in a table; those that differ from the default are bold and name the default."""
 
-    def __init__(self, told: ReplyProvenance) -> None:
+    def __init__(self, reply: ReplyProvenance) -> None:
         super().__init__()
         self.tree = QTreeWidget()
         self.tree.setObjectName("originSettings")
@@ -93,7 +93,7 @@ class _Settings(QWidget):
         self.tree.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.only = QCheckBox("Only what differs from the defaults")
         self.only.toggled.connect(self._filter)
-        rows, pane = setting_rows(told), ""
+        rows, pane = setting_rows(reply), ""
         bold = QFont(self.font())
         bold.setWeight(QFont.Weight.DemiBold)
         for row in rows:
@@ -153,16 +153,16 @@ class ReplyDetailsDialog(QDialog):
     stop_wanted = Signal()
     copy_wanted = Signal()
 
-    def __init__(self, told: ReplyProvenance, parent: QWidget) -> None:
+    def __init__(self, reply: ReplyProvenance, parent: QWidget) -> None:
         super().__init__(parent)
-        self.told = told
+        self.reply = reply
         self._running = False
         self.setObjectName("originDialog")
         self.setWindowTitle("What produced this reply")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._values: dict[str, QLabel] = {}
-        prompt = told.provenance.prompt if told.provenance is not None else None
-        self.prompt, self.settings = _Prompt(told), _Settings(told)
+        prompt = reply.provenance.prompt if reply.provenance is not None else None
+        self.prompt, self.settings = _Prompt(reply), _Settings(reply)
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
         self.tabs.addTab(self._facts(), "Overview")
@@ -193,7 +193,7 @@ class ReplyDetailsDialog(QDialog):
         grid.setColumnStretch(0, 2)
         grid.setColumnStretch(1, 5)
         top = Qt.AlignmentFlag.AlignTop
-        for title, words in facts_rows(self.told, self.told.hash or "…"):
+        for title, words in facts_rows(self.reply, self.reply.hash or "…"):
             value = _label(_breakable(words) if title in ("File", "SHA-256") else words)
             value.setTextInteractionFlags(_SELECTABLE)
             value.setAccessibleName(f"{title}: {words}")
@@ -201,7 +201,7 @@ class ReplyDetailsDialog(QDialog):
             row = grid.rowCount()
             grid.addWidget(_label(title, "muted"), row, 0, top)
             grid.addWidget(value, row, 1, top)
-        if self.told.provenance is None:
+        if self.reply.provenance is None:
             words = "More was not kept of this reply: it was imported, or written by an earlier version."
             grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
         grid.setRowStretch(grid.rowCount(), 1)

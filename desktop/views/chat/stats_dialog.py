@@ -61,11 +61,11 @@ class StatsPlot(QWidget):
 
     Signals:
         chosen(int message): show this reply.
-        told(str): the values of the reply under the mouse or the cursor; "" for none.
+        described(str): the values of the reply under the mouse or the cursor; "" for none.
     """
 
     chosen = Signal(int)
-    told = Signal(str)
+    described = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -80,7 +80,7 @@ class StatsPlot(QWidget):
         before = self._replies[self._at].message if 0 <= self._at < len(self._replies) else 0
         self._replies = tuple(replies)
         self._at = next((place for place, reply in enumerate(self._replies) if reply.message == before), -1)
-        self._tell()
+        self._describe()
         self.update()
 
     def words(self, place: int) -> str:
@@ -100,17 +100,17 @@ class StatsPlot(QWidget):
     def minimumSizeHint(self) -> QSize:
         return QSize(200, 14 * self.fontMetrics().height())
 
-    def _tell(self) -> None:
+    def _describe(self) -> None:
         words = self.words(self._at) if self._at >= 0 else ""
         count = len(self._replies)
         self.setAccessibleName(f"Figures of {count} replies" if count else "No figures yet")
         self.setAccessibleDescription(words)
-        self.told.emit(words)
+        self.described.emit(words)
 
     def _choose(self, place: int) -> None:
         if place != self._at:
             self._at = place
-            self._tell()
+            self._describe()
             self.update()
 
     # -- places
@@ -267,7 +267,7 @@ class StatsDialog(QDialog):
         self.words.setMinimumHeight(2 * self.words.fontMetrics().lineSpacing())
         self.words.setAlignment(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignTop)
         self.words.setProperty("tone", "muted")
-        self.plot.told.connect(self._tell)
+        self.plot.described.connect(self._describe)
         self.plot.chosen.connect(self.chosen)
         close = QPushButton("Close")
         close.clicked.connect(self.close)
@@ -282,9 +282,9 @@ class StatsDialog(QDialog):
         self.resize(
             min(size.width() + 36, parent.width() - 24), min(size.height() + 90, parent.height() - 24)
         )
-        self._tell("")
+        self._describe("")
 
-    def _tell(self, words: str) -> None:
+    def _describe(self, words: str) -> None:
         self.words.setText(
             words or "Point at a reply to see its figures; a double click, or Enter, shows the reply."
         )

@@ -217,7 +217,7 @@ class Palette(QWidget):
     def _say(self, row: int) -> None:
         """Announce the row to a screen reader, because the focus stays in the box."""
         if 0 <= row < len(self.rows.rows) and self.isVisible():
-            announce(self.list, f"{self.rows.rows[row].spoken}, {row + 1} of {len(self.rows.rows)}")
+            announce(self.list, f"{self.rows.rows[row].accessible_text}, {row + 1} of {len(self.rows.rows)}")
 
     # -- keys and mouse
 

@@ -72,7 +72,7 @@ class PaletteRows(QAbstractListModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return row.match.entry.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return row.spoken
+            return row.accessible_text
         if role == Qt.ItemDataRole.ToolTipRole:
             return row.match.entry.trouble or row.match.entry.detail or None
         return row if role == ROW_ROLE else None

@@ -100,7 +100,7 @@ class NotebookFinding(QObject):
     def _search_again(self) -> None:
         if self.is_open and self._bar is not None:
             self._places, self._at = self._found(), -1
-            self._bar.tell(0, len(self._places), bool(self._bar.query()))
+            self._bar.show_count(0, len(self._places), bool(self._bar.query()))
 
     def _changed(self) -> None:
         if self.is_open:
@@ -114,7 +114,7 @@ class NotebookFinding(QObject):
     def _select(self) -> None:
         if self._bar is None:
             return
-        self._bar.tell(self._at + 1, len(self._places), bool(self._bar.query()))
+        self._bar.show_count(self._at + 1, len(self._places), bool(self._bar.query()))
         if self._at >= 0:
             start, end = self._places[self._at]
             cursor = QTextCursor(self._editor.document())

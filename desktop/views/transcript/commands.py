@@ -14,7 +14,7 @@ from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.scrolling import Scrolling
 
-__all__ = ["copy_text", "make_menu", "press_key"]
+__all__ = ["copy_text", "handle_key", "make_menu"]
 
 
 def copy_text(text: str) -> None:
@@ -27,7 +27,7 @@ def _copy_selection(parts: TranscriptParts) -> None:
     copy_text(parts.selection.text())
 
 
-def press_key(parts: TranscriptParts, scrolling: Scrolling, finding: Finding, event: QKeyEvent) -> bool:
+def handle_key(parts: TranscriptParts, scrolling: Scrolling, finding: Finding, event: QKeyEvent) -> bool:
     """Do what a key of the transcript asks for; False for any other key."""
     bar = parts.area.verticalScrollBar()
     if event.matches(QKeySequence.StandardKey.Copy):

@@ -188,9 +188,9 @@ class Finding(QObject):
         self._show(go=False)
 
     def _collect(self) -> None:
-        wanted = self._query.casefold()
-        rows = self._parts.messages.layout.rows if wanted else []
-        counts = ((row, words.casefold().count(wanted)) for row in rows if (words := _searched(row)))
+        query = self._query.casefold()
+        rows = self._parts.messages.layout.rows if query else []
+        counts = ((row, words.casefold().count(query)) for row in rows if (words := _searched(row)))
         self._places = [(row, number) for row, count in counts for number in range(count)]
 
     @Slot(int)
@@ -205,7 +205,7 @@ class Finding(QObject):
     def _show(self, go: bool) -> None:
         if self._bar is not None:
             at = self._places.index(self._present) + 1 if self._present in self._places else 0
-            self._bar.tell(at, len(self._places), bool(self._query))
+            self._bar.show_count(at, len(self._places), bool(self._query))
         if go:
             self._unfold()
         if go and self._present is not None:
@@ -236,7 +236,7 @@ class Finding(QObject):
         ]
         self._present = inside[min(number, len(inside) - 1)] if inside else None
         if self._bar is not None and self._present is not None:
-            self._bar.tell(self._places.index(self._present) + 1, len(self._places), True)
+            self._bar.show_count(self._places.index(self._present) + 1, len(self._places), True)
 
     def _peek(self, row: Row, line: str) -> None:
         if row.peek != line:

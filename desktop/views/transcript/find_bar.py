@@ -48,7 +48,7 @@ class FindBar(QFrame):
         layout.addWidget(self.box, 1)
         for widget in (self.count, self.previous, self.next, self.shut):
             layout.addWidget(widget)
-        self.tell(0, 0, asked=False)
+        self.show_count(0, 0, asked=False)
 
     def query(self) -> str:
         """The text to find."""
@@ -67,7 +67,7 @@ class FindBar(QFrame):
             self.box.setFocus(Qt.FocusReason.ShortcutFocusReason)
             self.box.selectAll()
 
-    def tell(self, at: int, count: int, asked: bool) -> None:
+    def show_count(self, at: int, count: int, asked: bool) -> None:
         """Show that the current match is number `at` (0 for none) of `count`; `asked` is false without a
         query.
         """

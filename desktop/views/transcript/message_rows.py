@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
-from desktop.items.chats.messages import MessageItem, speaker_label
+from desktop.items.chats.messages import MessageItem, author_label
 from desktop.store.attachments.message_format import split
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
@@ -160,7 +160,7 @@ class MessageRows:
 
     def _make(self) -> list[Row]:
         item = self.item
-        rows = [self._keep(Row(RowKind.HEADER, item, speaker_label(item), gap=_FIRST_GAP))]
+        rows = [self._keep(Row(RowKind.HEADER, item, author_label(item), gap=_FIRST_GAP))]
         if self.editing:
             return [
                 *rows,

@@ -92,10 +92,10 @@ class RowPool:
         while True:
             value = self._clamp(layout, column, scroll())
             first = max(0, layout.at(value - reach))
-            wanted = layout.rows[first : layout.at(value + column.height + reach) + 1]
+            reached = layout.rows[first : layout.at(value + column.height + reach) + 1]
             lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
             # what is on the screen comes first
-            for row in sorted(wanted, key=lambda row: not top <= row.index <= bottom):
+            for row in sorted(reached, key=lambda row: not top <= row.index <= bottom):
                 if row in seen:
                     continue
                 if not (fitted and self.fitted(row) is not None):
@@ -114,7 +114,7 @@ class RowPool:
         near = range(layout.at(value - far), layout.at(value + column.height + far) + 1)
         # otherwise a row at the edge would come and go
         kept = [row for row in self.live if row.index in near and layout.holds(row)]
-        keep = {row for row in (*wanted, *kept, *pinned) if layout.holds(row) and row in self.live}
+        keep = {row for row in (*reached, *kept, *pinned) if layout.holds(row) and row in self.live}
         self._release([row for row in self.live if row not in keep])
         for row in keep:
             self._place(self.live[row], QRect(column.left, layout.top(row) - value, column.width, row.height))

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessagesModel
 from desktop.store.conversations.token_trace import TokenTrace
-from desktop.views.transcript.commands import copy_text, make_menu, press_key
+from desktop.views.transcript.commands import copy_text, handle_key, make_menu
 from desktop.views.transcript.find import Finding
 from desktop.views.transcript.inline_edit import InlineEdit
 from desktop.views.transcript.message_list import MessageList
@@ -337,7 +337,7 @@ class TranscriptView(QAbstractScrollArea):
         self._pointer.release(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if not press_key(self._parts, self.scrolling, self.finding, event):
+        if not handle_key(self._parts, self.scrolling, self.finding, event):
             super().keyPressEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:

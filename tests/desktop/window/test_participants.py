@@ -28,8 +28,8 @@ def hand(qtbot, tmp_path) -> Iterator[Hand]:
     made.close()
 
 
-def speakers(hand: Hand) -> list[str]:
-    return [item.speaker for item in hand.items()]
+def authors(hand: Hand) -> list[str]:
+    return [item.author for item in hand.items()]
 
 
 def asked(hand: Hand) -> list[tuple[str, str]]:
@@ -81,7 +81,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
 
     hand.say("Hello")
     qtbot.waitUntil(
-        lambda: speakers(hand) == ["Cy", "Ada", "Bea"] and session.state == "idle" and not session.replying_in
+        lambda: authors(hand) == ["Cy", "Ada", "Bea"] and session.state == "idle" and not session.replying_in
     )
     assert hand.texts()[1] == "Well said."  # without the name, however it came
     first, second = ([(m.role, m.content) for m in request.messages] for request in chat.requests[-2:])
@@ -110,7 +110,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     hand.click("Let Bea speak")
     qtbot.waitUntil(
         lambda: (
-            speakers(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in
+            authors(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in
         )
     )
     session.regenerate(hand.items()[-1].id)
@@ -119,13 +119,13 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
         lambda: hand.items()[-1].variant_count == 2 and session.state == "idle" and not session.replying_in
     )
     last = hand.items()[5]
-    assert (last.speaker, last.variant_index) == ("Ada", 1)
+    assert (last.author, last.variant_index) == ("Ada", 1)
     session.continue_reply(hand.items()[-1].id)
     hand.wait_for("idle")
     qtbot.waitUntil(lambda: not session.replying_in)
-    assert asked(hand)[-1] == ("assistant", f"{hand.items()[-1].speaker}: Well said.")
+    assert asked(hand)[-1] == ("assistant", f"{hand.items()[-1].author}: Well said.")
     session.edit(hand.items()[-1].id, "Edited", answer=False)
-    assert hand.items()[-1].speaker == "Ada"
+    assert hand.items()[-1].author == "Ada"
 
     kept = session.stores.kept
     record = read_whole(hand.desktop._database, session.conversation)
@@ -164,11 +164,11 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     cast = (Participant("Ada"), Participant("Bo"), Participant("Cleo"))
     session.set_cast(Cast(cast, turn="hand"))
     hand.say("Anybody?")
-    assert (speakers(hand), chat.requests) == ([""], [])
+    assert (authors(hand), chat.requests) == ([""], [])
     assert window.participants.bar.title.text() == "Who answers?"
     choose(hand, "/next Bo")
     qtbot.waitUntil(
-        lambda: speakers(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in
+        lambda: authors(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in
     )
     assert asked(hand)[-2:] == [("user", "User: Anybody?"), ("assistant", "Bo: ")]
 
@@ -178,18 +178,18 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     hand.type("Ada and Cleo?")
     hand.press(Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: session.state == "answering")
-    assert speakers(hand)[-1] == "Cleo"
+    assert authors(hand)[-1] == "Cleo"
     assert not window.participants.bar.buttons[0].isEnabled()
     hand.press(Qt.Key.Key_Escape)
     hand.wait_for("idle")
     QTest.qWait(60)
     assert session.state == "idle"
-    assert speakers(hand)[-1] == "Cleo"
+    assert authors(hand)[-1] == "Cleo"
     assert len(hand.items()) == 4
     temporary = session.conversation
     assert session.keep_temporary()
     assert session.conversation != temporary
-    assert speakers(hand) == ["", "Bo", "", "Cleo"]
+    assert authors(hand) == ["", "Bo", "", "Cleo"]
     assert [participant.name for participant in session.participants] == ["Ada", "Bo", "Cleo"]
     messages, ids = session.next_messages("draft")
     assert [message.content.split(":")[0] for message in messages[1:]] == [
@@ -212,6 +212,6 @@ def test_a_plain_reply_keeps_the_persona_it_is_from(hand) -> None:
     session.choose_persona(None)
     hand.say("Hi")
     service.delete(ada)
-    assert speakers(hand) == ["", "Ada", "", "Bea", "", ""]
+    assert authors(hand) == ["", "Ada", "", "Bea", "", ""]
     hand.restart()
-    assert speakers(hand) == ["", "Ada", "", "Bea", "", ""]
+    assert authors(hand) == ["", "Ada", "", "Bea", "", ""]

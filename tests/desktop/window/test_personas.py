@@ -42,7 +42,7 @@ def refuse(monkeypatch, owner: type, name: str) -> None:
     monkeypatch.setattr(owner, name, full)
 
 
-def speakers(hand: Hand) -> list[str]:
+def authors(hand: Hand) -> list[str]:
     rows = hand.window.chat.transcript.viewport().findChildren(HeaderRow)
     return [row.accessibleName() for row in rows if row.row is not None and row.row.item.role == "assistant"]
 
@@ -106,7 +106,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
     assert session.model.path.endswith("echo.gguf")
     hand.say("Good morning")
     assert hand.echo.chat.requests[-1].messages[0].content == "You are Ada."
-    qtbot.waitUntil(lambda: speakers(hand) == ["Ada Lovelace"])
+    qtbot.waitUntil(lambda: authors(hand) == ["Ada Lovelace"])
     window.personas.choose(ada.id)
     hand.click("Load other", banner)
     qtbot.waitUntil(lambda: session.model is not None and session.model.path == str(other))
@@ -121,7 +121,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
     dialog.list.setCurrentRow(0)
     hand.click("Delete this persona", dialog)
     assert session.persona is None
-    assert speakers(hand) == ["Ada Lovelace"]  # who said it then
+    assert authors(hand) == ["Ada Lovelace"]  # who said it then
     assert session.messages.items()[-1].persona == ada.id
     hand.click("Undo", dialog)
     assert session.persona == window.personas.service.personas()[0]

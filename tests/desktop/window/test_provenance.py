@@ -96,7 +96,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     words = hand.window.reply_details.dialog.words.text()
     assert words.startswith("It may differ. The loaded model is echo, whose files are others")
     assert "quantisation while loading" in words
-    assert hand.window.reply_details.dialog.told.hash == wanted, "that of then"
+    assert hand.window.reply_details.dialog.reply.hash == wanted, "that of then"
     hand.window.reply_details.dialog.close()
     session.unload_model()
     hand.wait_for("no_model")

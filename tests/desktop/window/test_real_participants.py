@@ -39,12 +39,12 @@ def test_two_participants_talk_each_for_itself(qtbot, tmp_path, starter_path: Pa
         timeout=400_000,
     )
     items = session.messages.items()
-    assert [item.speaker for item in items] == ["Cy", "Ada", "Bob", "Ada", "Bob"]
+    assert [item.author for item in items] == ["Cy", "Ada", "Bob", "Ada", "Bob"]
     for item in items[1:]:
         lines = [line.strip().casefold() for line in item.text.splitlines()]
-        other = {"Ada": "bob", "Bob": "ada"}[item.speaker]
+        other = {"Ada": "bob", "Bob": "ada"}[item.author]
         assert item.text.strip()
-        assert not lines[0].startswith((f"{item.speaker.casefold()}:", f"{other}:"))
+        assert not lines[0].startswith((f"{item.author.casefold()}:", f"{other}:"))
         assert not any(line.startswith((f"{other}:", "cy:")) for line in lines)
         trace = session.tokens(item.id)
         assert trace is not None

@@ -63,10 +63,10 @@ def read_picture(path: str, width: int, ratio: float) -> Picture | None:
     if image.isNull():
         return None
     shown = _fitted(image.size(), width)
-    wanted = QSize(round(shown.width() * ratio), round(shown.height() * ratio))
-    if wanted.width() < image.width():
+    scaled = QSize(round(shown.width() * ratio), round(shown.height() * ratio))
+    if scaled.width() < image.width():
         image = image.scaled(
-            wanted, Qt.AspectRatioMode.IgnoreAspectRatio, Qt.TransformationMode.SmoothTransformation
+            scaled, Qt.AspectRatioMode.IgnoreAspectRatio, Qt.TransformationMode.SmoothTransformation
         )
     return Picture(
         image.convertToFormat(QImage.Format.Format_ARGB32_Premultiplied), shown.width(), shown.height(), 0

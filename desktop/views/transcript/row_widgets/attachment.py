@@ -68,10 +68,10 @@ class AttachmentRow(RowWidget):
             self.row.text, Qt.TextElideMode.ElideMiddle, room - 4 * self.row_style.em
         )
         self.button.setText(words.replace("&", "&&"))
-        wanted = self.button.sizeHint()
-        wide = min(room, wanted.width())
-        self.button.setGeometry(width - wide, self.gap, wide, wanted.height())
-        high = self.gap + wanted.height()
+        hint = self.button.sizeHint()
+        wide = min(room, hint.width())
+        self.button.setGeometry(width - wide, self.gap, wide, hint.height())
+        high = self.gap + hint.height()
         if not self.row.peek:
             return high
         wide = min(room, self.peek.sizeHint().width() if len(self.row.peek) < _SHORT else room)

@@ -30,5 +30,5 @@ class Avatars(QObject):
 
     def picture(self, item: MessageItem, side: int) -> QPixmap | None:
         """The picture of a message's author, `side` pixels wide; None for the user and unnamed authors."""
-        named = bool(item.speaker) and item.role == "assistant"
-        return self._draw(item.persona, item.speaker, side) if named and self._draw is not None else None
+        named = bool(item.author) and item.role == "assistant"
+        return self._draw(item.persona, item.author, side) if named and self._draw is not None else None

@@ -15,7 +15,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QWidget
 
-from desktop.items.chats.messages import speaker_label
+from desktop.items.chats.messages import author_label
 from desktop.views.transcript.rendering.inline_objects import selected_source
 from desktop.views.transcript.rendering.line_numbers import baseline, line_number
 from desktop.views.transcript.rendering.markdown import SafeDocument
@@ -52,7 +52,7 @@ class RowWidget(QWidget):
         fresh = row is not self.row or style is not self.row_style
         self.row, self.row_style, self.revision = row, style, row.revision
         words = row.text if len(row.text) <= _NAMED else row.text[:_NAMED] + "…"
-        self.setAccessibleName(f"{speaker_label(row.item)}: {words}" if words else speaker_label(row.item))
+        self.setAccessibleName(f"{author_label(row.item)}: {words}" if words else author_label(row.item))
         self.grown_at = -1
         self.show_row(row, style, fresh)
         if self.grown_at < 0:

@@ -87,12 +87,12 @@ class FooterRow(RowWidget):
         )
         self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
         for name, button in self.buttons.items():
-            wanted = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
+            shown = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name in _REPLY_ONLY and item.role != "assistant":
-                wanted = False
-            if not wanted:
+                shown = False
+            if not shown:
                 self.yield_focus(button)
-            button.setVisible(wanted)
+            button.setVisible(shown)
             button.setFont(style.small_font)
         self.buttons["previous"].setEnabled(item.variant_index > 0 and not item.running)
         self.buttons["next"].setEnabled(item.variant_index < item.variant_count - 1 and not item.running)

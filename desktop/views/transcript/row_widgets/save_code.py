@@ -29,8 +29,8 @@ def file_name(language: str) -> str:
     if own:
         return own
     if endings:
-        wanted = f".{language.lower()}"
-        return "code" + (wanted if wanted in endings else endings[0])
+        ending = f".{language.lower()}"
+        return "code" + (ending if ending in endings else endings[0])
     return next((pattern for pattern in plain if "*" not in pattern), "code.txt")
 
 

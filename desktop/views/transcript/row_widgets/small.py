@@ -6,7 +6,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QStyle, QToolButton
 
-from desktop.items.chats.messages import speaker_label
+from desktop.items.chats.messages import author_label
 from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
@@ -29,7 +29,7 @@ class HeaderRow(RowWidget):
 
     def _name(self) -> None:
         if self.row is not None:
-            self.setAccessibleName(speaker_label(self.row.item))
+            self.setAccessibleName(author_label(self.row.item))
             self.update()
 
     def fit(self, width: int) -> int:
@@ -62,7 +62,7 @@ class HeaderRow(RowWidget):
                 self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large)
             )
             side |= Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(room, int(side), speaker_label(self.row.item))
+        painter.drawText(room, int(side), author_label(self.row.item))
         painter.end()
 
 
@@ -124,12 +124,12 @@ class ThoughtRow(RowWidget):
         self.button.setAccessibleName(f"{row.text} ({'shown' if row.open else 'hidden'})")
 
     def fit(self, width: int) -> int:
-        wanted = self.button.sizeHint()
-        out, wide = round(wanted.height() * 0.28), min(width, wanted.width())
+        hint = self.button.sizeHint()
+        out, wide = round(hint.height() * 0.28), min(width, hint.width())
         self.button.setGeometry(
-            width - wide + out if self.isRightToLeft() else -out, self.gap, wide, wanted.height()
+            width - wide + out if self.isRightToLeft() else -out, self.gap, wide, hint.height()
         )
-        return self.gap + wanted.height()
+        return self.gap + hint.height()
 
 
 class MoreRow(RowWidget):
@@ -146,11 +146,11 @@ class MoreRow(RowWidget):
         self.button.setText(row.text)
 
     def fit(self, width: int) -> int:
-        wanted = self.button.sizeHint()
+        hint = self.button.sizeHint()
         self.button.setGeometry(
-            (width - min(width, wanted.width())) // 2, self.gap, min(width, wanted.width()), wanted.height()
+            (width - min(width, hint.width())) // 2, self.gap, min(width, hint.width()), hint.height()
         )
-        return self.gap + wanted.height()
+        return self.gap + hint.height()
 
 
 class NoticeRow(DocumentRow):

@@ -54,7 +54,7 @@ class TokenInspector(QObject):
             frozenset(),
         )
         self._shown: tuple[Row, int] | None = None
-        self._wanted: tuple[Row, int] | None = None
+        self._target: tuple[Row, int] | None = None
         self._timer = debounce(self, self._change)
 
     def set_mode(self, mode: str) -> None:
@@ -106,12 +106,12 @@ class TokenInspector(QObject):
         if not self.on:
             return
         token = widget.token_at(point) if isinstance(widget, TokenRow) else -1
-        wanted = (row, token) if row is not None and token >= 0 else None
-        if wanted == self._wanted and (self._timer.isActive() or wanted == self._shown):
+        target = (row, token) if row is not None and token >= 0 else None
+        if target == self._target and (self._timer.isActive() or target == self._shown):
             return
-        self._wanted = wanted
-        self._mark(wanted or self._shown)
-        self._timer.start(_OPEN_MS if wanted is not None and not self.popup.busy() else _CLOSE_MS)
+        self._target = target
+        self._mark(target or self._shown)
+        self._timer.start(_OPEN_MS if target is not None and not self.popup.busy() else _CLOSE_MS)
 
     def press(self, row: Row, widget: RowWidget, point: QPoint) -> None:
         """Show the token that was clicked at once; close the popup for a click anywhere else."""
@@ -129,8 +129,8 @@ class TokenInspector(QObject):
         """Show what the pointer rests on, unless it is in the popup."""
         if self.popup.busy():
             self._timer.start(_CLOSE_MS)
-        elif self._wanted is not None:
-            self.open(*self._wanted)
+        elif self._target is not None:
+            self.open(*self._target)
         else:
             self.close()
 
@@ -142,7 +142,7 @@ class TokenInspector(QObject):
         if row.trace is None or not isinstance(widget, TokenRow) or not 0 <= token < len(row.trace):
             self.close()
             return
-        self._shown = self._wanted = (row, token)
+        self._shown = self._target = (row, token)
         self._mark(self._shown)
         why_not, stops = self.why_not(row.item.id, row.trace)
         if not why_not and row.trace.healed(token):
@@ -158,7 +158,7 @@ class TokenInspector(QObject):
     def close(self) -> None:
         """Close the popup."""
         self._timer.stop()
-        self._shown = self._wanted = None
+        self._shown = self._target = None
         self._mark(None)
         if self.popup.isVisible():
             if self.popup.busy():

@@ -229,9 +229,9 @@ class TokenPopup(QFrame):
             focused.click()
         elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Up) and focused is not None:
             step = 1 if event.key() == Qt.Key.Key_Down else -1
-            wanted = enabled[(enabled.index(focused) + step) % len(enabled)]
-            wanted.setFocus(Qt.FocusReason.TabFocusReason)
-            self._list.ensureWidgetVisible(wanted, 0, 0)
+            following = enabled[(enabled.index(focused) + step) % len(enabled)]
+            following.setFocus(Qt.FocusReason.TabFocusReason)
+            self._list.ensureWidgetVisible(following, 0, 0)
 
     def event(self, event: QEvent) -> bool:
         """Let Esc close the popup, whatever else the window does with it."""
