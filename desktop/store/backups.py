@@ -27,7 +27,7 @@ from desktop.store.database.database import (
     set_aside,
 )
 from desktop.store.database.errors import translated
-from desktop.store.database.integrity_marker import BESIDE, request_check
+from desktop.store.database.integrity_marker import MARKER_SUFFIXES, request_check
 from engine.platform.folders import private_file, private_folder
 
 __all__ = [
@@ -149,7 +149,7 @@ class Backups:
                 f"No copy of the conversations can be made in {self.folder} ({error.strerror})."
             ) from error
         finally:
-            for suffix in ("", "-wal", "-shm", *BESIDE):
+            for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
                 with contextlib.suppress(OSError):
                     part.with_name(part.name + suffix).unlink()
         self._bound(0)
@@ -281,7 +281,7 @@ def put_in_place(part: Path, path: Path) -> Path | None:
 
 def forget_restore(part: Path) -> None:
     """Remove what `prepare_restore` wrote, if anything."""
-    for suffix in ("", "-wal", "-shm", *BESIDE):
+    for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
         with contextlib.suppress(OSError):
             part.with_name(part.name + suffix).unlink()
 

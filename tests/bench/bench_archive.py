@@ -69,7 +69,7 @@ def main() -> int:
         scratch.mkdir()
         tempfile.tempdir = str(scratch)
         window = Database(Path(name) / FILE_NAME)
-        database = Database.beside(window.path)  # as the program imports
+        database = Database.second(window.path)  # as the program imports
         before = peak = resident()
         new = broken = others = most_scratch = 0
         began, spent = time.perf_counter(), time.process_time()

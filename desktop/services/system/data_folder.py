@@ -134,5 +134,5 @@ class DataFolder(QObject):
             shown = {item.id for item in items}
             for text in (text for number, text in waiting.items() if number not in shown):
                 store.add_message(store.create("A reply that was not saved").id, None, "assistant", text)
-        self._database.go_on_at(path)
+        self._database.switch_to(path)
         self._session.start_again()

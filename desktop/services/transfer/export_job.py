@@ -31,7 +31,7 @@ def export(
     """
     reported = 0.0
     try:
-        database = Database.beside(path)
+        database = Database.second(path)
     except StoreError as error:
         return Exported(target, 0, str(error))
     try:

@@ -151,7 +151,7 @@ def _import(
     report = ImportReport(files=len(files))
     reported = 0.0
     try:
-        database = Database.beside(path)
+        database = Database.second(path)
     except StoreError as error:
         return dataclasses.replace(report, trouble=str(error))
     try:

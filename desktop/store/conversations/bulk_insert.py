@@ -17,7 +17,7 @@ from desktop.store.conversations.import_placement import folder_of, folder_path,
 from desktop.store.conversations.participants import Cast, portable, settled
 from desktop.store.conversations.records import NOTEBOOK, STATES, auto_title
 from desktop.store.conversations.trash import delete_for_good
-from desktop.store.database.chunked_writes import Steps
+from desktop.store.database.chunked_writes import ChunkedWrites
 from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
 from desktop.store.transfer.records import ConversationRecord, Imported, MessageRecord
@@ -53,9 +53,9 @@ class Intake:
         now = time.time()
         found = self._find(record)
         if found is None:
-            with Steps(self._database) as steps:
+            with ChunkedWrites(self._database) as writes:
                 number, title = self._create(record, now)
-                added = self._add(number, record, {}, now, steps)
+                added = self._add(number, record, {}, now, writes)
                 self._database.execute(
                     "UPDATE conversations SET deleted = ? WHERE id = ?", (int(record.deleted), number)
                 )
@@ -66,8 +66,8 @@ class Intake:
         keys = self._keys(number)
         if all(message.key in keys for message in record.messages):
             return Imported(number, title, record.source, "known", 0)
-        with Steps(self._database) as steps:
-            added = self._add(number, record, keys, now, steps)
+        with ChunkedWrites(self._database) as writes:
+            added = self._add(number, record, keys, now, writes)
             latest = self._latest(record, now)
             self._database.execute(
                 "UPDATE conversations SET updated_at = max(updated_at, ?) WHERE id = ?", (latest, number)
@@ -134,7 +134,7 @@ class Intake:
         return max(times) if times else record.created_at if record.created_at is not None else now
 
     def _add(
-        self, number: int, record: ConversationRecord, ids: dict[str, int], now: float, steps: Steps
+        self, number: int, record: ConversationRecord, ids: dict[str, int], now: float, writes: ChunkedWrites
     ) -> int:
         """Insert the messages whose key is not in `ids`, and show what the record shows; how many were
         new.
@@ -150,14 +150,14 @@ class Intake:
                     number, message, ids.get(message.parent or ""), times[message.key]
                 )
                 new.add(message.key)
-                steps.rest()
+                writes.pause()
         for message in record.messages:
             if message.shown_child in ids and (message.shown_child in new or message.key in new):
                 self._database.execute(
                     "UPDATE messages SET shown_child = ? WHERE id = ?",
                     (ids[message.shown_child], ids[message.key]),
                 )
-                steps.rest()
+                writes.pause()
         if record.shown_root in new:
             self._database.execute(
                 "UPDATE conversations SET shown_root = ? WHERE id = ?", (ids[record.shown_root], number)
@@ -205,7 +205,7 @@ class Intake:
 
 
 def discard_unfinished(database: Database) -> Iterator[None]:
-    """Delete, in steps, a conversation that a killed import left half written. Not during another import."""
+    """Delete, in writes, a conversation that a killed import left half written. Not during another import."""
     for (number,) in database.execute(
         "SELECT id FROM conversations WHERE deleted = ?", (_UNFINISHED,)
     ).fetchall():

@@ -1,1 +1,1 @@
-"""The SQLite file: opened, migrated, locked, recovered."""
+"""The SQLite file of conversations: opening, migrating, locking, checking and recovering it."""

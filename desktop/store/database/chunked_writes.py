@@ -1,6 +1,4 @@
-"""Long writing in short transactions: whoever waits for the file meanwhile gets it after a few
-milliseconds.
-"""
+"""Long writes in short transactions: whoever waits for the file gets it after a few milliseconds."""
 
 from __future__ import annotations
 
@@ -10,23 +8,21 @@ from types import TracebackType
 
 from desktop.store.database.database import Database
 
-__all__ = ["Steps"]
+__all__ = ["ChunkedWrites"]
 
 STEP_S = 0.02
-"""A transaction ends when this long has passed, and sooner where somebody waits for the file."""
+"""A transaction ends after this long, or sooner if somebody waits for the file."""
 
 
-class Steps:
-    """A context in which everything is written, in one transaction after another; `rest` is where one may
-    end.
-    """
+class ChunkedWrites:
+    """A context for writing in one transaction after another; one may end at each call of `pause`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open = contextlib.ExitStack()
         self._began = 0.0
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> ChunkedWrites:
         self._begin()
         return self
 
@@ -35,13 +31,13 @@ class Steps:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
-    def rest(self) -> None:
-        """Commit what is written, if that is due."""
-        if self._database.turn.wanted or time.monotonic() - self._began >= STEP_S:
+    def pause(self) -> None:
+        """Commit what has been written, if that is due."""
+        if self._database.write_lock.contended or time.monotonic() - self._began >= STEP_S:
             self._open.close()
             self._begin()
 
     def _begin(self) -> None:
-        self._database.turn.hand_over()
+        self._database.write_lock.wait_for_others()
         self._open.enter_context(self._database.transaction())
         self._began = time.monotonic()

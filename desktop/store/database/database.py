@@ -1,9 +1,9 @@
-"""The SQLite file behind the conversations: where it lies, how it is opened, migrated, checked and closed.
+"""The SQLite file with the conversations: how it is opened, migrated, checked, moved and closed.
 
-WAL with `synchronous = NORMAL`: a commit survives the death of the process (kill -9), because the write-ahead
-log is already with the operating system; only a power cut can take the last commits, never the file's
-consistency. FULL would wait for the disk at every commit, and commits happen on the GUI thread five times a
-second while a reply runs.
+WAL with `synchronous = NORMAL`: a commit survives the death of the process (kill -9), because the operating
+system already has the write-ahead log. Only a power cut can lose the last commits, and never the consistency
+of the file. FULL would wait for the disk at every commit, and commits happen on the GUI thread five times a
+second during a reply.
 Source: https://www.sqlite.org/pragma.html#pragma_synchronous and https://www.sqlite.org/wal.html
 """
 
@@ -18,15 +18,15 @@ from pathlib import Path
 
 from desktop.store.database.errors import Damaged, DiskFull, Gone, Rows, StoreError, is_damage, translated
 from desktop.store.database.integrity_marker import (
-    BESIDE,
+    MARKER_SUFFIXES,
     check_done,
     check_requested,
-    known_whole,
-    note_whole,
+    known_intact,
+    note_intact,
     request_check,
 )
 from desktop.store.database.migrations import MIGRATIONS
-from desktop.store.database.write_lock import is_write, turn_of
+from desktop.store.database.write_lock import is_write, write_lock_of
 from desktop.store.search.folding import index_text
 from engine.platform.folders import DATA_VARIABLE, data_dir, private_file, private_folder
 
@@ -37,27 +37,25 @@ __all__ = [
 
 FILE_NAME = "conversations.sqlite3"
 MEMORY = Path(":memory:")
-"""A database of this path is never written anywhere."""
+"""A database with this path is never written anywhere."""
 BUSY_TIMEOUT_S = 5.0
 CHECKED_ON_OPENING = 64 << 20
-"""Bytes of a file that is checked, where it is not known to be whole, and before a migration copied while it
-is opened: up to 0.3 s. Larger ones are checked later.
+"""Bytes of a file up to which it is checked on opening, unless it is known to be intact, and copied before a
+migration: this takes up to 0.3 s. Larger files are checked later.
 """
 CACHE_KIB = 16_384
 WAL_BYTES = 64 << 20
-BESIDE_WAL_PAGES = 600
-"""Pages of the log that another connection than the window's merges into the file: before there are 1000,
-at which the window would.
-"""
+SECOND_WAL_PAGES = 600
+"""Pages of the log at which a second connection checkpoints; the window's connection does at 1000."""
 
 Migration = Callable[[sqlite3.Connection], None]
 
 
 def data_folder(folder: Path | None = None) -> Path:
-    """The folder of all user data, made when missing and closed to other users: the argument, else
-    $INGLENOOK_DATA, else the system's place.
+    """The folder of all user data, created if missing and closed to other users.
 
-    Raises `StoreError` when it cannot be made.
+    It is the argument, else $INGLENOOK_DATA, else the system's default. Raises `StoreError` if it cannot be
+    created.
     """
     place = folder or data_dir()
     try:
@@ -71,7 +69,7 @@ def data_folder(folder: Path | None = None) -> Path:
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path:
-    """Rename a damaged file (and SQLite's side files) to a free name beside it, and return that name."""
+    """Rename a file (and SQLite's side files) to an unused name beside it, and return that name."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     target = path.with_name(f"{path.name}.{why}-{stamp}")
     count = 1
@@ -87,64 +85,56 @@ def set_aside(path: Path, why: str = "damaged") -> Path:
 
 
 class Database:
-    """One open connection, used by the thread that made it.
+    """One open connection, used by the thread that created it.
 
-    `notices` and `set_aside` are filled in by `open.open_conversations`: sentences about a damaged file and
-    where it lies now. Connections of one file in one process write by turns (`write_lock.py`). Raises
-    `Damaged` for a damaged file, and `StoreError` when the file was written by a newer version or cannot be
-    opened at all.
+    `open.open_conversations` fills in `notices`, sentences about a damaged file, and `set_aside`, its path.
+    Connections of one process to the same file share a write lock (`write_lock.py`). Raises `Damaged` for a
+    damaged file, and `StoreError` if the file was written by a newer version or cannot be opened at all.
     """
 
     def __init__(self, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
         self.path = path
         self.notices: tuple[str, ...] = ()
         self.set_aside: Path | None = None
-        self.turn = turn_of(path)
+        self.write_lock = write_lock_of(path)
         self._identity: tuple[int, int] | None = None
-        self._connection, self._whole = _open(path, migrations)
+        self._connection, self._intact = _open(path, migrations)
         self._identity = _identity(path)
 
     @classmethod
-    def beside(cls, path: Path) -> Database:
-        """Another connection to a file that is open already, for the calling thread: nothing is checked,
-        migrated or moved.
+    def second(cls, path: Path) -> Database:
+        """Another connection to an open file, for the calling thread; nothing is checked, migrated or moved.
 
-        It merges the log into the file often, so that this falls to it and not to the window's thread.
+        It checkpoints the log often, so that the window's connection does not have to.
         """
         found = cls.__new__(cls)
-        found.path, found.notices, found.set_aside, found.turn, found._whole = (
-            path,
-            (),
-            None,
-            turn_of(path),
-            False,
-        )
+        found.path, found.write_lock = path, write_lock_of(path)
+        found.notices, found.set_aside, found._intact = (), None, False
         found._identity = _identity(path)
         with translated(path):
             found._connection = connect_existing(path)
             _configure(found._connection)
-            found._connection.execute(f"PRAGMA wal_autocheckpoint = {BESIDE_WAL_PAGES}")
+            found._connection.execute(f"PRAGMA wal_autocheckpoint = {SECOND_WAL_PAGES}")
         return found
 
     def reopen(self) -> None:
-        """Open the file anew, after `close` and after another one was put in its place; what holds this
-        object goes on with it.
+        """Open the file again, after `close` and the replacement of the file; references to this object stay
+        valid.
         """
-        self._connection, self._whole = _open(self.path, MIGRATIONS)
+        self._connection, self._intact = _open(self.path, MIGRATIONS)
         self._identity = _identity(self.path)
         self.notices, self.set_aside = (), None
 
     @property
     def in_place(self) -> bool:
-        """Whether the open file is the one that lies at `path`; always, for one in memory."""
+        """Whether the open file is still the one at `path`; always true for a database in memory."""
         return self._identity is None or self._identity == _identity(self.path)
 
     def move_to(self, path: Path) -> None:
-        """Write all that the open file holds to `path`, where none may be, and go on there; the open file
-        stays as it is.
+        """Write everything to a new file at `path` and continue there; the old file stays as it is.
 
-        A file that was removed can still be read as long as it is open. Raises `StoreError`, with nothing
-        changed.
+        A file that was deleted can still be read while it is open. Raises `StoreError`, with nothing changed,
+        for example if `path` exists.
         """
         if path.exists():
             raise StoreError(f"There are conversations in {path.parent} already: choose an empty folder.")
@@ -162,26 +152,25 @@ class Database:
                 f"Nothing can be saved in {path.parent} ({error.strerror}): choose another folder."
             ) from error
         finally:
-            for suffix in ("", "-wal", "-shm", *BESIDE):
+            for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
                 with contextlib.suppress(OSError):
                     part.with_name(part.name + suffix).unlink()
-        self.go_on_at(path)
+        self.switch_to(path)
 
-    def go_on_at(self, path: Path) -> None:
-        """Use the file at `path` from now on, in the place of the open one, which is closed.
-
-        Raises `StoreError`.
-        """
-        connection, whole = _open(path, MIGRATIONS)
-        with contextlib.suppress(sqlite3.Error):  # what is gone need not be closed well
+    def switch_to(self, path: Path) -> None:
+        """Use the file at `path` from now on and close the present one. Raises `StoreError`."""
+        connection, intact = _open(path, MIGRATIONS)
+        with contextlib.suppress(sqlite3.Error):  # the file may be gone
             self._connection.close()
-        self.path, self.turn, self._identity = path, turn_of(path), _identity(path)
-        self._connection, self._whole = connection, whole
+        self.path, self.write_lock, self._identity = path, write_lock_of(path), _identity(path)
+        self._connection, self._intact = connection, intact
         self.notices, self.set_aside = (), None
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock
-        or permissions itself; a change where the file is not in its place raises `Gone`.
+        """Run one statement.
+
+        SQLite's errors raise `StoreError` (`DiskFull`, `Damaged`, or the base class for locks and
+        permissions). A change raises `Gone` if the file is no longer in its place.
         """
         rows = self._connection.cursor(Rows)
         rows.path = self.path
@@ -190,18 +179,18 @@ class Database:
                 return rows.execute(sql, values)
         if not self.in_place:
             raise Gone(self.path)
-        with translated(self.path), self.turn:
+        with translated(self.path), self.write_lock:
             return rows.execute(sql, values)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside are written together or, on any exception, not at all. Does not nest.
+        """Write all statements inside together or, after any exception, not at all. Does not nest.
 
-        The next one's turn begins before the end is written: SQLite merges the log into the file within that
-        statement when its own lock is free again, and nobody need wait for the disk then.
+        The lock is released before COMMIT: SQLite may checkpoint within that statement after releasing its
+        own lock, and nobody has to wait for the disk then.
         """
         try:
-            with self.turn:
+            with self.write_lock:
                 self.execute("BEGIN IMMEDIATE")
                 yield
             self.execute("COMMIT")
@@ -211,19 +200,18 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Merge the write-ahead log into the file and close it; calling again does nothing."""
+        """Checkpoint the write-ahead log and close the file. Can be called again."""
         self._connection.close()
-        if self._whole and self.in_place:
-            note_whole(self.path)
-            self._whole = False
+        if self._intact and self.in_place:
+            note_intact(self.path)
+            self._intact = False
 
 
 def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
-    """What is wrong with the pages of a file that may be in use; empty when nothing is, or when it was
-    cancelled.
+    """What is wrong with the pages of a file, which may be in use; empty if nothing is, or if cancelled.
 
-    Reads all of it, from a connection of its own: for a thread of its own. `cancelled` is asked every few
-    milliseconds.
+    Reads the whole file on a connection of its own, so it belongs on another thread. `cancelled` is called
+    every few milliseconds.
     """
     with translated(path), contextlib.closing(connect_existing(path)) as connection:
         connection.set_progress_handler(lambda: int(cancelled()), 20_000)
@@ -244,13 +232,13 @@ def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str
 
 
 def connect_existing(path: Path) -> sqlite3.Connection:
-    """A connection to a file that is there; a missing one is not made. Raises sqlite3.Error."""
+    """A connection to an existing file; a missing one is not created. Raises sqlite3.Error."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     return sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies at a path: none where there is none, or no disk."""
+    """Identifies the file at a path; None if there is none, or for a database in memory."""
     try:
         found = path.stat()
     except OSError:
@@ -259,23 +247,23 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _open(path: Path, migrations: Sequence[Migration]) -> tuple[sqlite3.Connection, bool]:
-    """A connection to the file, up to date, and whether it is known to be whole."""
+    """A migrated connection to the file, and whether the file is known to be intact."""
     existed = path.exists() and path.stat().st_size > 0
-    whole = not existed or known_whole(path)
+    intact = not existed or known_intact(path)
     if path != MEMORY:
-        with contextlib.suppress(OSError):  # SQLite tells what is wrong; its log gets the rights of the file
+        with contextlib.suppress(OSError):  # SQLite will report it; its log inherits the permissions
             private_file(path)
     with translated(path):
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         with translated(path):
             _configure(connection)
-            whole = whole or _check(connection, path)
+            intact = intact or _check(connection, path)
             _migrate(connection, path, migrations, existed)
     except BaseException:
         connection.close()
         raise
-    return connection, whole
+    return connection, intact
 
 
 def _configure(connection: sqlite3.Connection) -> None:
@@ -290,9 +278,10 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> bool:
-    """Raise `Damaged` when the pages contradict each other; returns whether all were read. quick_check reads
-    the whole file, so that a large one is not checked here unless something was wrong with it: only that all
-    its pages are there.
+    """Raise `Damaged` if the pages are inconsistent; returns whether all of them were read.
+
+    quick_check reads the whole file, so a large file gets it only on request; otherwise only its length is
+    checked.
     """
     size = path.stat().st_size
     if size <= CHECKED_ON_OPENING or check_requested(path):
@@ -330,7 +319,7 @@ def _migrate(
     pending = list(migrations[len(applied) :])
     if not pending:
         return
-    if existed and applied and path.stat().st_size <= CHECKED_ON_OPENING:  # a larger file has the backups
+    if existed and applied and path.stat().st_size <= CHECKED_ON_OPENING:  # larger files have backups
         _back_up(connection, path.with_name(f"{path.stem}.before-{pending[0].__name__}{path.suffix}"))
     for number, step in enumerate(pending, start=len(applied) + 1):
         connection.execute("BEGIN IMMEDIATE")
@@ -346,7 +335,7 @@ def _migrate(
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
-    """Copy the open database to `target`; a copy left there by an interrupted migration is replaced."""
+    """Copy the open database to `target`, replacing a copy left by an interrupted migration."""
     target.unlink(missing_ok=True)
     private_file(target)
     copy = sqlite3.connect(target)

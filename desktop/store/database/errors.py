@@ -1,4 +1,4 @@
-"""What can go wrong with the file of conversations, and how SQLite's errors are told apart."""
+"""What can go wrong with the file of conversations: SQLite's errors as sentences for the user."""
 
 from __future__ import annotations
 
@@ -15,28 +15,22 @@ from engine.printable import one_line
 __all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "missing", "translated"]
 
 ROOM = 1 << 20
-"""Fewer free bytes than this, and a failed write is laid to a full disk."""
+"""With fewer free bytes than this, a failed write is attributed to a full disk."""
 
 
 class StoreError(Exception):
-    """The conversations or preferences cannot be read or written; `str(error)` is one sentence for the
-    user's eyes.
-    """
+    """The conversations or preferences cannot be read or written; `str(error)` is a sentence for the user."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 class DiskFull(StoreError):
-    """There is no room for a change: nothing of it was written, and the same call works as soon as there
-    is room.
-    """
+    """There is no room for a change: nothing was written, and the same call works once there is room."""
 
 
 class Gone(StoreError):
-    """The file is not where it was when it was opened: nothing is written, for it would be lost with the
-    program's end.
-    """
+    """The file is no longer where it was opened: nothing is written, because it would be lost at exit."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -47,7 +41,7 @@ class Gone(StoreError):
 
 
 class Damaged(StoreError):
-    """The file contradicts itself. What can be read is saved when it is opened next."""
+    """The file is inconsistent. What can be read is recovered when it is next opened."""
 
 
 def missing(what: str, number: int) -> StoreError:
@@ -56,26 +50,23 @@ def missing(what: str, number: int) -> StoreError:
 
 
 class Rows(sqlite3.Cursor):
-    """A cursor whose rows, read later, raise `StoreError` too. `path` is the file's."""
+    """A cursor that also raises `StoreError` when rows are fetched later. `path` is the database file."""
 
     path = Path()
 
     def fetchone(self) -> Any:
-        """The next row, or None."""
         try:
             return super().fetchone()
         except sqlite3.DatabaseError as error:
             raise _translation(error, self.path) from error
 
     def fetchmany(self, size: int | None = 1) -> list[Any]:
-        """The next `size` rows, or what is left."""
         try:
             return super().fetchmany(size)
         except sqlite3.DatabaseError as error:
             raise _translation(error, self.path) from error
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
         try:
             return super().fetchall()
         except sqlite3.DatabaseError as error:
@@ -90,7 +81,7 @@ class Rows(sqlite3.Cursor):
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into one sentence."""
+    """Turn SQLite's errors into `StoreError`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -98,7 +89,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite says that the file itself is bad, and not the disk, a lock or the permissions."""
+    """Whether SQLite reports that the file itself is bad, rather than the disk, a lock or permissions."""
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -134,5 +125,5 @@ def _is_full(error: BaseException, path: Path) -> bool:
 
 
 def _code(error: BaseException | None) -> int:
-    """SQLite's primary result code, without what it adds in the higher bytes."""
+    """SQLite's primary result code, without the extended bits."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

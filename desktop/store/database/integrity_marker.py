@@ -1,9 +1,8 @@
-"""Little files beside a database that tell the next opening what is known of it: that something was wrong, or
-that it was whole.
+"""Small files beside a database that tell the next opening whether it is suspect or known to be intact.
 
-A full check reads the whole file. One that was whole when the program closed it, and has neither been written
-nor grown a log since, is not read again at the next start; `desktop.services.system.backups` looks for what a
-disk did to it, behind the window.
+A full check reads the whole file. A file that was intact when the program closed it, and has not been written
+since, is not checked at the next start; `desktop.services.system.backups` checks for damage by the disk in
+the background.
 """
 
 from __future__ import annotations
@@ -13,44 +12,39 @@ from pathlib import Path
 
 from engine.platform.folders import private_file
 
-__all__ = ["BESIDE", "check_done", "check_requested", "known_whole", "note_whole", "request_check"]
+__all__ = ["MARKER_SUFFIXES", "check_done", "check_requested", "known_intact", "note_intact", "request_check"]
 
 _CHECK, _WHOLE = ".check", ".whole"
-BESIDE = (_CHECK, _WHOLE)
-"""What is added to a database's name for these files."""
+MARKER_SUFFIXES = (_CHECK, _WHOLE)
+"""The suffixes of these files."""
 
 
 def request_check(path: Path) -> None:
-    """Have the whole file checked when it is opened next, however large it is; for damage met in mid-work."""
+    """Have the whole file checked when it is next opened, however large, because damage was found."""
     with contextlib.suppress(OSError):
         private_file(_beside(path, _CHECK))
 
 
 def check_requested(path: Path) -> bool:
-    """Whether something was wrong with the file."""
+    """Whether a check was requested."""
     return _beside(path, _CHECK).exists()
 
 
 def check_done(path: Path) -> None:
-    """The whole file was checked, or another one has its place."""
+    """The whole file was checked or replaced."""
     _beside(path, _CHECK).unlink(missing_ok=True)
 
 
-def note_whole(path: Path) -> None:
-    """The file was closed and is whole, as it lies there now.
-
-    Nothing is noted while a log beside it holds a part of it.
-    """
+def note_intact(path: Path) -> None:
+    """Record that the closed file is intact as it is now, unless a log beside it holds a part of it."""
     with contextlib.suppress(OSError):
         if not _has_log(path):
-            state = _state(path)  # first: what is in memory has none, and no file beside it
+            state = _state(path)  # first: raises for a database in memory, which has no file
             private_file(_beside(path, _WHOLE)).write_text(state, encoding="ascii")
 
 
-def known_whole(path: Path) -> bool:
-    """Whether the file lies there as it did when `note_whole` was called, and nothing was found wrong with
-    it since.
-    """
+def known_intact(path: Path) -> bool:
+    """Whether the file is unchanged since `note_intact`, with no damage found since."""
     try:
         return (
             not check_requested(path)

@@ -1,9 +1,7 @@
-"""The steps that bring a conversations file up to date, oldest first.
+"""The steps that bring a file of conversations up to date, oldest first. A released step never changes.
 
-A released step is never changed, only followed.
-
-Messages form a tree: `parent_id` points up, `shown_child` (on the message, or `shown_root` on the
-conversation) points to the variant on display. Deleting sets a flag, so that it can be undone.
+Messages form a tree: `parent_id` points up; `shown_child` (of a message) or `shown_root` (of a conversation)
+points to the variant on display. Deleting sets a flag, so that it can be undone.
 """
 
 from __future__ import annotations
@@ -11,15 +9,15 @@ from __future__ import annotations
 import sqlite3
 
 from desktop.store.database.migrations_composer import draft_openings_and_files, prompts_and_queue
-from desktop.store.database.migrations_library import folders_personas_drafts, word_search
 from desktop.store.database.migrations_notebook import conversation_kinds
 from desktop.store.database.migrations_participants import speakers_and_roles
+from desktop.store.database.migrations_sidebar import folders_personas_drafts, word_search
 
 __all__ = ["MIGRATIONS"]
 
 
 def conversations_and_messages(connection: sqlite3.Connection) -> None:
-    """The two tables and the indexes for the sidebar and for walking the tree."""
+    """The two tables, and indexes for the sidebar and the tree."""
     connection.execute(
         """
         CREATE TABLE conversations (
@@ -52,7 +50,7 @@ def conversations_and_messages(connection: sqlite3.Connection) -> None:
         )
         """
     )
-    # The sidebar is answered from this index alone, without touching the rows.
+    # a covering index: the sidebar is read without touching the rows
     connection.execute(
         "CREATE INDEX conversations_recent ON conversations (deleted, updated_at DESC, id DESC, title)"
     )
@@ -62,10 +60,10 @@ def conversations_and_messages(connection: sqlite3.Connection) -> None:
 
 
 def full_text_search(connection: sqlite3.Connection) -> None:
-    """A trigram index over message text: finds parts of words in every script, Chinese and code included.
+    """A trigram index of message texts, which finds substrings in every script.
 
-    A running reply is not indexed: its text is rewritten five times a second, and indexing it anew each time
-    would cost more than writing it. The change of state at its end brings it in. Source:
+    A running reply is not indexed: its text is rewritten five times a second, and indexing it each time would
+    cost more than writing it. The change of state at its end adds it. Source:
     https://www.sqlite.org/fts5.html
     """
     connection.execute(
@@ -102,7 +100,7 @@ def full_text_search(connection: sqlite3.Connection) -> None:
 
 
 def message_tokens(connection: sqlite3.Connection) -> None:
-    """The packed tokens of replies (`tokens.py`), in a table of their own: a path is read without them."""
+    """The packed tokens of replies (`token_trace.py`), in a table of their own, apart from paths."""
     connection.execute(
         "CREATE TABLE message_tokens (message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE "
         "CASCADE, data BLOB NOT NULL)"
@@ -110,10 +108,10 @@ def message_tokens(connection: sqlite3.Connection) -> None:
 
 
 def imported_conversations(connection: sqlite3.Connection) -> None:
-    """Where imported conversations and messages came from, so that importing again finds them; what their
-    text cannot show.
+    """Where imported conversations and messages came from, to recognise them later, and what their text
+    cannot show.
 
-    A conversation of our own JSON is also known by the time it was made, to the microsecond: hence that
+    A conversation in our own JSON is also recognised by its creation time, to the microsecond: hence that
     index.
     """
     connection.execute(
@@ -141,7 +139,7 @@ def imported_conversations(connection: sqlite3.Connection) -> None:
 
 
 def message_origins(connection: sqlite3.Connection) -> None:
-    """What replies were made from (`origins.py`), each packed against that of `base_id` unless that is 0."""
+    """The provenance of replies, each packed relative to that of `base_id` unless that is 0."""
     connection.execute(
         """
         CREATE TABLE message_origins (

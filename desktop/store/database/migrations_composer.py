@@ -1,6 +1,4 @@
-"""The migration steps of what is written to the model: saved prompts, messages that wait for the running
-reply to end, and what belongs to a draft besides its text.
-"""
+"""The migration steps of the composer: saved prompts, queued messages, and the other parts of a draft."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ __all__ = ["draft_openings_and_files", "prompts_and_queue"]
 
 
 def prompts_and_queue(connection: sqlite3.Connection) -> None:
-    """Two small tables; a message that waits goes with its conversation."""
+    """Two small tables; a queued message is deleted with its conversation."""
     connection.execute(
         "CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, text TEXT NOT NULL)"
     )
@@ -28,9 +26,7 @@ def prompts_and_queue(connection: sqlite3.Connection) -> None:
 
 
 def draft_openings_and_files(connection: sqlite3.Connection) -> None:
-    """How the reply to a draft is to begin, and the files that go with it; those have their own table,
-    written only when they change.
-    """
+    """How the reply to a draft should begin, and its files, in a table written only on changes."""
     connection.execute("ALTER TABLE drafts ADD COLUMN opening TEXT NOT NULL DEFAULT ''")
     connection.execute(
         """

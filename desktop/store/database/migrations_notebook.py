@@ -1,4 +1,4 @@
-"""The migration step of notebooks: what kind of conversation each one is."""
+"""The migration step of notebooks: the kind of each conversation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["conversation_kinds"]
 
 
 def conversation_kinds(connection: sqlite3.Connection) -> None:
-    """Every conversation of before is a chat; the sidebar is still answered from one index alone."""
+    """Existing conversations are chats; the sidebar's covering index gets the new column."""
     connection.execute("ALTER TABLE conversations ADD COLUMN kind TEXT NOT NULL DEFAULT 'chat'")
     connection.execute("DROP INDEX conversations_listed")
     connection.execute(

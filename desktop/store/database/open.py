@@ -1,4 +1,4 @@
-"""Opens the conversations, and saves what can be read when their file is damaged."""
+"""Opens the conversations, recovering what can be read of a damaged file."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ log = logging.getLogger(__name__)
 
 
 def open_conversations(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
-    """The database at `path`. A damaged file is set aside, and what can be read of it goes into a new one.
+    """The database at `path`. A damaged file is set aside, and what can be read goes into a new one.
 
-    `notices` of the result tells the user about that, and `set_aside` where the damaged file lies. Raises
-    `StoreError` when the file was written by a newer version, or cannot be opened at all.
+    `notices` of the result tells the user about that, and `set_aside` is the path of the damaged file. Raises
+    `StoreError` if the file was written by a newer version or cannot be opened at all.
     """
     try:
         return Database(path, migrations)
     except Damaged as damage:
-        aside = set_aside(path)
-        log.error("damaged database %s set aside as %s: %s", path, aside, damage)
+        damaged = set_aside(path)
+        log.error("the damaged database %s was set aside as %s: %s", path, damaged, damage)
     database = Database(path, migrations)
-    database.set_aside, database.notices = aside, (_recover(aside, database),)
+    database.set_aside, database.notices = damaged, (_recover(damaged, database),)
     check_done(path)
     return database
 
 
-def _recover(aside: Path, database: Database) -> str:
+def _recover(damaged: Path, database: Database) -> str:
     """Fill the new `database` from the damaged file; returns a sentence for the user."""
-    kept = f"The file with your conversations was damaged; it is kept as {aside.name} in {aside.parent}"
+    kept = f"The file with your conversations was damaged; it is kept as {damaged.name} in {damaged.parent}"
     try:
-        return f"{kept}. {recover(aside, database).sentence}"
+        return f"{kept}. {recover(damaged, database).sentence}"
     except StoreError as error:
-        log.error("nothing was recovered from %s: %s", aside, error)
+        log.error("nothing was recovered from %s: %s", damaged, error)
         return f"{kept}, and a new one was begun, because nothing could be read from it ({error})"

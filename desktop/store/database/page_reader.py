@@ -1,9 +1,7 @@
-"""Rows straight from the pages of a database whose trees are broken: every leaf page of a table tells its
-rows by itself.
+"""Reads rows straight from the pages of a database with broken b-trees: a leaf page describes its own rows.
 
 Layout: https://www.sqlite.org/fileformat2.html (sections 1.3 header, 1.5 freelist, 1.6 b-tree pages, 2.1
-records) and section 4 (write-ahead log). Nothing here trusts a number of the file: what does not fit is
-passed over.
+records) and section 4 (write-ahead log). No number in the file is trusted: whatever does not fit is skipped.
 """
 
 from __future__ import annotations
@@ -26,15 +24,14 @@ _SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 """Bytes of the serial types 0 to 9."""
 _MOST_COLUMNS = 64
 _NO_CELL = (IndexError, struct.error, ValueError)
-"""What reading raises where there is no cell, or one with other bytes in it."""
+"""What reading raises if there is no valid cell."""
 
 
 def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
-    """Every row that any leaf page holds: its rowid and its values, as they are stored (an alias of the rowid
-    is None).
+    """Every row on any leaf page: its rowid and its values as stored (an alias of the rowid is None).
 
-    Pages on the freelist, which hold what was deleted, are passed over as far as that list can be read. UTF-8
-    only. Raises OSError when the file cannot be read.
+    Pages on the freelist, which hold deleted rows, are skipped as far as that list can be read. UTF-8 only.
+    Raises OSError if the file cannot be read.
     """
     with path.open("rb") as file:
         pages = _Pages(file, path.with_name(path.name + "-wal"))
@@ -49,13 +46,13 @@ def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
 
 
 def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
-    """Every record in the pages of indexes, and of tables without rowids, which are kept as indexes are;
-    otherwise as `leaf_rows`.
+    """Every record on the pages of indexes and of WITHOUT ROWID tables, which are stored alike. Like
+    `leaf_rows`.
     """
     with path.open("rb") as file:
         pages = _Pages(file, path.with_name(path.name + "-wal"))
         for page, start, kind in pages.of_kind(_INDEX_LEAF, _INDEX_INTERIOR):
-            inner = kind == _INDEX_INTERIOR  # its cells begin with the number of a page
+            inner = kind == _INDEX_INTERIOR  # its cells begin with a page number
             for at in _cells(page, start, 12 if inner else 8):
                 with contextlib.suppress(*_NO_CELL):
                     length, at = _varint(page, at + 4 * inner)
@@ -65,8 +62,8 @@ def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
 
 
 class _Pages:
-    """The latest state of each page: that of the write-ahead log, up to its last whole transaction, before
-    that of the file.
+    """The latest state of each page: from the write-ahead log up to its last complete transaction, else the
+    file.
     """
 
     def __init__(self, file: BinaryIO, wal: Path) -> None:
@@ -83,7 +80,7 @@ class _Pages:
         self.count = max([file.seek(0, 2) // self.size, *self._newer])
 
     def read(self, number: int) -> bytes:
-        """One page, from 1; empty when there is none."""
+        """One page, numbered from 1; empty if there is none."""
         if number in self._newer:
             with self._wal.open("rb") as log:
                 log.seek(self._newer[number])
@@ -94,9 +91,7 @@ class _Pages:
         return self._file.read(self.size)
 
     def of_kind(self, *kinds: int) -> Iterator[tuple[bytes, int, int]]:
-        """The whole pages of these kinds that are not free: their bytes, where the header begins, and the
-        kind.
-        """
+        """The complete pages of these kinds that are in use: (bytes, offset of the header, kind)."""
         free = self.free()
         for number in range(1, self.count + 1):
             page = self.read(number)
@@ -105,7 +100,7 @@ class _Pages:
                 yield page, start, page[start]
 
     def free(self) -> frozenset[int]:
-        """The pages of the freelist."""
+        """The pages on the freelist."""
         first = self.read(1)
         found: set[int] = set()
         trunk = struct.unpack_from(">I", first, 32)[0] if first.startswith(_MAGIC) else 0
@@ -120,7 +115,7 @@ class _Pages:
 
 
 def _log(wal: Path, size: int) -> dict[int, int]:
-    """Where the write-ahead log has the latest committed state of each page."""
+    """The offset in the write-ahead log of the latest committed state of each page."""
     newest: dict[int, int] = {}
     pending: dict[int, int] = {}
     try:
@@ -143,15 +138,15 @@ def _log(wal: Path, size: int) -> dict[int, int]:
 
 
 def _cells(page: bytes, start: int, header: int) -> Iterator[int]:
-    """Where the cells of a page begin."""
+    """The offsets of the cells on a page."""
     (cells,) = struct.unpack_from(">H", page, start + 3)
     for place in range(start + header, min(start + header + 2 * cells, len(page) - 1), 2):
         yield struct.unpack_from(">H", page, place)[0]
 
 
 def _payload(pages: _Pages, page: bytes, at: int, length: int, most: int) -> bytes | None:
-    """The bytes of a record, those on overflow pages included, where a page holds up to `most`; None when
-    a page of them is missing.
+    """The bytes of a record, of which a page holds up to `most`, with its overflow pages; None if one is
+    missing.
     """
     usable = pages.usable
     if length <= most:
@@ -206,7 +201,7 @@ def _value(kind: int, data: bytes) -> Value:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A big-endian number of 7 bits a byte, 8 in the ninth, and the place behind it."""
+    """A big-endian number of 7 bits a byte, 8 in the ninth, and the offset after it."""
     value = 0
     for place in range(at, at + 8):
         value = value << 7 | data[place] & 0x7F

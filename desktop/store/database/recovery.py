@@ -1,6 +1,7 @@
-"""Saves what can be read of a damaged file into a new one, table by table: rows in ranges of ids around bad
-pages, then rows of single pages. Which tables there are is read from the schema (`recovery_tables.py`), so
-that a new one needs nothing here.
+"""Recovers what can be read of a damaged file into a new one, table by table.
+
+Rows are read in ranges of ids around bad pages, then from single pages. The tables are read from the schema
+(`recovery_tables.py`), so a new table needs no change here.
 """
 
 from __future__ import annotations
@@ -27,27 +28,25 @@ __all__ = ["Recovery", "recover"]
 log = logging.getLogger(__name__)
 
 _MOST_FAILURES = 5_000
-"""Failed reads of one table, each some 20 microseconds; then its pages are read singly."""
+"""Failed reads of one table, about 20 microseconds each, after which its pages are read one by one."""
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was saved: how many rows each table has, and the tables that may have had more, which could not
-    be read.
-    """
+    """What was saved: the number of rows in each table, and the tables of which rows are missing."""
 
     rows: Mapping[str, int]
     lost: tuple[str, ...]
 
     @property
     def conversations(self) -> int:
-        """How many there are now."""
+        """The number of conversations saved."""
         return self.rows.get("conversations", 0)
 
     @property
     def messages(self) -> int:
-        """How many there are now, in all conversations."""
+        """The number of messages saved."""
         return self.rows.get("messages", 0)
 
     @property
@@ -57,7 +56,7 @@ class Recovery:
 
     @property
     def sentence(self) -> str:
-        """For the user."""
+        """The result as a sentence for the user."""
         if not any(self.rows.values()):
             return "Nothing could be read from it, so that a new one was begun."
         chats = f"{self.conversations:,} conversation{'s' * (self.conversations != 1)}"
@@ -75,11 +74,10 @@ class Recovery:
 
 
 def recover(damaged: Path, database: Database) -> Recovery:
-    """Put all that can be read of the file `damaged`, which stays as it is, into the new and empty
-    `database`.
+    """Copy all that can be read of the file `damaged`, which stays as it is, into the new, empty `database`.
 
-    Messages, drafts and queued messages whose conversation is lost get a new one of the same id; messages
-    whose parent is lost come below the message before them. Raises `StoreError`, with nothing written, when
+    Messages, drafts and queued messages without their conversation get a new one with the same id; messages
+    without their parent are attached to the previous message. Raises `StoreError`, with nothing written, if
     there is no room or the file cannot be opened.
     """
     tables = content_tables(database)
@@ -92,8 +90,7 @@ def recover(damaged: Path, database: Database) -> Recovery:
                 if connection is not None:
                     stack.enter_context(contextlib.closing(connection))
                 broken = {table.name for table in tables if not _read_table(connection, table, database)}
-                # Also where no read failed: a page with other bytes in it can end a table early without an
-                # error.
+                # Even if no read failed: a page of other bytes can end a table early without an error.
                 broken |= _read_pages(damaged, tables, database)
                 lost = tuple(
                     table.name
@@ -121,13 +118,10 @@ def recover(damaged: Path, database: Database) -> Recovery:
     return Recovery(rows, lost)
 
 
-# -- rows through the trees
-# -------------------------------------------------------------------------------------------
-
-
 def _opened(damaged: Path) -> sqlite3.Connection | None:
-    """A connection that writes nothing to the file; with its log where there is one that can be read, else
-    without. None where the schema cannot be read.
+    """A connection that writes nothing to the file, with its log if that can be read.
+
+    None if the schema cannot be read.
     """
     wal = damaged.with_name(damaged.name + "-wal")
     for option in ("mode=ro",) * wal.exists() + ("mode=ro&immutable=1",):
@@ -137,7 +131,7 @@ def _opened(damaged: Path) -> sqlite3.Connection | None:
                     f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None
                 )
                 stack.callback(connection.close)
-                # else a file whose end is missing is refused whole
+                # otherwise SQLite refuses a file whose end is missing
                 connection.execute("PRAGMA writable_schema = ON")
                 connection.text_factory = lambda data: data.decode(errors="replace")
                 connection.execute("SELECT name FROM sqlite_master").fetchall()
@@ -163,15 +157,13 @@ def _read_table(connection: sqlite3.Connection | None, table: Table, database: D
             if not _insert(database, table, rowid, table.mended(dict(zip(columns, values, strict=True)))):
                 reader.whole = False
     except sqlite3.DatabaseError as error:
-        log.warning("%s cannot be read: %s", table.name, error)
+        log.warning("cannot read the table %s: %s", table.name, error)
         return False
     return reader.whole
 
 
 def _tables_then(connection: sqlite3.Connection) -> frozenset[str]:
-    """The tables that a file has, by the migrations that it notes; all that there are where it does not
-    tell.
-    """
+    """The tables of a file according to its recorded migrations; all known tables if these cannot be read."""
     try:
         count = connection.execute("SELECT count(*) FROM migrations").fetchone()[0]
     except sqlite3.DatabaseError:
@@ -184,9 +176,10 @@ def _tables_then(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 class _Reader:
-    """The rows of one table, each behind its rowid (None where there is none). Of ids: a range from its front
-    until a bad page, from its back until one, and its middle in halves. Of other keys: from the front and
-    from the back.
+    """The rows of one table, each preceded by its rowid (or None).
+
+    With rowids, a range is read from its start up to a bad page, from its end back to one, and the rest in
+    halves. With other keys, the table is read from the start and from the end.
     """
 
     def __init__(self, connection: sqlite3.Connection, table: Table, columns: Sequence[str]) -> None:
@@ -198,9 +191,8 @@ class _Reader:
         self.whole = True
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Every row that can be read; `whole` tells afterwards whether that is all.
-
-        One without a rowid may come twice.
+        """Every row that can be read; afterwards `whole` is whether that is all. Rows without rowids may come
+        twice.
         """
         if self._table.key:
             yield from self._keyed()
@@ -228,7 +220,7 @@ class _Reader:
                 self.whole = False
 
     def _run(self, low: int, high: int, order: str) -> Generator[tuple[Any, ...], None, int]:
-        """Yields the rows of a range until a failure; returns the first id after them in this direction."""
+        """Yield the rows of a range up to a failure; returns the first id after them in this direction."""
         seen = high + 1 if order else low - 1
         try:
             for row in self._connection.execute(
@@ -255,9 +247,10 @@ class _Reader:
 
 
 def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Database, broken: bool) -> bool:
-    """Whether a row of the table is missing now. The indexes that can be read without an error tell which
-    rows there were: where reading the table failed, each of them is asked; where it did not, a row must be
-    missing by all of them.
+    """Whether a row of the table is missing, according to the indexes that can be read without an error.
+
+    If reading the table failed, one index with more rows is enough; otherwise a row must be missing according
+    to all of them.
     """
     if connection is None:
         return True
@@ -276,30 +269,26 @@ def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Data
                     )
     if not known:
         return broken
-    wanted = set.union(*known) if broken else set.intersection(*known)
-    return not wanted <= set(database.execute(f"SELECT {what} FROM {table.name}").fetchall())
-
-
-# -- rows from single pages
-# -------------------------------------------------------------------------------------------
+    expected = set.union(*known) if broken else set.intersection(*known)
+    return not expected <= set(database.execute(f"SELECT {what} FROM {table.name}").fetchall())
 
 
 def _read_pages(damaged: Path, tables: Iterable[Table], database: Database) -> set[str]:
-    """Add the rows that only their own page still knows, told apart by the kinds of their values; returns
-    the tables that had some.
+    """Add rows that only their own page has, identified by the types of their values; returns the affected
+    tables.
     """
     added: set[str] = set()
 
     def add(candidates: Sequence[Table], rowid: int | None, values: tuple[Value, ...]) -> None:
         found = [(table, row) for table in candidates if (row := table.row(rowid or 0, values)) is not None]
-        if len(found) == 1:  # what could be of several tables is none's
+        if len(found) == 1:  # a row that fits several tables is dropped
             table, row = found[0]
             if _insert(database, table, rowid, table.mended(row)):
                 added.add(table.name)
 
     with_ids = [table for table in tables if not table.key]
     without = [table for table in tables if table.key]
-    # A draft without its later columns looks like the note that a migration was made.
+    # a draft without its later columns looks like the record of a migration
     notes = set(database.execute("SELECT number, name FROM migrations").fetchall())
     for rowid, values in leaf_rows(damaged):
         if len(values) != 3 or (rowid, values[1]) not in notes:
@@ -309,15 +298,8 @@ def _read_pages(damaged: Path, tables: Iterable[Table], database: Database) -> s
     return added
 
 
-# -- into the new file
-# ------------------------------------------------------------------------------------------------
-
-
 def _insert(database: Database, table: Table, rowid: int | None, row: Mapping[str, Any] | None) -> bool:
-    """Add a row where its key is free; one that the table cannot hold is left out.
-
-    Returns whether it was added.
-    """
+    """Add a row if its key is free and the table can hold it; returns whether it was added."""
     if row is None or (rowid is not None and not 0 < rowid < FIRST_TEMPORARY):
         return False
     values = {**row, "rowid": rowid} if rowid is not None and table.alias < 0 else dict(row)
@@ -327,14 +309,14 @@ def _insert(database: Database, table: Table, rowid: int | None, row: Mapping[st
 
 
 _WORDS_IN = ("messages", "drafts", "draft_files", "queued_messages")
-"""Tables of what the user or a model wrote in a conversation: it is made anew for them."""
+"""Tables with what the user or a model wrote in a conversation, which is created again for them."""
 
 
 def _mend(database: Database, tables: Iterable[Table]) -> None:
-    """Let every reference lead somewhere again."""
+    """Make every reference valid again."""
     for name in _WORDS_IN:
         _make_conversations(database, name)
-    # A parent is always older than its children: anything else would be a circle, or lead to one.
+    # a parent is always older than its children: anything else would be a cycle or lead to one
     database.execute(
         "UPDATE messages SET parent_id = (SELECT max(id) FROM messages AS before WHERE "
         "before.conversation_id = messages.conversation_id AND before.id < messages.id) WHERE parent_id IS "
@@ -343,13 +325,12 @@ def _mend(database: Database, tables: Iterable[Table]) -> None:
     )
     database.execute("UPDATE folders SET parent_id = NULL WHERE parent_id NOT IN (SELECT id FROM folders)")
     database.execute(f"UPDATE folders SET parent_id = NULL WHERE id NOT IN ({_REACHED})")
-    # What older files did not have yet, and what a trigger could not note because the conversation came
-    # later.
+    # missing in older files, or not set by a trigger because the conversation was inserted later
     database.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted AND deleted_at IS NULL")
     database.execute(
         "UPDATE conversations SET holes = 1 WHERE id IN (SELECT conversation_id FROM messages WHERE deleted)"
     )
-    # in the order of the schema: what is removed here is missed by those that come after
+    # in the order of the schema, because later tables may refer to rows removed here
     for table in tables:
         nullable = {column.name for column in table.columns if column.nullable}
         for _, _, parent, column, target, *_ in database.execute(
@@ -370,11 +351,11 @@ _REACHED = (
     "WITH RECURSIVE reached (id) AS (SELECT id FROM folders WHERE parent_id IS NULL "
     "UNION SELECT folders.id FROM reached JOIN folders ON parent_id = reached.id) SELECT id FROM reached"
 )
-"""The folders that are seen: those in a circle, and below it, are not."""
+"""The folders that can be reached from the top: not those in a cycle or below one."""
 
 
 def _make_conversations(database: Database, table: str) -> None:
-    """A conversation for each that is lost while the table still has something of it."""
+    """Create each conversation that is missing while the table has something of it."""
     times = "min(created_at), max(created_at)" if table == "messages" else "NULL, NULL"
     found = database.execute(
         f"SELECT conversation_id, {times} FROM {table} WHERE conversation_id NOT IN (SELECT id FROM "
@@ -382,10 +363,10 @@ def _make_conversations(database: Database, table: str) -> None:
     ).fetchall()
     now = time.time()
     for number, first, last in found:
-        said = database.execute(
+        first_text = database.execute(
             "SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)
         ).fetchone()
-        title = auto_title(said[0]) if said else ""
+        title = auto_title(first_text[0]) if first_text else ""
         database.execute(
             "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
             (number, title or "Recovered conversation", first or now, last or now),

@@ -1,6 +1,4 @@
-"""What a recovery knows of the tables, read from the schema: which hold the user's data, and which rows
-can belong to which.
-"""
+"""What recovery knows about the tables, from the schema: which hold user data, and which rows fit them."""
 
 from __future__ import annotations
 
@@ -22,10 +20,7 @@ from desktop.store.database.page_reader import Value
 __all__ = ["BOOKKEEPING", "Column", "Table", "content_tables", "is_object", "label"]
 
 BOOKKEEPING = frozenset({"migrations", "search_state"})
-"""Tables that a new file fills by itself.
-
-Those of the search index are told apart by the schema: they belong to a virtual table.
-"""
+"""Tables that a new file fills on its own. Those of the search index belong to a virtual table."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "INTEGER": (int,),
     "REAL": (int, float),
@@ -41,15 +36,16 @@ _WORDS = {
 
 
 def label(table: str) -> str:
-    """The table's content in the user's words."""
+    """The content of the table in the user's words."""
     return _WORDS.get(table, table.replace("_", " "))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kinds` are the Python types of its values; `usual` is whether a value that is missing or
-    broken may be left out of an INSERT; `is_object` is whether it holds a JSON object; `refers` is whether it
-    is the id of a row.
+    """One column.
+
+    `kinds` are the Python types of its values; `usual`, whether a missing or broken value may be left out of
+    an INSERT; `is_object`, whether it holds a JSON object; `refers`, whether it is the id of a row.
     """
 
     name: str
@@ -60,7 +56,7 @@ class Column:
     refers: bool
 
     def fits(self, value: Any) -> bool:
-        """Whether the value can stand here."""
+        """Whether the column can hold the value."""
         if value is None:
             return self.nullable
         if self.refers and isinstance(value, int) and not 0 < value < FIRST_TEMPORARY:
@@ -70,9 +66,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `alias` is the place of the column that is the rowid itself, -1 for none; `key` names the
-    columns of the primary key where there is no rowid, and is empty where there is one. `first` columns it
-    had when it was made: no record is shorter.
+    """One table.
+
+    `alias` is the index of the column that aliases the rowid, or -1; `key` names the primary key of a WITHOUT
+    ROWID table and is otherwise empty; `first` is its original number of columns: no record is shorter.
     """
 
     name: str
@@ -83,12 +80,12 @@ class Table:
 
     @property
     def order(self) -> tuple[Column, ...]:
-        """The columns in the order of a stored record: the key first where there is no rowid."""
+        """The columns in the order of a stored record: without a rowid, the key comes first."""
         first = [column for name in self.key for column in self.columns if column.name == name]
         return (*first, *(column for column in self.columns if column not in first))
 
     def row(self, rowid: int, values: Sequence[Value]) -> dict[str, Value] | None:
-        """The values of a record by the names of their columns, or None when it cannot be one of this table.
+        """The values of a record by column name; None if it cannot be of this table.
 
         Columns that were added later may be missing at the end.
         """
@@ -108,9 +105,9 @@ class Table:
         return found if self.name not in _MARKS or _MARKS[self.name](found) else None
 
     def mended(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What of a row can be written: broken values that have a default are left to it.
+        """The part of a row that can be written; broken values with a default are left out.
 
-        None when one without a default is broken.
+        None if a value without a default is broken.
         """
         found: dict[str, Any] = {}
         for column in self.columns:
@@ -125,10 +122,10 @@ class Table:
 
 
 def content_tables(database: Database) -> tuple[Table, ...]:
-    """The tables that hold what the user would miss, in the order they were made, so that what refers comes
-    after what it refers to.
+    """The tables with user data, in the order they were created, so that references come after what they
+    refer to.
 
-    All of the schema but the search index, what SQLite keeps for itself, and `BOOKKEEPING`.
+    These are all tables but the search index, SQLite's own, and `BOOKKEEPING`.
     """
     rows = database.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid"
@@ -172,7 +169,7 @@ def _table(database: Database, name: str, sql: str) -> Table:
 
 @functools.cache
 def _first_columns() -> dict[str, int]:
-    """How many columns each table had when the migration that made it was over."""
+    """The number of columns each table had after the migration that created it."""
     found: dict[str, int] = {}
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for step in MIGRATIONS:
@@ -200,6 +197,6 @@ def _is_packed(row: Mapping[str, Any]) -> bool:
 
 _MARKS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "messages": lambda row: row.get("state") in STATES,
-    "message_tokens": _is_packed,  # the blocks of the search index have the same columns
+    "message_tokens": _is_packed,  # the search index has a table with the same columns
 }
-"""What the declared types do not tell."""
+"""Checks that the declared types do not express."""

@@ -1,10 +1,10 @@
-"""Writing by turns: connections of one process to the same file wait for each other here, and not inside
+"""A lock for writing: connections of one process to the same file wait for each other here, not inside
 SQLite.
 
-SQLite has no queue: who finds the file locked sleeps longer and longer before looking again, and may miss
-every gap that an import leaves. A lock of the process is handed over at once, and tells whether anybody waits
-for it: who writes much ends its transaction then, and goes on without a rest as long as nobody does. Source:
-https://www.sqlite.org/c3ref/busy_timeout.html
+SQLite has no queue: a connection that finds the file locked sleeps longer and longer before it tries again,
+and may miss every gap that an import leaves. A lock of the process is handed over at once and shows whether
+anybody waits for it, so that a long write can end its transaction then, and continue without a pause while
+nobody does. Source: https://www.sqlite.org/c3ref/busy_timeout.html
 """
 
 from __future__ import annotations
@@ -13,32 +13,35 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["Turn", "is_write", "turn_of"]
+__all__ = ["WriteLock", "is_write", "write_lock_of"]
 
 _WRITES = ("INSERT", "UPDATE", "DELETE", "REPLAC")
-_turns: dict[Path, Turn] = {}
+_locks: dict[Path, WriteLock] = {}
 _guard = threading.Lock()
 
 
 LOOK_S = 0.0005
 
 
-class Turn:
-    """A lock that the same thread may take again, as a context."""
+class WriteLock:
+    """A re-entrant lock as a context manager."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # threads; adding and removing is one step each, so that it needs no lock
+        # ids of threads; adding and removing are atomic
         self._waiting: set[int] = set()
 
     @property
-    def wanted(self) -> bool:
+    def contended(self) -> bool:
         """Whether a thread waits for it."""
         return bool(self._waiting)
 
-    def hand_over(self) -> None:
-        """Wait until all who wait for it have it, or had it; not for who holds it. A lock that is let go and
-        taken again at once would stay with the same thread: whoever waits has to wake up first.
+    def wait_for_others(self) -> None:
+        """Wait until every thread that waits for the lock has had it. Not to be called by the thread that
+        holds it.
+
+        A lock that is released and acquired again at once would stay with the same thread, because a waiting
+        thread has to wake up first.
         """
         while self._waiting:
             time.sleep(LOOK_S)
@@ -55,14 +58,14 @@ class Turn:
         self._lock.release()
 
 
-def turn_of(path: Path) -> Turn:
-    """The turn of all connections to this file; one of its own for what is in memory."""
+def write_lock_of(path: Path) -> WriteLock:
+    """The lock shared by all connections to this file; a separate one for each database in memory."""
     if str(path) == ":memory:":
-        return Turn()
+        return WriteLock()
     with _guard:
-        return _turns.setdefault(path.absolute(), Turn())
+        return _locks.setdefault(path.absolute(), WriteLock())
 
 
 def is_write(sql: str) -> bool:
-    """Whether the statement begins as one that changes the file."""
+    """Whether the statement looks like one that changes the file."""
     return sql.lstrip()[:6].upper() in _WRITES

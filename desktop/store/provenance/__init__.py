@@ -1,1 +1,1 @@
-"""What replies were made from."""
+"""What replies were made from: the data, and where it is stored."""

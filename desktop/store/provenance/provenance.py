@@ -1,10 +1,9 @@
-"""What a reply was made from: its exact prompt and every circumstance, packed against that of the reply
-before it.
+"""What a reply was made from: its exact prompt and all circumstances, packed relative to the previous reply.
 
-A packed provenance is one byte of version and a zlib stream (RFC 1950), whose preset dictionary is the base's
-circumstances, of sections, each a little-endian uint32 length and its bytes: the circumstances (JSON), the
+Packed, it is one byte of version and a zlib stream (RFC 1950), whose preset dictionary is the circumstances
+of the base, of sections, each a little-endian uint32 length and its bytes: the circumstances (JSON), the
 prompt's ids after the common prefix, its passes, the negative prompt's ids, its passes (all int32), and the
-tokens that the base does not know.
+tokens that the base does not have.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ _LONGEST = 255
 
 @dataclass(frozen=True)
 class Provenance:
-    """`prompt` is what the model read; None where the source did not tell, or before it did. `facts` is plain
-    JSON: model, settings, versions, and the number of tokens that the reply had already.
+    """`prompt` is what the model read; None if the source did not report it.
+
+    `facts` is plain JSON: model, settings, versions, and the number of tokens that the reply already had.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -38,16 +38,16 @@ class Provenance:
 
 
 def common_length(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """How many ids two prompts share at their beginning."""
+    """The number of ids that two prompts share at the beginning."""
     low, high = 0, min(len(first), len(second))
-    while low < high:  # slices compare much faster than a loop
+    while low < high:  # slices compare much faster than elements
         middle = (low + high + 1) // 2
         low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
     return low
 
 
 def pack(provenance: Provenance, base: Provenance | None = None) -> bytes:
-    """The origin in bytes that `unpack` reads with the same base."""
+    """The provenance in bytes, which `unpack` reads with the same base."""
     prompt = provenance.prompt or Rendered(())
     known = base.prompt if base is not None and base.prompt is not None else Rendered(())
     common = common_length(prompt.ids, known.ids)
@@ -71,8 +71,8 @@ def pack(provenance: Provenance, base: Provenance | None = None) -> bytes:
 
 
 def unpack(data: bytes, base: Provenance | None = None) -> Provenance | None:
-    """The origin that `pack` made `data` of; None when it is damaged, of a newer version, or packed
-    against another base.
+    """The provenance that `pack` wrote; None if it is damaged, of a newer version, or packed against another
+    base.
     """
     if data[:1] != bytes([_VERSION]):
         return None
@@ -82,10 +82,11 @@ def unpack(data: bytes, base: Provenance | None = None) -> Provenance | None:
         body = opened.decompress(data[1:])
         head, ids, first, negative, second, tokens = _sections(body)
         facts = json.loads(head)
-        told, common, given, heal, rows = facts.pop("")
+
+        is_known, common, given, heal, rows = facts.pop("")
         if not opened.eof or common > len(known.ids):
             return None
-        if not told:
+        if not is_known:
             return Provenance(facts)
         whole, other = known.ids[:common] + tuple(_array(ids)), tuple(_array(negative))
         words = {**{id: (data, special) for id, data, special in known.vocabulary}, **dict(_tokens(tokens))}
@@ -123,7 +124,7 @@ def _array(data: bytes) -> array[int]:
 
 
 def _passes(pairs: Iterable[tuple[int, int]]) -> bytes:
-    """Starts as steps from the one before: a reply's passes are all alike then."""
+    """Starts as differences, because those of a reply's passes are all alike."""
     flat, before = [], 0
     for start, rows in pairs:
         flat += [start - before, rows]

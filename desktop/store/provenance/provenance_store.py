@@ -1,6 +1,4 @@
-"""Keeps, for each reply, what it was made from; each against that of the reply before it in its
-conversation.
-"""
+"""Stores the provenance of each reply, packed relative to that of the previous reply in its conversation."""
 
 from __future__ import annotations
 
@@ -10,22 +8,22 @@ from desktop.store.provenance.provenance import Provenance, pack, unpack
 __all__ = ["ProvenanceStore"]
 
 _DEEPEST = 24
-"""So many origins are read at most to get at one; the next one is kept whole."""
+"""The most entries to read for one; the next one is stored in full."""
 
 
 class ProvenanceStore:
-    """The origins in one database. Methods raise `StoreError`."""
+    """The provenance of the replies in one database. Methods raise `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def save(self, message_id: int, provenance: Provenance) -> None:
-        """Keep the origin of a reply, in the place of an earlier one of its own."""
+        """Store the provenance of a reply, replacing an earlier one."""
         with self._database.transaction():
             rest = self._database.execute(
                 "SELECT message_id FROM message_origins WHERE base_id = ?", (message_id,)
             ).fetchall()
-            for (other,) in rest:  # they are packed against what goes now
+            for (other,) in rest:  # they are packed relative to the one that is replaced
                 found = self.load(int(other))
                 if found is not None:
                     self._put(int(other), 0, 0, pack(found))
@@ -37,7 +35,7 @@ class ProvenanceStore:
                 self._put(message_id, base_id, depth + 1, pack(provenance, base))
 
     def load(self, message_id: int) -> Provenance | None:
-        """The origin of a reply; None where none is kept, or it is damaged."""
+        """The provenance of a reply; None if none is stored or it is damaged."""
         chain: list[bytes] = []
         at = message_id
         while at and len(chain) <= _DEEPEST + 1:
@@ -56,7 +54,7 @@ class ProvenanceStore:
         return found
 
     def _base(self, message_id: int) -> tuple[int, int]:
-        """The origin to pack against, and how deep it lies; (0, 0) for none."""
+        """The reply to pack against, and its depth; (0, 0) for none."""
         row = self._database.execute(
             """
             SELECT kept.message_id, kept.depth FROM messages AS own

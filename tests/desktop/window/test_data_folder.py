@@ -247,7 +247,7 @@ def test_no_connection_makes_an_empty_file_in_its_place(
             write()
     assert store.get(talk).title == "Talk"  # reading goes on
     if go_away is not replace:
-        for read in (lambda: check_file(database.path), lambda: Database.beside(database.path)):
+        for read in (lambda: check_file(database.path), lambda: Database.second(database.path)):
             with pytest.raises(StoreError):
                 read()
     database.close()

@@ -14,7 +14,7 @@ from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database import database as database_module
 from desktop.store.database.database import Damaged, Database, check_file
-from desktop.store.database.integrity_marker import known_whole, request_check
+from desktop.store.database.integrity_marker import known_intact, request_check
 from desktop.store.database.open import open_conversations
 from desktop.store.database.page_reader import leaf_rows
 from desktop.store.search.indexing import index_step
@@ -250,7 +250,7 @@ def test_a_file_that_was_closed_well_is_not_read_again(
 ) -> None:
     path = tmp_path / "a.sqlite3"
     texts = build(path)
-    assert known_whole(path)
+    assert known_intact(path)
     checked: list[Path] = []
     check = database_module._check
     monkeypatch.setattr(
@@ -259,11 +259,11 @@ def test_a_file_that_was_closed_well_is_not_read_again(
     database = open_conversations(path)
     ConversationStore(database).create("Another")
     # closed after the first one: the log is merged by a connection that has checked nothing
-    other = Database.beside(path)
+    other = Database.second(path)
     database.close()
-    assert not known_whole(path)
+    assert not known_intact(path)
     other.close()
-    assert not known_whole(path)
+    assert not known_intact(path)
     assert not checked
     database = open_conversations(path)
     assert checked == [path]
@@ -274,7 +274,7 @@ def test_a_file_that_was_closed_well_is_not_read_again(
     request_check(path)
     open_conversations(path).close()
     assert checked == [path] * 2
-    assert known_whole(path)
+    assert known_intact(path)
     size = path.stat().st_size
     damaged(path, path, [9])  # as large as before, but written: it is not believed any more
     assert path.stat().st_size == size
@@ -289,11 +289,11 @@ def test_a_file_that_was_not_closed_is_read(tmp_path: Path) -> None:
     build(path)
     database = open_conversations(path)
     ConversationStore(database).create("In the log")
-    assert not known_whole(path)
+    assert not known_intact(path)
     copy = tmp_path / "b.sqlite3"
     for suffix in ("", "-wal", ".whole"):  # as after a kill -9
         shutil.copy2(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
-    assert not known_whole(copy)
+    assert not known_intact(copy)
     database.close()
     path.with_name(path.name + ".whole").write_bytes(b"\xff")
-    assert not known_whole(path)
+    assert not known_intact(path)

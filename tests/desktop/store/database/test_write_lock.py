@@ -13,7 +13,7 @@ import pytest
 from desktop.store.conversations.bulk_insert import Intake, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database, StoreError
-from desktop.store.database.write_lock import Turn
+from desktop.store.database.write_lock import WriteLock
 from tests.desktop.store.conversations.test_bulk_insert import m, record
 
 WAIT_S = 60.0
@@ -26,24 +26,24 @@ def wait_until(holds: Any) -> None:
         time.sleep(0.001)
 
 
-def test_a_turn_tells_who_waits_and_is_handed_over() -> None:
-    turn = Turn()
+def test_the_lock_knows_who_waits_and_lets_others_go_first() -> None:
+    lock = WriteLock()
     had: list[str] = []
 
     def wait() -> None:
-        with turn:
+        with lock:
             had.append("other")
 
-    turn.hand_over()
-    with turn, turn:  # the same thread does not wait for itself
-        assert not turn.wanted
+    lock.wait_for_others()
+    with lock, lock:  # the same thread does not wait for itself
+        assert not lock.contended
         other = threading.Thread(target=wait)
         other.start()
-        wait_until(lambda: turn.wanted)
+        wait_until(lambda: lock.contended)
         assert not had
-    turn.hand_over()
-    assert not turn.wanted
-    with turn:
+    lock.wait_for_others()
+    assert not lock.contended
+    with lock:
         assert had == ["other"]
     other.join()
 
@@ -66,12 +66,12 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
     insert = Intake._insert
 
     def importing() -> None:
-        other = Database.beside(database.path)
+        other = Database.second(database.path)
 
         def slow(self: Intake, *values: Any) -> int:
             if len(seen) == 2:
                 third.set()
-                wait_until(lambda: other.turn.wanted)
+                wait_until(lambda: other.write_lock.contended)
             seen.append(
                 int(
                     other.execute(
@@ -100,18 +100,16 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
     ]
 
 
-def test_the_next_turn_begins_before_the_log_is_merged(database: Database) -> None:
-    """SQLite merges its log within the commit, but with its own lock free: the disk is not waited for by
-    turns.
-    """
+def test_the_lock_is_free_before_the_log_is_checkpointed(database: Database) -> None:
+    """SQLite checkpoints within the commit, after releasing its own lock: nobody waits for the disk."""
     events: list[str] = []
 
-    class Told(Turn):
+    class Recording(WriteLock):
         def __exit__(self, *error: object) -> None:
             super().__exit__(*error)
             events.append("free")
 
-    database.turn = Told()
+    database.write_lock = Recording()
     database._connection.set_trace_callback(
         lambda sql: events.append(sql.split()[0]) if not sql.startswith("--") else None
     )

@@ -20,7 +20,7 @@ from desktop.store.conversations.bulk_insert import conversation_ids, discard_un
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.personas import Persona, PersonaStore
-from desktop.store.database.chunked_writes import Steps
+from desktop.store.database.chunked_writes import ChunkedWrites
 from desktop.store.database.database import Database, StoreError
 from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
@@ -362,17 +362,17 @@ def test_a_conversation_is_seen_when_it_is_whole(
 ) -> None:
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
     path = files.written(tmp_path / "a.json", files.chatgpt())
-    other = ConversationStore(Database.beside(database.path))
+    other = ConversationStore(Database.second(database.path))
     seen: list[int] = []
-    rest = Steps.rest
+    rest = ChunkedWrites.pause
 
-    def look(self: Steps) -> None:
+    def look(self: ChunkedWrites) -> None:
         rest(self)
         seen.append(len(other.list()))
         if len(seen) == 3:
             raise KeyboardInterrupt  # as a killed program ends
 
-    monkeypatch.setattr(Steps, "rest", look)
+    monkeypatch.setattr(ChunkedWrites, "pause", look)
     with pytest.raises(KeyboardInterrupt):
         run(database, path)
     assert seen == [0, 0, 0]

@@ -1,8 +1,8 @@
-"""The migration steps of the library: folders, pins, trash, personas and drafts; then the index of words.
+"""The migration steps of the sidebar: folders, pins, trash, personas and drafts; then the word index.
 
-Both only add tables and columns with constant defaults, so that they take milliseconds on a file of any size.
-What takes long, indexing a million old messages and removing the index of before, is done later in bounded
-steps (`indexing.py`).
+Both only add tables and columns with constant defaults, so they take milliseconds on a file of any size. What
+takes long (indexing a million old messages, removing the old index) is done later in bounded steps
+(`indexing.py`).
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ _COLUMNS = (
 
 
 def folders_personas_drafts(connection: sqlite3.Connection) -> None:
-    """Where a conversation stands, who answers in it, when it was thrown away, and the text not sent yet.
+    """The folder of a conversation, who answers in it, when it was deleted, and its unsent text.
 
-    `holes` is whether a message of it was ever deleted: only then need a search look at what is above a hit.
+    `holes` is whether any message of it was ever deleted: only then does a search check the ancestors of a
+    hit.
     """
     for table in _TABLES:
         connection.execute(table)
@@ -69,7 +70,7 @@ def folders_personas_drafts(connection: sqlite3.Connection) -> None:
     connection.execute(
         f"CREATE TRIGGER messages_hole_insert AFTER INSERT ON messages WHEN new.deleted BEGIN {hole}; END"
     )
-    # The sidebar and the trash are answered from this index alone, without touching the rows.
+    # a covering index: the sidebar and the trash are read without touching the rows
     connection.execute("DROP INDEX conversations_recent")
     connection.execute(
         "CREATE INDEX conversations_listed ON conversations (deleted, updated_at DESC, id DESC, title, "
@@ -85,13 +86,13 @@ def folders_personas_drafts(connection: sqlite3.Connection) -> None:
 
 
 def word_search(connection: sqlite3.Connection) -> None:
-    """An index of folded words (`folding.py`) instead of trigrams: a fourteenth of the size, and its answers
-    are checked anyway.
+    """An index of folded words (`folding.py`) instead of trigrams: a fourteenth of the size, and hits are
+    checked anyway.
 
-    Nothing but ids is kept for a word (`detail=none`, contentless): texts are read from `messages`. All
-    messages from `low` upwards are in the index, a running reply excepted: its text is rewritten five times a
-    second, and its end brings it in. `ascii` splits at the blanks that `search_tokens` puts and nowhere else.
-    Source: https://www.sqlite.org/fts5.html
+    Only ids are stored for a word (`detail=none`, contentless); texts are read from `messages`. All messages
+    from `low` on are in the index, except a running reply, which is rewritten five times a second and added
+    at its end. `ascii` splits only at the spaces that `search_tokens` inserts. Source:
+    https://www.sqlite.org/fts5.html
     """
     for name in ("insert", "delete", "update"):
         connection.execute(f"DROP TRIGGER message_search_{name}")
@@ -127,11 +128,10 @@ def word_search(connection: sqlite3.Connection) -> None:
 
 
 def _leave_old_index(connection: sqlite3.Connection) -> None:
-    """Take the trigram index out of the schema; the tables it was kept in become ordinary ones, to be emptied
-    in steps.
+    """Remove the trigram index from the schema; its tables become ordinary ones, to be emptied in steps.
 
-    Where SQLite does not let its schema be edited (defensive builds), and where nothing is in it, it is
-    dropped at once.
+    If it is empty, or SQLite does not allow its schema to be edited (defensive builds), it is dropped at
+    once.
     """
     if connection.execute("SELECT 1 FROM messages").fetchone() is not None:
         connection.execute("PRAGMA writable_schema = ON")
