@@ -1,4 +1,4 @@
-"""The hooks of last resort come and go."""
+"""The last-resort hooks are installed and removed; logs and crash reports."""
 
 import faulthandler
 import logging
@@ -10,7 +10,7 @@ import pytest
 from desktop.diagnostics import Diagnostics
 
 
-def test_hooks_are_given_back(tmp_path, qapp) -> None:
+def test_hooks_are_restored(tmp_path, qapp) -> None:
     before = (
         sys.excepthook,
         threading.excepthook,
@@ -33,7 +33,7 @@ def test_hooks_are_given_back(tmp_path, qapp) -> None:
     assert faulthandler.is_enabled() == enabled
 
 
-def test_ctrl_c_is_no_trouble(tmp_path, qapp, capsys) -> None:
+def test_ctrl_c_is_not_reported(tmp_path, qapp, capsys) -> None:
     diagnostics = Diagnostics(tmp_path)
     told: list[tuple[str, str]] = []
     diagnostics.trouble.connect(lambda *what: told.append(what))
@@ -47,7 +47,7 @@ def test_ctrl_c_is_no_trouble(tmp_path, qapp, capsys) -> None:
     assert told[0][1] == "ValueError: x\n"
 
 
-def test_the_log_does_not_grow_without_end(tmp_path, qapp, monkeypatch) -> None:
+def test_the_log_does_not_grow_without_limit(tmp_path, qapp, monkeypatch) -> None:
     monkeypatch.setattr("desktop.diagnostics._LOG_BYTES", 2000)
     diagnostics = Diagnostics(tmp_path)
     try:
@@ -71,14 +71,14 @@ def test_debug_lines_only_when_asked(tmp_path, qapp) -> None:
         assert (log.exists() and "deep" in log.read_text(encoding="utf-8")) == debug
 
 
-def test_a_folder_that_cannot_be_made_raises(tmp_path, qapp) -> None:
+def test_a_folder_that_cannot_be_created_raises(tmp_path, qapp) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
         Diagnostics(tmp_path / "file" / "logs")
 
 
 def begin_and_end(folder, ends: bool = True) -> str | None:
-    """One run; returns what it found of the run before."""
+    """One run; returns what it found about the previous run."""
     diagnostics = Diagnostics(folder)
     mark = (folder / "running").read_text(encoding="utf-8")
     diagnostics.close()
@@ -87,22 +87,22 @@ def begin_and_end(folder, ends: bool = True) -> str | None:
     return diagnostics.last_run
 
 
-def test_a_good_end_leaves_nothing_to_tell(tmp_path, qapp) -> None:
+def test_a_clean_exit_leaves_nothing_to_report(tmp_path, qapp) -> None:
     assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == [None, None]
 
 
-def test_an_end_from_outside_is_told_once(tmp_path, qapp) -> None:
+def test_a_kill_is_reported_once(tmp_path, qapp) -> None:
     begin_and_end(tmp_path, ends=False)
     assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == ["", None]
 
 
-def test_the_end_of_the_computer_is_no_crash(tmp_path, qapp) -> None:
+def test_a_shutdown_is_not_a_crash(tmp_path, qapp) -> None:
     begin_and_end(tmp_path, ends=False)
     (tmp_path / "running").write_text("another start of the computer", encoding="utf-8")
     assert begin_and_end(tmp_path) is None
 
 
-def test_a_crash_is_told_once_and_its_trace_is_kept(tmp_path, qapp) -> None:
+def test_a_crash_is_reported_once_and_its_trace_is_kept(tmp_path, qapp) -> None:
     begin_and_end(tmp_path, ends=False)
     (tmp_path / "crash.log").write_text("Fatal Python error: Segmentation fault\n", encoding="utf-8")
     assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == [

@@ -1,6 +1,4 @@
-"""The order of a start: the first paint comes before asyncio; a window that was closed by then ends the
-program.
-"""
+"""The order of a start: the first paint comes before asyncio; a window closed by then ends the program."""
 
 from __future__ import annotations
 

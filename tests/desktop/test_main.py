@@ -1,4 +1,4 @@
-"""The door `inglenook`: arguments, and a machine on which no window can be opened."""
+"""The command `inglenook`: arguments, and machines on which no window can be opened."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def test_version_needs_neither_qt_nor_torch_nor_a_display() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"inglenook {version()}\n", "")
 
 
-def test_the_size_of_the_starter_model_is_told_as_in_the_window() -> None:
+def test_the_size_of_the_starter_model_is_the_same_as_in_the_window() -> None:
     assert f"({STARTER_SIZE}, once)" in " ".join(parser().format_help().split())
 
 

@@ -1,6 +1,4 @@
-"""The program's entry in the system's menu: made twice, removed without a trace, and readable by those who
-read such files.
-"""
+"""The entry in the applications menu: added twice, removed without a trace, and valid for each system."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ def home(tmp_path, monkeypatch) -> Path:
 
 
 def parsed_exec(value: str) -> list[str]:
-    """The arguments of an Exec line: the general escapes first, then quotes, then "%%"; as the
-    specification says.
+    """The arguments of an Exec line: general escapes first, then quotes, then "%%", according to the
+    specification.
     """
     text = value.replace("\\\\", "\\")
     return [word.replace("%%", "%").replace("\\$", "$") for word in shlex.split(text) if word != "%F"]
@@ -54,7 +52,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_made_twice_and_removed_without_a_trace(home, capsys, monkeypatch) -> None:
+def test_added_twice_and_removed_without_a_trace(home, capsys, monkeypatch) -> None:
     monkeypatch.setattr(xdg.shutil, "which", lambda name: None)  # what those programs write is theirs
     (home / "applications").mkdir(parents=True)
     (home / "applications" / "other.desktop").write_text("not ours", encoding="utf-8")
@@ -79,7 +77,7 @@ def test_made_twice_and_removed_without_a_trace(home, capsys, monkeypatch) -> No
     assert "was not in" in capsys.readouterr().out
 
 
-def test_the_entry_says_how_the_program_starts(home) -> None:
+def test_the_entry_contains_the_start_command(home) -> None:
     menu_entry.install(home.parent / "my data")
     entry = entry_of(home)
     words = parsed_exec(entry["Exec"])
@@ -108,7 +106,7 @@ def test_the_entry_says_how_the_program_starts(home) -> None:
     assert [glob.get("pattern") for glob in kinds.iter(f"{name}glob")] == ["*.gguf", "*.inglenook.json"]
 
 
-def test_odd_names_are_quoted_as_the_specification_wants() -> None:
+def test_odd_names_are_quoted_according_to_the_specification() -> None:
     line = next(line for line in xdg.desktop_file(ODD).splitlines() if line.startswith("Exec="))
     assert parsed_exec(line.removeprefix("Exec=")) == list(ODD.command)
 
@@ -122,7 +120,7 @@ def test_a_clone_is_started_in_its_own_folder(monkeypatch, tmp_path) -> None:
     assert starting() == Starting((str(tmp_path / "inglenook"),))
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(home, capsys) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_in_one_sentence(home, capsys) -> None:
     home.touch()
     assert main(["--install-desktop-entry"]) == 1
     told = capsys.readouterr().err
@@ -149,7 +147,7 @@ def test_the_application_of_macos(tmp_path, monkeypatch) -> None:
     assert shlex.split(macos.script(ODD).splitlines()[-1])[1:-1] == list(ODD.command)
 
 
-def test_what_windows_is_told() -> None:
+def test_the_registry_and_the_shortcut_of_windows() -> None:
     start, icon = Starting(("C:\\My tools\\inglenook.exe", "--data", "D:\\it's mine")), Path("icon.ico")
     entries = windows.registry(start, icon)
     assert ("Software\\Classes\\.gguf\\OpenWithProgids", "Inglenook.Model", "") in entries

@@ -1,4 +1,4 @@
-"""Every system library that Qt's parts need comes with a package that the README and the error name."""
+"""Every system library that Qt needs comes with a package that README and the error message name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NAME = re.compile(rb"\0((?:lib[\w.+-]+?|ld-[\w-]+))\.so(?:\.\d+)+(?=\0)")
 
 
 def needed(file: Path) -> set[str]:
-    """The names of libraries in a library's table of strings."""
+    """The names of libraries in a library's string table."""
     return {name.decode() for name in NAME.findall(file.read_bytes().replace(b"\0", b"\0\0"))}
 
 

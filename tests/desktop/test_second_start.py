@@ -45,7 +45,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="ends the first by a signal")
-def test_a_second_start_hands_its_files_to_the_first_which_ends_well(tmp_path, qapp) -> None:
+def test_a_second_start_hands_its_files_to_the_first_which_ends_cleanly(tmp_path, qapp) -> None:
     first = start("first file.json", cwd=tmp_path)
     assert first.stdout is not None
     try:

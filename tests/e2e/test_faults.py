@@ -1,8 +1,7 @@
-"""Faults from outside while the whole program runs: stopped and continued, interrupted, ended while it
-compiles, out of memory.
+"""Faults from outside while the whole program runs: suspended and resumed, interrupted, ended during
+compilation, out of memory.
 
-`README.md` beside this file is the table of all faults, what the program promises in each, and which test
-plays it.
+`README.md` beside this file lists all faults, what the program promises in each case, and the test for it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def test_the_table_names_tests_that_exist() -> None:
 
 @contextmanager
 def typing(data: Path, model: str, *limits: str) -> Iterator[subprocess.Popen[str]]:
-    """A window of its own process in which questions are asked; killed at the end."""
+    """A window in another process in which questions are asked; killed at the end."""
     environment = {**os.environ, "INGLENOOK_DATA": str(data), "QT_QPA_PLATFORM": "offscreen"}
     command = [sys.executable, "-m", "tests.e2e.typist", str(data), model, *limits]
     pipe = subprocess.PIPE
@@ -55,7 +54,7 @@ def typing(data: Path, model: str, *limits: str) -> Iterator[subprocess.Popen[st
 
 
 def length_on_the_screen(typist: subprocess.Popen[str], enough: int) -> int:
-    """Reads the typist's reports until the reply has so many characters; what it then has."""
+    """Reads the typist's reports until the reply has this many characters; returns its length then."""
     assert typist.stdout is not None
     for line in typist.stdout:
         length = int(line.split()[3])
@@ -65,7 +64,7 @@ def length_on_the_screen(typist: subprocess.Popen[str], enough: int) -> int:
 
 
 def reply_in(data: Path) -> StoredMessage:
-    """The newest chat's reply, as the next start finds it."""
+    """The reply of the newest chat, as the next start finds it."""
     database = open_conversations(data / FILE_NAME)
     try:
         assert not database.notices
@@ -78,8 +77,8 @@ def reply_in(data: Path) -> StoredMessage:
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_process_goes_on_where_it_was(tmp_path: Path) -> None:
-    """SIGSTOP, as a closed lid or a debugger does; after SIGCONT the reply goes on and is saved."""
+def test_a_suspended_process_continues_where_it_was(tmp_path: Path) -> None:
+    """SIGSTOP, like a closed lid or a debugger; after SIGCONT the reply continues and is saved."""
     (tmp_path / "echo.gguf").touch()
     with typing(tmp_path, "echo") as typist:
         before = length_on_the_screen(typist, 200)
@@ -114,7 +113,7 @@ def test_ctrl_c_keeps_what_was_written(tmp_path: Path) -> None:
 def test_ending_while_kernels_are_compiled(
     tmp_path: Path, starter_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """The program ends without a word, and the next one finishes what was begun and answers."""
+    """The program ends silently, and the next one completes the compilation and answers."""
     data, kernels = tmp_path / "data", tmp_path / "kernels"
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "INGLENOOK_CACHE": str(kernels)}
     command = [sys.executable, "-m", "desktop", "--data", str(data), "--model", str(starter_path)]
@@ -147,9 +146,9 @@ def test_ending_while_kernels_are_compiled(
 @pytest.mark.real_model
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the address space is limited on Linux only")
-def test_no_more_memory_in_mid_reply_loses_nothing(tmp_path: Path, starter_path: Path) -> None:
-    """Every further allocation of the process fails from then on: whether it goes on, says so or dies, the
-    text that was on the screen half a second before is there at the next start.
+def test_running_out_of_memory_during_a_reply_loses_nothing(tmp_path: Path, starter_path: Path) -> None:
+    """From then on every allocation fails. Whether the program continues, reports it or dies, the text that
+    was on the screen half a second before is there at the next start.
     """
     with typing(tmp_path, str(starter_path), "--no-more-memory-at", "400") as typist:
         assert typist.stdout is not None

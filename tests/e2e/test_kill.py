@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a reply loses at most half a second of its text, and nothing else."""
+"""kill -9 during a reply loses at most half a second of its text, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKI
 
 
 class Report(NamedTuple):
-    """What the typist saw on the screen: which chat, its number of messages, and how long the last one
-    was.
-    """
+    """What the typist saw on the screen: the chat, its number of messages, and the length of the last one."""
 
     moment: float
     chat: int
@@ -38,7 +36,7 @@ class Report(NamedTuple):
 
 
 def killed_in_mid_reply(data: Path, model: str) -> tuple[list[Report], float]:
-    """What the typist reported of the reply in which it was killed, and when that was."""
+    """What the typist reported about the reply during which it was killed, and when that was."""
     environment = {**os.environ, "INGLENOOK_DATA": str(data), "QT_QPA_PLATFORM": "offscreen"}
     command = [sys.executable, "-m", "tests.e2e.typist", str(data), model]
     reports: list[Report] = []
@@ -85,7 +83,7 @@ def test_a_killed_window_keeps_the_reply(tmp_path, qtbot, qapp, attempt) -> None
     (tmp_path / "echo.gguf").touch()
     reports, killed = killed_in_mid_reply(tmp_path, "echo")
     check_what_is_left(tmp_path, reports, killed)
-    hand = Hand(qtbot, tmp_path)  # the same data opens again, at once, and says what happened
+    hand = Hand(qtbot, tmp_path)  # the same data opens again at once, with a notice about what happened
     try:
         assert hand.texts()[0] == QUESTION
         assert "ended while this reply was being written" in hand.items()[1].notice
@@ -104,7 +102,7 @@ def test_a_killed_window_keeps_the_reply_of_the_real_model(tmp_path, starter_pat
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_five_kills_under_load_lose_nothing_but_half_a_second(tmp_path) -> None:
-    """A short run of `tests.tools.kill`, which is the whole proof."""
+    """A short run of `tests.tools.kill`, which is the full proof."""
     killing = Killing(tmp_path, seed=3)
     for _ in range(5):
         killing.once()

@@ -1,5 +1,5 @@
-"""What constraints, bans and drafting promise, kept by the real starter model: no invalid output, no leak,
-no other token.
+"""What constraints, bans and drafting promise, with the starter model: no invalid output, no leak, no other
+token.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def ask(hand: Hand) -> str:
     return wait_for_reply(hand)
 
 
-def test_drafting_changes_the_speed_and_nothing_else(hand, tmp_path, starter_path) -> None:
+def test_drafting_changes_only_the_speed(hand, tmp_path, starter_path) -> None:
     plain = ask(hand)
     assert hand.window.drafting.pane.figures.isHidden()
     twin = tmp_path / "models" / "twin.gguf"  # its guesses are right, or nearly always
@@ -84,7 +84,7 @@ def test_a_loaded_model_does_not_draft_for_itself(hand, starter_path) -> None:
     assert wait_for_reply(hand)
 
 
-def test_banned_phrases_are_avoided_and_told(hand) -> None:
+def test_banned_phrases_are_avoided_and_reported(hand) -> None:
     usual = ask(hand)
     banned = (usual[2:4], usual[5:6])
     hand.session.set_settings(SpeculationSettings(method="ngram"))
@@ -94,7 +94,7 @@ def test_banned_phrases_are_avoided_and_told(hand) -> None:
     assert "avoided" in hand.items()[-1].footer
 
 
-def test_a_branch_goes_on_from_another_token(hand, monkeypatch) -> None:
+def test_a_branch_continues_from_another_token(hand, monkeypatch) -> None:
     tokens: list[TokenInfo] = []
     take = RunningReply.take
 

@@ -103,6 +103,6 @@ def _restart(hand: Hand) -> None:
     hand.restart()
     assert hand.texts() == before
     assert hand.session.settings(SamplerSettings).temperature == 0.0
-    hand.wait_for("idle", timeout=LOAD_MS)  # the model of last time comes back by itself
+    hand.wait_for("idle", timeout=LOAD_MS)  # the last model is loaded automatically
     say(hand, "Thank you. Goodbye.")
     assert len(hand.texts()) == len(before) + 2

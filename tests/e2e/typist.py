@@ -1,11 +1,11 @@
-"""A process of its own for faults from outside: opens the desktop, types a message, and prints how much of
-the reply is on the screen.
+"""A process for faults from outside: opens the desktop, types a message, and prints how much of the reply is
+shown.
 
-Run as `python -m tests.e2e.typist DATA (MODEL | echo) [--signals] [--no-more-memory-at N]`; each line of the
-output is "seconds chat messages characters", seconds of the monotonic clock that all processes of a machine
-share. A reply that ends is followed by the same question in a new chat. With `--signals` the process answers
-signals as the program does. With `--no-more-memory-at` the first reply that has N characters is the last
-thing that memory is to be had for; three seconds later the process is ended.
+Run as `python -m tests.e2e.typist DATA (MODEL | echo) [--signals] [--no-more-memory-at N]`. Each line of the
+output is "seconds chat messages characters", in seconds of the monotonic clock that all processes of a
+machine share. After a reply the same question is asked in a new chat. With `--signals` the process answers
+signals like the program. With `--no-more-memory-at`, memory runs out once a reply has N characters; three
+seconds later the process is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUESTION = "Tell me a long story about a lighthouse keeper, with many chapters."
 
 
 def take_all_memory() -> None:
-    """From now on the process gets no more address space than it has."""
+    """From now on the process gets no more address space."""
     import resource
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -62,7 +62,7 @@ def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0)
             print(f"{time.monotonic():.4f} {chat} {len(items)} {len(items[-1].text)}", flush=True)
             if memory_ends_at and not full and len(items[-1].text) >= memory_ends_at:
                 full = True
-                signal.alarm(3)  # the kernel's own: it ends a process that hangs, too
+                signal.alarm(3)  # the kernel's timer: it also ends a process that hangs
                 take_all_memory()
 
     timer = QTimer()

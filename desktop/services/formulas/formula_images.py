@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from desktop.services.system.helper_process import HelperEnded, HelperProcess
 
-__all__ = ["FormulaImage", "formula_image", "give_up", "rest"]
+__all__ = ["HELPER", "FormulaImage", "formula_image", "give_up", "rest"]
 
 log = logging.getLogger(__name__)
 
 _MODULE = "desktop.services.formulas.formula_process"
 """Imported here only if no process can be started, because it needs QtSvg and the fonts of formulas."""
-_HELPER = HelperProcess(_MODULE)
+HELPER = HelperProcess(_MODULE)
 _one_at_a_time = threading.Lock()
-atexit.register(_HELPER.close)
+atexit.register(HELPER.close)
 
 
 class FormulaImage(NamedTuple):
@@ -43,12 +43,12 @@ def formula_image(latex: str, size: float, colour: str, display: bool, ratio: fl
     """
     with _one_at_a_time:
         try:
-            if not _HELPER.start():
+            if not HELPER.start():
                 drawn: FormulaImage | None = importlib.import_module(_MODULE).draw(
                     latex, size, colour, display, ratio
                 )
                 return drawn
-            answer = _HELPER.ask((latex, size, colour, display, ratio))
+            answer = HELPER.ask((latex, size, colour, display, ratio))
         except HelperEnded as error:
             log.warning(
                 "a formula of %d characters ended the process that draws formulas: %s", len(latex), error
@@ -60,9 +60,9 @@ def formula_image(latex: str, size: float, colour: str, display: bool, ratio: fl
 def rest() -> None:
     """End the process until the next formula, to free its memory."""
     with _one_at_a_time:
-        _HELPER.stop()
+        HELPER.stop()
 
 
 def give_up() -> None:
     """Abandon the formula being drawn, which then gives None. Can be called on any thread."""
-    _HELPER.stop()
+    HELPER.stop()

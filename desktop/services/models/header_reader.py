@@ -30,7 +30,7 @@ class HeaderReader:
 
     def __init__(self, store: HeaderStore | None = None, describe: Describe = describe) -> None:
         self._store, self._describe = store, describe
-        self._helper = HelperProcess("engine.hub.local.header_process")
+        self.helper = HelperProcess("engine.hub.local.header_process")
 
     def stamped(self, path: Path, stamp: tuple[object, ...]) -> ModelInfo:
         """The facts of the model at `path`, whose files have this stamp. Raises `EngineError`."""
@@ -47,15 +47,15 @@ class HeaderReader:
         from engine.hub.local.header_process import info_from_json
 
         try:
-            if not self._helper.start():
+            if not self.helper.start():
                 return self._describe(path)
-            answer = self._helper.ask(str(path))
+            answer = self.helper.ask(str(path))
             if isinstance(answer, dict) and "trouble" in answer:
                 raise BadCheckpoint(str(answer["trouble"]))
             return info_from_json(answer["info"])
         except (HelperEnded, ValueError, TypeError, KeyError) as error:
             log.warning("the process that reads headers failed at %s: %s", path, error)
-            self._helper.stop()
+            self.helper.stop()
             sentence = (
                 f"{path.name} cannot be read: reading its headers ended the process that did; get the file "
                 "again."
@@ -64,13 +64,13 @@ class HeaderReader:
 
     def rest(self) -> None:
         """Free the resources until the next call."""
-        self._helper.stop()
+        self.helper.stop()
         if self._store is not None:
             self._store.close()
 
     def end(self) -> None:
         """Stop permanently, even while a file is being read."""
-        self._helper.close()
+        self.helper.close()
 
 
 def _version() -> str:

@@ -73,10 +73,10 @@ class BackupService(QObject):
         self._reported = ""
         self._part: Path | None = None
         self._closed = False
-        self._timer = QTimer(self)
-        self._timer.setInterval(FIRST_MS)
-        self._timer.timeout.connect(self._on_time)
-        self._timer.start()
+        self.timer = QTimer(self)
+        self.timer.setInterval(FIRST_MS)
+        self.timer.timeout.connect(self._on_time)
+        self.timer.start()
 
     def make_now(self) -> None:
         """Make a copy whether one is due or not."""
@@ -93,7 +93,7 @@ class BackupService(QObject):
     def close(self) -> bool:
         """Stop the timer and what runs; False if the thread did not end in time."""
         self._closed = True
-        self._timer.stop()
+        self.timer.stop()
         if self._part is not None:
             forget_restore(self._part)
         return self._worker is None or self._worker.close()
@@ -109,7 +109,7 @@ class BackupService(QObject):
 
     @Slot()
     def _on_time(self) -> None:
-        self._timer.setInterval(EVERY_MS)
+        self.timer.setInterval(EVERY_MS)
         if self._session.settings(Behaviour).backups:
             self._start(_making(self.copies, forced=False))
         else:

@@ -32,17 +32,17 @@ class HelperProcess:
     One thread at a time starts it and asks; any thread may stop it.
     """
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self, module: str, executable: str = sys.executable) -> None:
+        self._module, self._executable = module, executable
         self._child: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
-        self._alone = bool(getattr(sys, "frozen", False)) or not sys.executable
+        self._alone = bool(getattr(sys, "frozen", False)) or not executable
         self._closed = False
 
     @property
-    def running(self) -> bool:
-        """Whether the process exists now."""
-        return self._child is not None
+    def process_id(self) -> int | None:
+        """The id of the process; None while there is none."""
+        return self._child.pid if self._child is not None else None
 
     def start(self) -> bool:
         """Start it if necessary; False if processes cannot be started, and the work has to be done in this
@@ -58,7 +58,7 @@ class HelperProcess:
 
                 try:
                     self._child = subprocess.Popen(
-                        [sys.executable, "-I", "-c", _BOOT.format(self._module)], stdin=subprocess.PIPE,
+                        [self._executable, "-I", "-c", _BOOT.format(self._module)], stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
                         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
                     )  # fmt: skip

@@ -33,7 +33,7 @@ class HeaderStore:
     """
 
     def __init__(self, path: Path, version: str) -> None:
-        self._path, self._version = path, version
+        self.path, self._version = path, version
         self._database: sqlite3.Connection | None = None
         self._useless = False
 
@@ -78,9 +78,9 @@ class HeaderStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
-            private_folder(self._path.parent)
-            private_file(self._path)
-            self._database = sqlite3.connect(self._path, timeout=0.2, isolation_level=None)
+            private_folder(self.path.parent)
+            private_file(self.path)
+            self._database = sqlite3.connect(self.path, timeout=0.2, isolation_level=None)
             self._database.execute("PRAGMA synchronous = OFF")
             self._database.execute("PRAGMA journal_mode = MEMORY")
             self._database.execute(_TABLE)
@@ -98,7 +98,7 @@ class HeaderStore:
     def _remove(self) -> None:
         self.close()
         with contextlib.suppress(OSError):
-            os.unlink(self._path)
+            os.unlink(self.path)
 
 
 def _text(path: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["Value", "index_records", "leaf_rows"]
+__all__ = ["Value", "index_records", "leaf_rows", "record_values"]
 
 Value = int | float | str | bytes | None
 _LEAF = 0x0D
@@ -42,7 +42,7 @@ def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
                     rowid, at = _varint(page, at)
                     payload = _payload(pages, page, at, length, pages.usable - 35)
                     if payload is not None:
-                        yield _signed(rowid), _record(payload)
+                        yield _signed(rowid), record_values(payload)
 
 
 def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
@@ -58,7 +58,7 @@ def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
                     length, at = _varint(page, at + 4 * inner)
                     payload = _payload(pages, page, at, length, (pages.usable - 12) * 64 // 255 - 23)
                     if payload is not None:
-                        yield _record(payload)
+                        yield record_values(payload)
 
 
 class _Pages:
@@ -169,7 +169,7 @@ def _payload(pages: _Pages, page: bytes, at: int, length: int, most: int) -> byt
     return b"".join(parts)
 
 
-def _record(payload: bytes) -> tuple[Value, ...]:
+def record_values(payload: bytes) -> tuple[Value, ...]:
     size, at = _varint(payload, 0)
     kinds: list[int] = []
     while at < size:

@@ -19,7 +19,7 @@ from tests.desktop.fakes import EchoApi, EchoChat
 
 
 class Harness(QObject):
-    """The session with its fakes, and notes of all it said."""
+    """The session with its fakes, and a record of all signals."""
 
     def __init__(self, qtbot: QtBot, folder: Path) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Harness(QObject):
         return [sentence for sentence, _ in self.said["notice"]]
 
     def preferences(self) -> Preferences:
-        """What the file of the preferences says, once it is written."""
+        """The content of the preferences file, once it is written."""
         self.qtbot.waitUntil(lambda: not self.session.preferences.unsaved)
         return Preferences(self.folder / "preferences.json")
 

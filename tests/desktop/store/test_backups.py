@@ -1,4 +1,4 @@
-"""Copies: their tiers and bounds, made while the program writes, checked, restored."""
+"""Backups: tiers and limits, made while the program writes, checked, restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def names(backups: Backups) -> list[str]:
     return [backup.path.name for backup in backups.list()]
 
 
-def test_due_when_an_hour_old_and_something_was_written(store: ConversationStore, database: Database) -> None:
+def test_due_after_an_hour_if_something_was_written(store: ConversationStore, database: Database) -> None:
     backups = Backups(database.path)
     assert backups.due()
     now = time.time()
@@ -40,7 +40,7 @@ def test_due_when_an_hour_old_and_something_was_written(store: ConversationStore
     assert backups.due(now - 3 * HOUR)  # the clock was put back
 
 
-def test_nothing_new_needs_no_copy(store: ConversationStore, database: Database) -> None:
+def test_without_changes_no_copy_is_due(store: ConversationStore, database: Database) -> None:
     backups = Backups(database.path)
     store.create("x")
     database.close()
@@ -109,7 +109,7 @@ def test_made_while_the_program_writes(
     worker.join()
     assert written > 20
     assert len(shares) > 50
-    assert shares == sorted(shares)  # it never began anew
+    assert shares == sorted(shares)  # it never restarted
     assert made[0] is not None
     copy = open_conversations(made[0].path)
     titles = [row.title for row in ConversationStore(copy).list()]

@@ -1,7 +1,8 @@
-"""Nobody else on the computer can read what the program keeps, in old installations either."""
+"""No other user of the computer can read what the program stores, in old installations either."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import subprocess
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights are POSIX's")
 
 
 def open_to_others(folder: Path) -> set[str]:
-    """What others may do anything with, by its path in the folder."""
+    """What other users have any rights to, by path in the folder."""
     found = [folder, *folder.rglob("*")]
     return {str(path.relative_to(folder)) for path in found if stat.S_IMODE(path.lstat().st_mode) & 0o077}
 
@@ -33,7 +34,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path / "cache"))
 
 
-def test_everything_is_made_closed(tmp_path: Path) -> None:
+def test_everything_is_created_closed(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         folder = data_folder(tmp_path / "above" / "data")
@@ -45,7 +46,7 @@ def test_everything_is_made_closed(tmp_path: Path) -> None:
         request_check(database.path)
         Preferences(folder / "preferences.json").remember_model("/models/a.gguf")
         log = Diagnostics(folder / "logs")
-        log._log.error("something")
+        logging.getLogger("desktop").error("something")
         assert open_to_others(tmp_path / "above") == set()
         log.close()
         database.close()
@@ -61,7 +62,7 @@ def test_everything_is_made_closed(tmp_path: Path) -> None:
         os.umask(before)
 
 
-def test_an_older_installation_is_closed_at_the_start(tmp_path: Path) -> None:
+def test_an_older_installation_is_closed_at_start(tmp_path: Path) -> None:
     folder, foreign = tmp_path / "data", tmp_path / "elsewhere"
     names = (
         "conversations.sqlite3",
@@ -99,8 +100,8 @@ def test_an_older_installation_is_closed_at_the_start(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_stays_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a disk that knows no rights."""
+def test_a_folder_that_stays_open_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example on a file system without permissions."""
 
     def refused(self: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -138,7 +139,7 @@ def test_a_whole_run_leaves_nothing_open(tmp_path: Path) -> None:
     assert open_to_others(tmp_path / "data") == set()
 
 
-def test_what_is_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     database = Database(Path(":memory:"))
     ConversationStore(database).create("Temporary")

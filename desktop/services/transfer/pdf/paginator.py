@@ -61,7 +61,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class _Laid:
+class Laid:
     """A piece after layout: `scale` shrinks what is too wide, `cuts` are the heights at which it may be
     split.
     """
@@ -107,7 +107,7 @@ class Paginator:
         self._last: Piece | None = None  # the last piece printed, if it is on this page
         self.pages = 1
         self.marks: list[Mark] = []
-        self._held: list[_Laid] = []
+        self._held: list[Laid] = []
         self._font = QFont()
         self._font.setPointSizeF(FONT_PT)
         self._sheets = {coloured: sheet(coloured) for coloured in (False, True)}
@@ -122,7 +122,7 @@ class Paginator:
 
     def put(self, piece: Piece) -> None:
         """Print a piece after the last one; a piece that `keeps` waits for the next."""
-        self._held.append(self._lay(piece))
+        self._held.append(self.lay(piece))
         if not piece.keeps:
             self.end()
 
@@ -141,7 +141,7 @@ class Paginator:
         for laid in group:
             self._print(laid)
 
-    def _print(self, laid: _Laid) -> None:
+    def _print(self, laid: Laid) -> None:
         piece, done = laid.piece, 0.0
         self._y += piece.before if self._y else 0.0
         if piece.mark:
@@ -163,7 +163,7 @@ class Paginator:
             if done < laid.height:
                 self._next_page()
 
-    def _draw(self, laid: _Laid, part: tuple[float, float], pads: tuple[float, float]) -> None:
+    def _draw(self, laid: Laid, part: tuple[float, float], pads: tuple[float, float]) -> None:
         (start, end), (above, below) = part, pads
         painter, high = self._painter, above + end - start + below
         painter.save()
@@ -214,7 +214,8 @@ class Paginator:
         self._painter.drawText(place, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignBottom, words)
         self._painter.restore()
 
-    def _lay(self, piece: Piece) -> _Laid:
+    def lay(self, piece: Piece) -> Laid:
+        """Lay out a piece without printing it."""
         indent = PAD_X if piece.ground else BAR_ROOM if piece.bar else 0.0
         width = self._width - indent * (2 if piece.ground else 1)
         document = self._document(piece, width)
@@ -228,7 +229,7 @@ class Paginator:
         scale = min(1.0, width / wide) if wide > width + 0.5 else 1.0
         mirrored = document.begin().textDirection() == Qt.LayoutDirection.RightToLeft
         cuts = [cut * scale for cut in _cuts(document, self._height / scale)]
-        return _Laid(
+        return Laid(
             piece,
             document,
             0.0 if mirrored and piece.bar else indent,

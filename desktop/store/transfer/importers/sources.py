@@ -21,7 +21,7 @@ from typing import IO
 from desktop.store.transfer.importers.protocol import Unreadable
 from engine.printable import one_line
 
-__all__ = ["TROUBLE", "SourceFile", "on_disk", "opened", "source_files"]
+__all__ = ["TROUBLE", "SourceFile", "directory_size", "on_disk", "opened", "source_files"]
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 """What reading a damaged, encrypted or unknown kind of archive raises: zipfile's errors have no common base.
@@ -78,7 +78,7 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
         if file.read(4) != b"PK\x03\x04":
             yield [SourceFile(path, None, None, path.stat().st_size)]
             return
-        size = _directory_size(file)
+        size = directory_size(file)
         if size > _MOST_DIRECTORY:
             raise ValueError(f"its directory is larger than {_MOST_DIRECTORY >> 20} MB")
         with zipfile.ZipFile(file) as archive:
@@ -86,7 +86,7 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
             yield [SourceFile(path, archive, member, member.file_size) for member in members]
 
 
-def _directory_size(file: IO[bytes]) -> int:
+def directory_size(file: IO[bytes]) -> int:
     """The size in bytes of a zip archive's directory, from the record at its end; 0 if that is not found.
 
     Layout: PKWARE's APPNOTE.TXT, 4.3.14 to 4.3.16.

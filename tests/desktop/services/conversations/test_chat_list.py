@@ -59,7 +59,7 @@ def test_pins_and_folders_are_kept(harness: Harness, chat_list: ChatList) -> Non
     assert "no folder number 999" in harness.notices()[-1]
 
 
-def test_a_removed_folder_comes_back_with_its_chats(harness: Harness, chat_list: ChatList) -> None:
+def test_undo_restores_a_removed_folder_with_its_chats(harness: Harness, chat_list: ChatList) -> None:
     one = chat(harness, "one")
     number = chat_list.new_folder()
     chat_list.move([one], number)
@@ -78,7 +78,7 @@ def test_a_removed_folder_comes_back_with_its_chats(harness: Harness, chat_list:
     assert counts[-1] == 0
 
 
-def test_moving_folders_is_undone(harness: Harness, chat_list: ChatList) -> None:
+def test_moving_folders_can_be_undone(harness: Harness, chat_list: ChatList) -> None:
     first, second = chat_list.new_folder(), chat_list.new_folder()
     assert chat_list.move_folder(second, None, 0)
     assert [folder.id for folder in chat_list.rows.folders()] == [second, first]
@@ -104,7 +104,7 @@ def test_the_trash_is_emptied_in_steps(harness: Harness, chat_list: ChatList) ->
     ).fetchone()
 
 
-def test_several_deleted_chats_come_back_with_one_undo(harness: Harness, chat_list: ChatList) -> None:
+def test_one_undo_restores_several_deleted_chats(harness: Harness, chat_list: ChatList) -> None:
     ids = [chat(harness, f"chat {number}") for number in range(3)]
     assert harness.session.delete_conversations(ids)
     assert harness.said["undo_available"][-1] == (True, "delete 3 conversations")
@@ -113,7 +113,9 @@ def test_several_deleted_chats_come_back_with_one_undo(harness: Harness, chat_li
 
 
 @pytest.mark.parametrize(("days", "left"), [(30, 1), (0, 2)])
-def test_old_trash_goes_after_the_start(harness: Harness, chat_list: ChatList, days: int, left: int) -> None:
+def test_old_trash_is_emptied_after_the_start(
+    harness: Harness, chat_list: ChatList, days: int, left: int
+) -> None:
     old, new = chat(harness, "old"), chat(harness, "new")
     harness.session.delete_conversations([old, new])
     harness.database.execute(
@@ -128,7 +130,7 @@ def test_old_trash_goes_after_the_start(harness: Harness, chat_list: ChatList, d
     assert len(chat_list.trash()) == left
 
 
-def test_a_search_tells_first_hits_at_once_and_goes_on_a_page_at_a_time(
+def test_a_search_gives_first_hits_at_once_and_continues_page_by_page(
     harness: Harness, chat_list: ChatList
 ) -> None:
     title = chat(harness, "The Nägel of it", "nothing here")

@@ -1,4 +1,4 @@
-"""Formulas are worked out in another process, and one at which that ends or hangs costs only itself."""
+"""Formulas are drawn in another process; a formula at which it ends or hangs affects no other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from desktop.services.formulas import formula_images, formula_process
@@ -22,30 +23,31 @@ def _ended() -> Iterator[None]:
     rest()
 
 
-def test_the_same_picture_as_in_this_process_and_the_process_is_kept() -> None:
+def test_the_image_is_the_same_as_in_this_process_and_the_process_is_kept() -> None:
     for latex in (r"\frac{a}{b} + \text{ä}", r"\unknown{x}", "x\ny"):
         assert formula_image(latex, 18.0, "#203040", True, 1.0) == draw(latex, 18.0, "#203040", True, 1.0)
-    child = formula_images._HELPER._child
+    child = formula_images.HELPER.process_id
     assert child is not None
     formula_image("y", 18.0, "#203040", False, 1.0)
-    assert formula_images._HELPER._child is child
+    assert formula_images.HELPER.process_id == child
     rest()
-    assert child.poll() is not None
+    assert not psutil.pid_exists(child)
     assert formula_image("y", 18.0, "#203040", False, 1.0) == draw("y", 18.0, "#203040", False, 1.0)
 
 
-def test_a_process_that_ends_at_a_formula_leaves_that_one_empty() -> None:
+def test_a_process_that_ends_at_a_formula_returns_none_for_it() -> None:
     formula_image("x", 18.0, "#203040", False, 1.0)
-    child = formula_images._HELPER._child
+    child = formula_images.HELPER.process_id
     assert child is not None
-    child.kill()
-    child.wait()
+    process = psutil.Process(child)
+    process.kill()
+    process.wait()
     assert formula_image("x", 18.0, "#203040", False, 1.0) is None
     assert formula_image("x", 18.0, "#203040", False, 1.0) == draw("x", 18.0, "#203040", False, 1.0)
 
 
-def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process reads its input but never answers, as at a formula without end."""
+def test_a_formula_that_takes_too_long_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process reads its input but never answers, as for a formula that never ends."""
     begun = threading.Event()
 
     class Silent(HelperProcess):
@@ -55,11 +57,11 @@ def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
             assert child.stdout is not None
             begun.set()
             try:
-                return json.loads(child.stdout.readline())  # nothing was asked, so nothing comes
+                return json.loads(child.stdout.readline())  # nothing was asked, so nothing arrives
             except ValueError as error:
                 raise HelperEnded(str(error)) from error
 
-    monkeypatch.setattr(formula_images, "_HELPER", Silent("desktop.services.formulas.formula_process"))
+    monkeypatch.setattr(formula_images, "HELPER", Silent("desktop.services.formulas.formula_process"))
     found: list[FormulaImage | None] = []
     asking = threading.Thread(target=lambda: found.append(formula_image("x", 18.0, "#203040", False, 1.0)))
     asking.start()
@@ -69,15 +71,14 @@ def test_one_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     assert found == [None]
 
 
-def test_without_another_process_it_is_done_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = HelperProcess("desktop.services.formulas.formula_process")
-    helper._alone = True
-    monkeypatch.setattr(formula_images, "_HELPER", helper)
+def test_without_another_process_this_one_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = HelperProcess("desktop.services.formulas.formula_process", executable="")
+    monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
-    assert not helper.running
+    assert helper.process_id is None
 
 
-def test_what_was_closed_does_not_start_again() -> None:
+def test_a_closed_helper_does_not_start_again() -> None:
     helper = HelperProcess("desktop.services.formulas.formula_process")
     helper.close()
     with pytest.raises(HelperEnded, match="closed"):
@@ -97,8 +98,8 @@ def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
     assert nothing is None
 
 
-def test_at_the_programs_end_a_formula_is_empty_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_closing_a_formula_is_none_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     helper = HelperProcess("desktop.services.formulas.formula_process")
     helper.close()
-    monkeypatch.setattr(formula_images, "_HELPER", helper)
+    monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x", 18.0, "#203040", False, 1.0) is None

@@ -1,4 +1,4 @@
-"""Which models can draft: asked off the GUI thread, for each loaded model."""
+"""Which models can draft, checked off the GUI thread for each loaded model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from engine.errors import BadCheckpoint
 
 
 class Judge:
-    """Refuses what is called "other...", cannot read "broken...", has a bug with "odd..."; counts its
-    calls.
-    """
+    """Refuses "other...", cannot read "broken...", has a bug with "odd..."; counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -86,7 +84,7 @@ def test_every_candidate_gets_an_answer(
     assert threading.get_ident() not in judge.threads
 
 
-def test_what_is_known_is_shown_while_it_is_asked_again(
+def test_known_answers_are_shown_while_they_are_checked_again(
     qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
 ) -> None:
     drafts.set_entries(entries(tmp_path, "big", "small"))
@@ -106,7 +104,7 @@ def test_what_is_known_is_shown_while_it_is_asked_again(
     assert known(drafts) == {"big": ITSELF, "small": ""}
 
 
-def test_entries_that_come_one_by_one_are_asked_about_once(
+def test_entries_that_arrive_one_by_one_are_checked_once(
     qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
 ) -> None:
     found = entries(tmp_path, "big", "small", "other")
@@ -117,7 +115,7 @@ def test_entries_that_come_one_by_one_are_asked_about_once(
     assert judge.calls == [("big", "small"), ("big", "other")]
 
 
-def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(
+def test_an_unknown_model_is_a_candidate_once_checked(
     qtbot: QtBot, drafts: DraftModelService, tmp_path: Path
 ) -> None:
     found = entries(tmp_path, "big", "small")
@@ -129,7 +127,7 @@ def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(
     assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
 
 
-def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(
+def test_a_check_requested_on_an_answer_is_answered_too(
     qtbot: QtBot, drafts: DraftModelService, tmp_path: Path
 ) -> None:
     entries(tmp_path, "big", "small")
@@ -146,7 +144,7 @@ def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(
     qtbot.waitUntil(lambda: len(answers) == 3)
 
 
-def test_another_target_while_the_first_is_being_looked_at(
+def test_another_target_while_the_first_is_being_checked(
     qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path
 ) -> None:
     judge.gate = threading.Event()
@@ -159,7 +157,7 @@ def test_another_target_while_the_first_is_being_looked_at(
     assert sum(target == "big" for target, _ in judge.calls) <= 1
 
 
-def test_without_a_target_nothing_is_asked(qtbot: QtBot, drafts: DraftModelService, judge: Judge) -> None:
+def test_without_a_target_nothing_is_checked(qtbot: QtBot, drafts: DraftModelService, judge: Judge) -> None:
     drafts.check("/somewhere/small.gguf")
-    qtbot.wait(30)
+    assert drafts.close()
     assert judge.calls == []

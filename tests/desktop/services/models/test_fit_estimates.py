@@ -1,6 +1,4 @@
-"""The library's judgements: made while somebody looks, with the settings kept for each model; one
-measurement for all.
-"""
+"""The library's estimates: made while it is visible, with each model's settings; measured once for all."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tests.desktop.services.conftest import Harness
 
 
 class Library:
-    """Catalogue and service over a session; `fits` is what was told."""
+    """Local models and the service over a session; `fits` is what was estimated."""
 
     def __init__(self, harness: Harness, folder: Path, rate: float = 10e9) -> None:
         self.harness, self.folder, self.rate = harness, folder, rate
@@ -66,7 +64,7 @@ def library(harness: Harness, tmp_path: Path) -> Iterator[Library]:
     found.close()
 
 
-def test_nothing_happens_before_somebody_looks(library: Library) -> None:
+def test_nothing_happens_before_the_library_is_visible(library: Library) -> None:
     with library.harness.qtbot.waitSignal(library.catalogue.finished):
         library.catalogue.refresh([], [])
     library.harness.qtbot.wait(150)
@@ -74,7 +72,7 @@ def test_nothing_happens_before_somebody_looks(library: Library) -> None:
     assert library.asked == []
 
 
-def test_judgements(library: Library) -> None:
+def test_estimates(library: Library) -> None:
     library.harness.session.keep_for_model(
         str(library.folder / "b.gguf"), CacheSettings, {"context_length": 1024}
     )
@@ -94,7 +92,6 @@ def test_judgements(library: Library) -> None:
     wait(lambda: (fit := library.fit("a.gguf")) is not None and fit.context_length == 512)
     library.service.set_active(False)
     library.service.set_active(True)
-    library.harness.qtbot.wait(100)
     assert library.asked == [0]  # once for the session
 
 
@@ -105,7 +102,6 @@ def test_no_measurement_while_a_reply_runs(library: Library) -> None:
     assert harness.session.submit("wait")
     harness.qtbot.waitUntil(lambda: harness.session.state == "prefill")
     library.service.set_active(True)
-    harness.qtbot.wait(50)
     assert library.asked == []
     harness.chat.hold.set()
     harness.qtbot.waitUntil(lambda: library.asked == [0])
@@ -131,7 +127,7 @@ def test_the_measurement_itself() -> None:
 @pytest.mark.parametrize(
     "answer", ["", "no number", "-1.0", OSError("no more processes"), subprocess.TimeoutExpired("python", 1)]
 )
-def test_a_speed_that_cannot_be_measured_is_not_known(
+def test_a_bandwidth_that_cannot_be_measured_is_unknown(
     monkeypatch: pytest.MonkeyPatch, answer: str | Exception
 ) -> None:
     def run(*args: object, **kwargs: object) -> subprocess.CompletedProcess[str]:

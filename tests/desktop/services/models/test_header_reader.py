@@ -1,5 +1,5 @@
-"""Headers read by another process, and kept: the same facts, the same sentences, and no Numba in the
-window's process.
+"""Headers read by another process, and cached: the same facts and sentences, and no Numba in the window's
+process.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from desktop.services.models.header_reader import HeaderReader
@@ -37,7 +38,8 @@ def reader(tmp_path: Path) -> Iterator[HeaderReader]:
 
 def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
     assert reader(model) == describe(model)
-    child = reader._helper._child
+    child = reader.helper.process_id
+    assert child is not None
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\xff" * 100)
     for path in (tmp_path / "bad.gguf", tmp_path / "gone.gguf", tmp_path / "line\nbreak.gguf"):
         with pytest.raises(EngineError) as own:
@@ -45,27 +47,28 @@ def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_pat
         with pytest.raises(EngineError) as told:
             reader(path)
         assert str(told.value) == str(own.value)
-    assert reader._helper._child is child
+    assert reader.helper.process_id == child
     reader.rest()
-    assert child is not None
-    assert child.poll() is not None
+    assert reader.helper.process_id is None
+    assert not psutil.pid_exists(child)
     assert reader(model).name == "tiny"
 
 
 @pytest.mark.slow
-def test_what_is_kept_is_not_read_again(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
+def test_cached_headers_are_not_read_again(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
     first = reader.stamped(model, (1, 2))
     reader.rest()
     assert reader.stamped(model, (1, 2)) == first
-    assert not reader._helper.running
+    assert reader.helper.process_id is None
     assert reader.stamped(model, (1, 3)) == first
-    assert reader._helper.running
+    assert reader.helper.process_id is not None
 
 
-def test_a_process_that_dies_costs_one_model(reader: HeaderReader, model: Path) -> None:
+def test_a_dying_process_costs_one_model(reader: HeaderReader, model: Path) -> None:
     reader(model)
-    assert reader._helper.running
-    reader._helper._child.kill()
+    child = reader.helper.process_id
+    assert child is not None
+    psutil.Process(child).kill()
     with pytest.raises(
         BadCheckpoint, match=r"tiny\.gguf cannot be read: reading its headers ended the process"
     ):
@@ -83,7 +86,7 @@ def test_without_other_processes_it_is_read_here(
     assert HeaderReader(HeaderStore(tmp_path / FILE_NAME, "1"))(model) == describe(model)
 
 
-def test_ended_is_ended(reader: HeaderReader, model: Path) -> None:
+def test_the_end_is_final(reader: HeaderReader, model: Path) -> None:
     reader.end()
     with pytest.raises(BadCheckpoint):
         reader(model)

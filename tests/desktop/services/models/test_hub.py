@@ -1,4 +1,4 @@
-"""The hub's service against a fake hub: answers in order, downloads that pause, go on, fail and leave
+"""The hub's service against a fake hub: answers in order, downloads that pause, resume, fail and leave
 nothing.
 """
 
@@ -24,7 +24,7 @@ def choice(title: str = "Q4_K_M", model: str = "org/model", size: int = 1000) ->
 
 
 class FakeHub(HubApi):
-    """Answers from lists; downloads go step by step as `gate` is released, ten bytes of a hundred each."""
+    """Answers from lists; downloads advance as `gate` is released, in steps of ten bytes of a hundred."""
 
     def __init__(self) -> None:
         self.offline: list[bool] = []
@@ -127,7 +127,7 @@ def test_only_the_latest_search_is_answered(deck: Deck) -> None:
     assert [said[:2] for said in deck.said] == [("found", "quick")]
 
 
-def test_trouble_is_one_sentence(deck: Deck) -> None:
+def test_an_error_is_one_sentence(deck: Deck) -> None:
     deck.hub.error = DownloadError("The hub could not be reached.")
     deck.service.search("x")
     deck.qtbot.waitUntil(lambda: deck.said == [("trouble", "search", "The hub could not be reached.")])
@@ -165,7 +165,7 @@ def test_cancel_leaves_nothing(deck: Deck) -> None:
     assert deck.hub.had == {}
 
 
-def test_one_after_another_and_one_that_waits_can_be_cancelled(deck: Deck) -> None:
+def test_downloads_run_one_by_one_and_a_waiting_one_can_be_cancelled(deck: Deck) -> None:
     deck.hub.gate = threading.Semaphore(1)
     for title in ("A", "B", "C"):
         deck.service.download(choice(title))
@@ -176,7 +176,7 @@ def test_one_after_another_and_one_that_waits_can_be_cancelled(deck: Deck) -> No
     assert "B" not in deck.hub.had
 
 
-def test_a_failure_can_be_tried_again(deck: Deck) -> None:
+def test_a_failed_download_can_be_retried(deck: Deck) -> None:
     deck.hub.error = DownloadError("The hash is wrong.")
     deck.service.download(choice())
     deck.until(("Q4_K_M", "failed", 0))
@@ -186,7 +186,7 @@ def test_a_failure_can_be_tried_again(deck: Deck) -> None:
     deck.until(("Q4_K_M", "finished", 1000))
 
 
-def test_unfinished_ones_of_an_earlier_run(deck: Deck) -> None:
+def test_unfinished_downloads_of_an_earlier_run(deck: Deck) -> None:
     deck.hub.left = [UnfinishedDownload(choice("Q8_0"), 400)]
     deck.hub.had["Q8_0"] = 4
     deck.service.begin()
@@ -195,7 +195,7 @@ def test_unfinished_ones_of_an_earlier_run(deck: Deck) -> None:
     deck.qtbot.waitUntil(lambda: deck.hub.discarded == ["Q8_0"])
 
 
-def test_the_token_is_told_by_its_place_only(deck: Deck) -> None:
+def test_only_the_place_of_the_token_is_reported(deck: Deck) -> None:
     deck.service.begin()
     deck.service.set_token("secret")
     deck.service.set_token("weak")
@@ -207,7 +207,7 @@ def test_the_token_is_told_by_its_place_only(deck: Deck) -> None:
     ]  # fmt: skip
 
 
-def test_the_offline_switch_is_kept_and_told_before_anything_is_asked(deck: Deck) -> None:
+def test_the_offline_switch_is_saved_and_applied_before_every_request(deck: Deck) -> None:
     deck.service.set_offline(True)
     assert deck.preferences.offline
     deck.service.search("x")

@@ -1,4 +1,4 @@
-"""What the catalogue finds, in which order, and what it leaves out; always off the GUI thread."""
+"""What the search for local models finds, in which order, and what it leaves out; off the GUI thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make(folder: Path, *names: str) -> None:
 
 
 class Describer:
-    """Counts its calls and notes their threads; a file named "broken..." is refused."""
+    """Counts its calls and records their threads; a file named "broken..." is refused."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -59,7 +59,7 @@ def search(qtbot: QtBot, catalogue: LocalModelsService, recent: list[str], folde
     return [entry.name for entry in catalogue.entries]
 
 
-def test_recent_ones_first_each_once(
+def test_recent_models_come_first_and_each_once(
     qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
 ) -> None:
     make(tmp_path, "one/a.gguf", "one/b.gguf", "two/c.gguf", "one/broken.gguf")
@@ -83,7 +83,7 @@ def test_headers_are_read_once_until_the_file_changes(
     assert describer.calls == ["a.gguf", "b.gguf", "b.gguf"]
 
 
-def test_a_new_search_ends_the_old_one(
+def test_a_new_search_replaces_the_old_one(
     qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
 ) -> None:
     make(tmp_path, *(f"old/{n}.gguf" for n in range(50)), "new/n.gguf")
@@ -97,10 +97,8 @@ def test_a_new_search_ends_the_old_one(
     assert len(describer.calls) == 2
 
 
-def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
-    """A scanner that hangs in a dead network folder: the loop goes on, and what was found before is still
-    there.
-    """
+def test_a_slow_search_does_not_block_the_window(qtbot: QtBot) -> None:
+    """A scan that hangs in a dead network folder: the loop continues, and earlier results are still there."""
     gate, begun = threading.Event(), threading.Event()
 
     def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
@@ -127,7 +125,7 @@ def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
     assert catalogue.close()
 
 
-def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
+def test_a_thousand_models_are_reported_in_few_steps(qtbot: QtBot) -> None:
     def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
         yield from (
             FoundModel(Path(f"/m/{number}.gguf"), str(number), "Many", "No.") for number in range(1000)

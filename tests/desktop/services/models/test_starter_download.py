@@ -1,4 +1,4 @@
-"""The download service: progress, the end, cancelling, going on, errors."""
+"""The download service: progress, the end, cancelling, resuming, errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.errors import DownloadError
 
 
 class Server:
-    """Stands for engine.hub: 4 GB in four parts; stops as the hub does, with an error."""
+    """Stands in for engine.hub: 4 GB in four parts; stops with an error, like the hub."""
 
     def __init__(self) -> None:
         self.have = 0
@@ -71,7 +71,7 @@ def test_a_download(qtbot: QtBot, service: DownloadService, tmp_path: Path) -> N
     assert not service.running
 
 
-def test_cancel_and_go_on(qtbot: QtBot, service: DownloadService, server: Server) -> None:
+def test_cancel_and_resume(qtbot: QtBot, service: DownloadService, server: Server) -> None:
     server.slow = True
     notes = Notes(service)
     service.cancel()  # nothing runs: nothing happens
@@ -107,7 +107,7 @@ def test_errors(qtbot: QtBot, service: DownloadService, server: Server, error: E
     assert not service.running
 
 
-def test_close_in_the_middle(qtbot: QtBot, service: DownloadService, server: Server) -> None:
+def test_close_during_a_download(qtbot: QtBot, service: DownloadService, server: Server) -> None:
     server.slow = True
     service.start()
     assert service.close()

@@ -1,6 +1,4 @@
-"""Copies by the clock: made when wanted and due, told once when they cannot be; the check of a file
-without them.
-"""
+"""Scheduled backups: made when enabled and due, failures reported once; the check without backups."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from desktop.settings import Behaviour
 from desktop.store.database.integrity_marker import check_requested
 
 
-def test_the_clock(talking, monkeypatch) -> None:
+def test_the_schedule(talking, monkeypatch) -> None:
     harness = talking
     harness.ask("Hello")
     service = BackupService(harness.session)
@@ -19,22 +17,21 @@ def test_the_clock(talking, monkeypatch) -> None:
     told: list[str] = []
     service.made.connect(made.append)
     service.trouble.connect(told.append)
-    service._timer.setInterval(1)
+    service.timer.setInterval(1)
     harness.qtbot.waitUntil(lambda: bool(made))
-    assert service._timer.interval() == EVERY_MS
+    assert service.timer.interval() == EVERY_MS
     assert len(service.copies.list()) == 1
 
     monkeypatch.setattr("desktop.services.system.backups.check_file", lambda path, cancelled: "a page is bad")
-    service._timer.setInterval(1)  # not due: nothing is made, and the copy of a moment ago was checked
-    harness.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
-    assert service._worker is not None
+    service.timer.setInterval(1)  # not due: no copy is made, and the recent copy was checked
+    harness.qtbot.waitUntil(lambda: service.timer.interval() == EVERY_MS)
     assert harness.session.set_settings(
         dataclasses.replace(harness.session.settings(Behaviour), backups=False)
     )
     service.copies.list()[0].path.unlink()
     for _ in range(2):
-        service._timer.setInterval(1)
-        harness.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
+        service.timer.setInterval(1)
+        harness.qtbot.waitUntil(lambda: service.timer.interval() == EVERY_MS)
     harness.qtbot.waitUntil(lambda: bool(told))
     assert service.close()
     assert told == [
@@ -61,7 +58,7 @@ def test_a_copy_that_is_damaged_changes_nothing(talking, tmp_path) -> None:
     assert not list(tmp_path.glob("*.restored*"))
 
 
-def test_damage_in_mid_work_has_the_file_checked_at_the_next_start(talking) -> None:
+def test_damage_met_while_running_has_the_file_checked_at_the_next_start(talking) -> None:
     harness = talking
     harness.ask("Hello")
     path = harness.database.path

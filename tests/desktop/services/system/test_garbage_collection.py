@@ -1,4 +1,4 @@
-"""Cyclic garbage goes on the GUI thread, and a whole search waits while a reply runs."""
+"""Cyclic garbage is collected on the GUI thread, and a full collection waits while a reply runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from desktop.services.system.garbage_collection import GarbageCollector
 
 @pytest.fixture(autouse=True)
 def _as_at_a_start() -> Iterator[None]:
-    """Python's own search runs, as it does until the program takes its place; in other tests it is off."""
+    """Python's own collector is on, as it is until the program replaces it; in other tests it is off."""
     gc.enable()
     yield
     gc.disable()
@@ -31,12 +31,12 @@ def tie() -> weakref.ref[Knot]:
 
 
 def make_many() -> None:
-    """As another thread does that makes many objects which stay for a while."""
+    """Like another thread that creates many objects which stay for a while."""
     kept = [[] for _ in range(5000)]
     assert len(kept) == 5000
 
 
-def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
+def test_only_this_thread_collects(qtbot: QtBot) -> None:
     where: list[int] = []
     collector = GarbageCollector(lambda: False, lambda: False)
     try:
@@ -65,10 +65,10 @@ def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
         ((10_000, 2, 0), False, 1),
     ],
 )
-def test_older_objects_wait_for_a_pause_and_are_searched_in_it(
+def test_older_objects_are_collected_in_a_pause(
     monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int], busy: bool, searched: int
 ) -> None:
-    """A whole search waits long, though not without end; the middle ones need not be many in a pause."""
+    """A full collection waits long, but not forever; in a pause a few middle-aged objects are enough."""
     found: list[int] = []
     collector = GarbageCollector(lambda: busy, lambda: False)
     try:
@@ -81,7 +81,7 @@ def test_older_objects_wait_for_a_pause_and_are_searched_in_it(
         collector.close()
 
 
-def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_is_returned_only_in_a_pause(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
     busy = True
     monkeypatch.setattr("desktop.services.system.garbage_collection.TRIM_S", 0.0)
@@ -100,10 +100,10 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("young", "searched"), [(10_000, []), (300_000, [0])])
-def test_nothing_is_searched_while_the_user_acts(
+def test_nothing_is_collected_while_the_user_acts(
     monkeypatch: pytest.MonkeyPatch, young: int, searched: list[int]
 ) -> None:
-    """Unless very many objects have come together."""
+    """Unless a very large number of objects has accumulated."""
     found: list[int] = []
     collector = GarbageCollector(lambda: False, lambda: True)
     try:

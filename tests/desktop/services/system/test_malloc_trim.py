@@ -1,4 +1,4 @@
-"""Threads share a few pools of memory, as the C library tells."""
+"""Threads share two arenas, according to the C library's own report."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def _pools(how: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-def test_threads_share_two_pools_of_memory() -> None:
+def test_threads_share_two_arenas() -> None:
     assert _pools("leave") > 2
     assert _pools("share") == 2

@@ -1,4 +1,4 @@
-"""Notifications over a real session bus, to a service that is a fake one: shown, clicked, or nobody there."""
+"""Notifications over a real session bus with a fake service: shown, clicked, or no service at all."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def ask(*arguments: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("dbus-run-session"), reason="needs a session bus of its own")
-def test_a_notification_is_shown_and_its_click_brings_the_leave_to_come_forward(tmp_path) -> None:
+def test_a_notification_is_shown_and_its_click_brings_an_activation_token(tmp_path) -> None:
     service = tmp_path / "service.py"
     service.write_text(SERVICE, encoding="utf-8")
     shown = (
@@ -91,5 +91,5 @@ def test_a_notification_is_shown_and_its_click_brings_the_leave_to_come_forward(
 
 
 @pytest.mark.skipif(not shutil.which("dbus-run-session"), reason="needs a session bus of its own")
-def test_where_nobody_shows_notifications_that_is_told() -> None:
+def test_a_missing_service_is_reported() -> None:
     assert ask() == "nobody\n"

@@ -1,4 +1,4 @@
-"""Showing a file: which program selects it where, and what happens where none can."""
+"""Showing a file: the program that selects it on each system, and the fallback."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""One program for one data folder: what a later start says, to whom, and what happens when nobody hears
-it.
-"""
+"""One program per data folder: what a later start sends, to whom, and what happens if nobody answers."""
 
 from __future__ import annotations
 
@@ -9,10 +7,10 @@ import os
 import socket
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QCoreApplication
 
 from desktop.services.system.single_instance import (
     AlreadyOpen,
@@ -30,7 +28,7 @@ FOUND = 4711
 
 
 def later(folder: Path, request: Request, wait_s: float = 3.0) -> tuple[threading.Thread, list[object]]:
-    """A later start, on a thread: what `hand_over` returned or raised comes into the list."""
+    """A later start, on a thread: what `hand_over` returned or raised is added to the list."""
     outcome: list[object] = []
 
     def work() -> None:
@@ -46,7 +44,7 @@ def later(folder: Path, request: Request, wait_s: float = 3.0) -> tuple[threadin
 
 @pytest.fixture(autouse=True)
 def _short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later starts are threads here: what they hold of Python's lock is taken from the first one."""
+    """Later starts are threads here: while they hold the interpreter lock, the first start cannot run."""
     monkeypatch.setattr("desktop.services.system.single_instance._SLICE_MS", 1)
 
 
@@ -70,7 +68,7 @@ def test_a_later_start_hands_over_what_it_was_given(first, tmp_path, qtbot) -> N
     assert heard == [request]
 
 
-def test_several_later_starts_are_all_heard(first, tmp_path, qtbot) -> None:
+def test_several_later_starts_are_all_answered(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     starts = [later(tmp_path, Request((tmp_path / str(number),))) for number in range(5)]
@@ -82,9 +80,7 @@ def test_several_later_starts_are_all_heard(first, tmp_path, qtbot) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
-def test_a_later_start_that_does_not_wait_for_its_answer_is_heard_and_forgotten(
-    first, tmp_path, qtbot
-) -> None:
+def test_a_later_start_that_does_not_wait_for_the_answer_is_handled(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     for number in range(40):
@@ -92,7 +88,7 @@ def test_a_later_start_that_does_not_wait_for_its_answer_is_heard_and_forgotten(
             hasty.connect(socket_name(tmp_path))
             hasty.sendall(Request((tmp_path / str(number),)).line())
             if number % 2:
-                qtbot.wait(1)
+                QCoreApplication.processEvents()
     qtbot.waitUntil(lambda: len(heard) == 40 and len(first.children()) == 1)  # the server is left
     assert {request.paths[0].name for request in heard} == set(map(str, range(40)))
 
@@ -106,7 +102,7 @@ def test_only_this_user_can_reach_the_socket(first, tmp_path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
-def test_the_socket_of_a_program_that_is_gone_is_taken_over(tmp_path, qapp) -> None:
+def test_the_socket_of_a_dead_program_is_taken_over(tmp_path, qapp) -> None:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(socket_name(tmp_path))
     first = FirstInstance(tmp_path)
@@ -117,7 +113,7 @@ def test_the_socket_of_a_program_that_is_gone_is_taken_over(tmp_path, qapp) -> N
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
-def test_a_program_that_hangs_is_told_with_its_number(tmp_path, qapp) -> None:
+def test_a_hanging_program_is_reported_with_its_process_id(tmp_path, qapp) -> None:
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(socket_name(tmp_path))
         hung.listen()
@@ -125,15 +121,22 @@ def test_a_program_that_hangs_is_told_with_its_number(tmp_path, qapp) -> None:
             hand_over(AlreadyOpen(tmp_path, FOUND), Request(), wait_s=0.3)
 
 
-def test_nobody_there_is_told_too_and_a_folder_that_becomes_free_is_taken(tmp_path, qapp) -> None:
+def test_no_answer_is_reported_and_a_folder_that_becomes_free_is_taken(tmp_path, qapp) -> None:
     with pytest.raises(StoreError, match="end that program"):
         hand_over(AlreadyOpen(tmp_path, 0), Request(), wait_s=0.1)
     assert hand_over(AlreadyOpen(tmp_path, 0), Request(), wait_s=5, free=lambda: True) is False
 
 
-def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot) -> None:
+def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot, monkeypatch) -> None:
+    tried = threading.Event()
+
+    def name(folder: Path) -> str:
+        tried.set()
+        return socket_name(folder)
+
+    monkeypatch.setattr("desktop.services.system.single_instance.socket_name", name)
     thread, outcome = later(tmp_path, Request((tmp_path,)))
-    time.sleep(0.15)
+    assert tried.wait(10)
     first = FirstInstance(tmp_path)
     try:
         qtbot.waitUntil(lambda: bool(outcome))
@@ -143,7 +146,7 @@ def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot) -> N
         first.close()
 
 
-def test_the_lock_tells_whose_it_is(tmp_path, qapp) -> None:
+def test_the_lock_names_its_holder(tmp_path, qapp) -> None:
     lock = take_lock(tmp_path)
     with pytest.raises(AlreadyOpen, match="already open") as caught:
         take_lock(tmp_path)
@@ -152,7 +155,7 @@ def test_the_lock_tells_whose_it_is(tmp_path, qapp) -> None:
     take_lock(tmp_path).unlock()
 
 
-def test_words_that_are_no_request_are_refused(first, tmp_path, qtbot) -> None:
+def test_invalid_requests_are_refused(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     for line in (b"GET / HTTP/1.1\n", b"[]\n", b'{"paths": "x"}\n', b"\xff\xfe\n"):
@@ -188,7 +191,7 @@ def test_a_long_path_gets_a_short_name(tmp_path, monkeypatch) -> None:
     assert "/" not in socket_name(deep, "win32")
 
 
-def test_paths_and_leave_of_a_start(tmp_path, monkeypatch) -> None:
+def test_paths_and_activation_token_of_a_start(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute([Path("a.gguf"), Path("/b/../c")]) == (tmp_path / "a.gguf", Path("/c"))
     assert activation_token({"DESKTOP_STARTUP_ID": "x11", "XDG_ACTIVATION_TOKEN": "wayland"}) == "wayland"

@@ -1,5 +1,5 @@
-"""Printed chats: formulas on the line, pages that end well, an outline, numbers, light colours, and whole
-files or none.
+"""Printed chats: formulas on the baseline, page breaks, outline, page numbers, light colours, complete files
+or none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPLY = (
 
 
 def chat(*texts: str, title: str = "The title") -> ConversationRecord:
-    """User and assistant in turn."""
+    """User and assistant alternate."""
     rows = [
         MessageRecord(str(n), str(n - 1) if n else None, ("user", "assistant")[n % 2], text, 1.7e9)
         for n, text in enumerate(texts)
@@ -47,7 +47,7 @@ def lines(reader: PdfReader, page: int) -> list[str]:
     return [line.strip() for line in reader.pages[page].extract_text().splitlines() if line.strip()]
 
 
-def test_pages_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tmp_path: Path) -> None:
+def test_page_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tmp_path: Path) -> None:
     asked = [f"Question {number} about a thing?" for number in range(14)]
     texts = [text for question in asked for text in (question, REPLY)]
     reader = printed(tmp_path / "a.pdf", *texts)
@@ -70,8 +70,8 @@ def test_pages_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tm
 
 
 def drawn(reader: PdfReader) -> tuple[list[float], dict[str, float]]:
-    """Heights of the points of all curves of the first page, and the baselines of its words, in points
-    from below.
+    """Heights of the points of all curves on the first page, and the baselines of its words, in points from
+    below.
     """
     curves: list[float] = []
     words: dict[str, float] = {}
@@ -88,7 +88,7 @@ def drawn(reader: PdfReader) -> tuple[list[float], dict[str, float]]:
     return curves, words
 
 
-def test_formulas_are_drawn_on_the_line_and_what_is_not_known_stays_text(
+def test_formulas_are_drawn_on_the_baseline_and_unknown_ones_stay_text(
     qapp: QGuiApplication, tmp_path: Path
 ) -> None:
     curves, words = drawn(printed(tmp_path / "a.pdf", "Q", "before $x$ behind"))
@@ -108,7 +108,7 @@ def test_formulas_are_drawn_on_the_line_and_what_is_not_known_stays_text(
     assert "y_1" not in text
 
 
-def test_nothing_runs_off_the_page(qapp: QGuiApplication, tmp_path: Path) -> None:
+def test_nothing_exceeds_the_page(qapp: QGuiApplication, tmp_path: Path) -> None:
     wide = "|" + "a heading|" * 40 + "\n|" + "-|" * 40 + "\n|" + "some-long-word|" * 40
     sums = "$$" + " + ".join(f"a_{{{n}}}" for n in range(90)) + "$$"
     reply = f"{'w' * 900}\n\n```\n{'c' * 900}\n```\n\n{wide}\n\n{sums}\n\n> - > {'q' * 500}\n\n`{'i' * 500}`"
@@ -117,14 +117,14 @@ def test_nothing_runs_off_the_page(qapp: QGuiApplication, tmp_path: Path) -> Non
     writer = QPdfWriter(file)
     writer.setResolution(96)
     painter = QPainter(writer)
-    press = Paginator(writer, painter, "T")
+    paginator = Paginator(writer, painter, "T")
     for piece in print_pieces(chat("u" * 900, reply, title="t" * 900)):
-        laid = press._lay(piece)
+        laid = paginator.lay(piece)
         assert laid.left + laid.scale * laid.document.size().width() <= writer.width() + 1, piece.html[:80]
     painter.end()
 
 
-def test_long_lists_and_tables_are_whole_and_go_on(qapp: QGuiApplication, tmp_path: Path) -> None:
+def test_long_lists_and_tables_are_complete_and_continued(qapp: QGuiApplication, tmp_path: Path) -> None:
     rows, items = 2 * TABLE_ROWS + 3, LIST_ITEMS + 5
     table, entries = (
         "".join(f"|row{n}|\n" for n in range(rows)),
@@ -173,7 +173,7 @@ def test_first_words() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
-def test_a_full_disk_leaves_what_was_there(qapp: QGuiApplication, tmp_path: Path, share: float) -> None:
+def test_a_full_disk_leaves_the_existing_file(qapp: QGuiApplication, tmp_path: Path, share: float) -> None:
     import resource
 
     printed(tmp_path / "b.pdf", "Q", REPLY * 4)
@@ -189,7 +189,9 @@ def test_a_full_disk_leaves_what_was_there(qapp: QGuiApplication, tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"a.pdf", "b.pdf"}
 
 
-def test_addresses_are_links_and_code_in_a_list_has_its_ground(qapp: QGuiApplication, tmp_path: Path) -> None:
+def test_addresses_are_links_and_code_in_a_list_has_a_background(
+    qapp: QGuiApplication, tmp_path: Path
+) -> None:
     code = "\n".join(f"   row_{n} = {n}" for n in range(80))
     reply = (
         f"See https://a.org/x and www.b.org[^1].\n\n1. first\n\n   ```python\n{code}\n   ```\n\n2. "
@@ -208,7 +210,7 @@ def test_addresses_are_links_and_code_in_a_list_has_its_ground(qapp: QGuiApplica
 @pytest.mark.skipif(
     shutil.which("pdftoppm") is None, reason="pdftoppm is not installed: pages are not looked at"
 )
-def test_the_ground_of_code_in_a_list_is_seen(qapp: QGuiApplication, tmp_path: Path) -> None:
+def test_the_background_of_code_in_a_list_is_visible(qapp: QGuiApplication, tmp_path: Path) -> None:
     printed(tmp_path / "a.pdf", "Hi", "1. first\n\n   ```\n   x = 1\n   ```\n\n2. last\n")
     subprocess.run(
         ["pdftoppm", "-r", "50", "-png", "-singlefile", "a.pdf", "a"], cwd=tmp_path, check=True, timeout=60

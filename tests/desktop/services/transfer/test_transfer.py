@@ -1,4 +1,6 @@
-"""Exchange below the window: temporary conversations, what is open while it grows, an end in the middle."""
+"""Import and export without a window: temporary conversations, the open chat while it grows, an end in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def waiting(harness, signal) -> list[object]:
     return found
 
 
-def test_a_temporary_chat_is_exported_and_never_written_down(harness, tmp_path) -> None:
+def test_a_temporary_chat_is_exported_but_never_stored(harness, tmp_path) -> None:
     service = TransferService(harness.stores)
     talk = harness.stores.temporary.create("Secret").id
     harness.stores.temporary.add_message(talk, None, "user", "Nobody knows")
@@ -30,7 +32,7 @@ def test_a_temporary_chat_is_exported_and_never_written_down(harness, tmp_path) 
     assert service.close()
 
 
-def test_the_open_chat_shows_what_came(harness, tmp_path) -> None:
+def test_the_open_chat_shows_imported_messages(harness, tmp_path) -> None:
     service = TransferService(harness.stores)
     service.importing.connect(lambda report: harness.session.catch_up(report.changed))
     ended = waiting(harness, service.imported)
@@ -56,14 +58,14 @@ def test_the_open_chat_shows_what_came(harness, tmp_path) -> None:
 def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypatch) -> None:
     from desktop.store.database.database import Database
 
-    beside = Database.beside
+    second = Database.second
 
     def no_room(path):
-        found = beside(path)
+        found = second(path)
         full(found)
         return found
 
-    monkeypatch.setattr(Database, "beside", no_room)
+    monkeypatch.setattr(Database, "second", no_room)
     service = TransferService(harness.stores)
     ended = waiting(harness, service.imported)
     service.import_files(
@@ -76,7 +78,7 @@ def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypa
     assert service.close()
 
 
-def test_closing_ends_what_runs_and_leaves_no_half_file(harness, tmp_path) -> None:
+def test_closing_stops_the_job_and_leaves_no_partial_file(harness, tmp_path) -> None:
     service = TransferService(harness.stores)
     numbers = [harness.store.create(f"Talk {number}").id for number in range(40)]
     for number in numbers:

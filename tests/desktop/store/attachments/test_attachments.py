@@ -1,4 +1,4 @@
-"""Files as text: how they are read, and how they stand in a message."""
+"""Files as text: how they are read, and how they are written into a message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = st.text(
 
 
 @given(st.lists(st.tuples(NAMES, TEXTS), max_size=3), TEXTS)
-def test_files_come_back_from_a_message_as_they_were(files, own) -> None:
+def test_files_are_read_back_from_a_message_unchanged(files, own) -> None:
     attachments = [Attachment(name, text.rstrip("\n")) for name, text in files]
     own = own.strip() if not own.strip().startswith("Attached file: ") else ""
     message = join(attachments, own)
@@ -38,7 +38,7 @@ def test_files_come_back_from_a_message_as_they_were(files, own) -> None:
     assert message[place:] == own
 
 
-def test_a_title_is_made_of_the_words_or_of_the_names() -> None:
+def test_a_title_is_made_of_the_users_words_or_the_file_names() -> None:
     files = [Attachment("a.py", "print()"), Attachment("b.csv", "1,2", "first 1 of 9 lines")]
     assert auto_title(join(files, "What is this?")) == "What is this?"
     assert auto_title(join(files, "")) == "a.py, b.csv"
@@ -47,7 +47,7 @@ def test_a_title_is_made_of_the_words_or_of_the_names() -> None:
     assert [kind_of(file.name) for file in files] == ["code", "table"]
 
 
-def test_a_file_cut_twice_still_tells_its_whole_length() -> None:
+def test_a_file_cut_twice_still_states_its_full_length() -> None:
     whole = Attachment("a.txt", "\n".join(map(str, range(3000))))
     once = cut(whole, 1000)
     assert once.note == "first 1,000 of 3,000 lines"
@@ -62,7 +62,7 @@ def test_a_file_cut_twice_still_tells_its_whole_length() -> None:
     "encoding",
     ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "shift_jis", "cp1251"],
 )
-def test_every_usual_encoding_is_found_out(encoding) -> None:
+def test_every_usual_encoding_is_detected(encoding) -> None:
     text = {
         "shift_jis": "これは日本語の文章です。文字コードを調べるために、少し長めに書きます。\n" * 5,
         "cp1251": "Это русский текст, достаточно длинный, чтобы узнать кодировку.\n" * 5,
@@ -70,7 +70,7 @@ def test_every_usual_encoding_is_found_out(encoding) -> None:
     assert decoded(text.encode(encoding)) == text
 
 
-def test_what_is_no_text_is_refused_in_a_sentence(tmp_path) -> None:
+def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:
     stop = threading.Event()
     cases = {
         "photo.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "not a text file"),
@@ -117,7 +117,7 @@ def pdf(*pages: str) -> bytes:
         f"/Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n").encode()  # fmt: skip
 
 
-def test_a_pdf_is_read_page_by_page_and_its_troubles_are_told(tmp_path, monkeypatch) -> None:
+def test_a_pdf_is_read_page_by_page_and_its_problems_are_reported(tmp_path, monkeypatch) -> None:
     stop, path = threading.Event(), tmp_path / "paper.pdf"
     path.write_bytes(pdf("First page", "", "Third page"))
     assert read_attachment(path, stop) == Attachment("paper.pdf", "First page\n\nThird page")
@@ -146,7 +146,7 @@ def test_variables_of_a_prompt() -> None:
     assert filled("plain", {}) == "plain"
 
 
-def test_a_pdf_that_is_hard_to_read_is_ended_by_the_user_or_by_the_clock(tmp_path, monkeypatch) -> None:
+def test_reading_a_hard_pdf_ends_on_request_or_after_a_time(tmp_path, monkeypatch) -> None:
     path = tmp_path / "hard.pdf"
     path.write_bytes(pdf("First page"))
     monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(tmp_path / "sleeper"))

@@ -1,5 +1,5 @@
-"""PDF files made to hang or to fill memory: one sentence or a bounded text, and the process that read them
-is gone.
+"""PDF files made to hang or to fill memory: a sentence or a bounded text, and the process that read them is
+gone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def bomb() -> bytes:
 
 
 def laughs() -> bytes:
-    """Forms that draw the next form ten times each, ten deep."""
+    """Forms that draw the next form ten times each, ten levels deep."""
     forms: list[bytes] = []
     for depth in range(10):
         inner = b"/X Do " * 10 if depth < 9 else b"BT /F 9 Tf (ha) Tj ET"
@@ -71,7 +71,7 @@ def laughs() -> bytes:
 
 
 def mapped(lines: bytes) -> bytes:
-    """A page of letters whose font maps them as `lines` of a table say."""
+    """A page of letters whose font maps them as the `lines` of a table say."""
     table = b"begincmap\n1 begincodespacerange <0000> <FFFF> endcodespacerange\n" + lines + b"\nendcmap"
     font = (
         "<< /Type /Font /Subtype /Type0 /BaseFont /X /Encoding /Identity-H /DescendantFonts [7 0 R] "
@@ -124,7 +124,7 @@ QUICK = (
 @pytest.mark.parametrize(
     "kind", [*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in BOMBS if kind not in QUICK)]
 )
-def test_a_bomb_is_a_sentence_or_a_bounded_text(
+def test_a_bomb_gives_a_sentence_or_a_bounded_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = tmp_path / "bomb.pdf"
@@ -152,10 +152,8 @@ def test_a_bomb_is_a_sentence_or_a_bounded_text(
     ]
 
 
-def test_letters_that_are_none_do_not_reach_a_message(tmp_path: Path) -> None:
-    """A font can map a letter to half a UTF-16 pair, which no database can hold, or to what a terminal
-    obeys.
-    """
+def test_invalid_characters_do_not_reach_a_message(tmp_path: Path) -> None:
+    """A font can map a letter to a lone surrogate, which no database can hold, or to a control character."""
     path = tmp_path / "odd.pdf"
     path.write_bytes(mapped(b"2 beginbfchar <0041> <D800> <0042> <0000> endbfchar"))
     try:
@@ -166,7 +164,7 @@ def test_letters_that_are_none_do_not_reach_a_message(tmp_path: Path) -> None:
     assert "\x00" not in text
 
 
-def test_one_page_gives_no_more_than_all_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_page_is_bounded_like_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.pdf"
     path.write_bytes(one_page(stream(b"BT /F 9 Tf " + b"(words and words) Tj " * 2000 + b"ET", packed=True)))
     monkeypatch.setattr(files, "MOST_BYTES", 5000)

@@ -1,6 +1,4 @@
-"""The cache of headers: what went in comes out as long as the files and the program are the same, and
-damage costs nothing.
-"""
+"""The cache of headers: valid as long as the files and the program are the same, and damage costs nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def store(tmp_path: Path) -> HeaderStore:
 
 def again(store: HeaderStore, version: str = "1") -> HeaderStore:
     store.close()
-    return HeaderStore(store._path, version)
+    return HeaderStore(store.path, version)
 
 
 def test_kept_over_a_restart(store: HeaderStore) -> None:
@@ -49,17 +47,17 @@ def test_another_stamp_or_version_knows_nothing(store: HeaderStore) -> None:
     assert again(newer).get("/m/a.gguf", STAMP) is None
 
 
-def test_a_name_that_is_no_unicode(store: HeaderStore) -> None:
+def test_a_file_name_that_is_not_unicode(store: HeaderStore) -> None:
     store.put("/m/\udcff.gguf", ("\udcfe", 1), INFO)
     assert store.get("/m/\udcff.gguf", ("\udcfe", 1)) == INFO
 
 
 @pytest.mark.parametrize("damage", [b"no database at all" * 100, b"", None])
-def test_a_damaged_file_is_begun_anew(store: HeaderStore, damage: bytes | None) -> None:
+def test_a_damaged_file_is_created_again(store: HeaderStore, damage: bytes | None) -> None:
     store.put("/m/a.gguf", STAMP, INFO)
     store.close()
-    content = store._path.read_bytes()
-    store._path.write_bytes(content[: len(content) // 2] if damage is None else damage)
+    content = store.path.read_bytes()
+    store.path.write_bytes(content[: len(content) // 2] if damage is None else damage)
     fresh = again(store)
     assert fresh.get("/m/a.gguf", STAMP) in (None, INFO)
     fresh.put("/m/a.gguf", STAMP, INFO)
@@ -67,15 +65,15 @@ def test_a_damaged_file_is_begun_anew(store: HeaderStore, damage: bytes | None) 
     assert again(fresh).get("/m/a.gguf", STAMP) == INFO
 
 
-def test_a_damaged_entry_is_no_entry(store: HeaderStore) -> None:
+def test_a_damaged_entry_is_ignored(store: HeaderStore) -> None:
     store.put("/m/a.gguf", STAMP, INFO)
     store.close()
-    with sqlite3.connect(store._path) as database:
+    with sqlite3.connect(store.path) as database:
         database.execute('UPDATE headers SET info = replace(info, \'"layers": 2\', \'"layers": "two"\')')
     assert store.get("/m/a.gguf", STAMP) is None
 
 
-def test_no_place_no_cache(tmp_path: Path) -> None:
+def test_without_a_writable_place_there_is_no_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = HeaderStore(tmp_path / "file" / FILE_NAME, "1")
     store.put("/m/a.gguf", STAMP, INFO)
@@ -85,7 +83,7 @@ def test_no_place_no_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [None, [], {}, {**info_to_json(INFO), "layers": None}, {**info_to_json(INFO), "more": 1}]
 )
-def test_what_is_no_facts(data: object) -> None:
+def test_invalid_facts(data: object) -> None:
     with pytest.raises(ValueError):
         info_from_json(data)
 

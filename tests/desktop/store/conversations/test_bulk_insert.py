@@ -1,5 +1,5 @@
-"""Conversations that come again: what is new is added in its place, what is here stays as it is, and times
-and titles are filled in.
+"""Importing a conversation again: new messages are added in place, the others stay as they are; times and
+titles.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_what_is_new_is_added_and_shown(database: Database) -> None:
     ]  # fmt: skip
     assert (found.shown_root, found.updated_at, found.title) == ("e", 60.0, "T")
     save(database, *longer, m("f", None), shown_root="a", updated_at=5.0)
-    # a file of old does not make it older
+    # an old file does not make it older
     assert read_whole(database, first.conversation_id).updated_at == 60.0
     # only what is new is brought to the front
     assert read_whole(database, first.conversation_id).shown_root == "e"
@@ -83,23 +83,25 @@ def test_what_the_reader_chose_stays_shown(database: Database, store: Conversati
     assert store.path(number)[1].id == other
 
 
-def test_in_the_trash_it_stays_there(database: Database, store: ConversationStore) -> None:
+def test_a_conversation_in_the_trash_stays_there(database: Database, store: ConversationStore) -> None:
     number = save(database, A).conversation_id
     store.delete(number)
     assert save(database, A, B) == Imported(number, "T", "s", "deleted", 0)
-    assert save(database, A, B, deleted=True).outcome == "extended"  # a file that has it in the trash, too
+    assert save(database, A, B, deleted=True).outcome == "extended"  # a file that also has it in the trash
     other = save(database, A, key="k2", deleted=True, deleted_at=5.0)
     assert (other.outcome, read_whole(database, other.conversation_id).deleted_at) == ("new", 5.0)
     assert read_whole(database, other.conversation_id).deleted
 
 
-def test_source_and_key_tell_conversations_apart(database: Database) -> None:
+def test_source_and_key_identify_a_conversation(database: Database) -> None:
     numbers = [save(database, A, source=source, key=key).conversation_id for source in "st" for key in "kl"]
     assert len(set(numbers)) == 4
     assert save(database, A, source="t", key="l") == Imported(numbers[3], "T", "t", "known", 0)
 
 
-def test_what_was_made_here_is_found_by_its_key(database: Database, store: ConversationStore) -> None:
+def test_a_conversation_created_here_is_found_by_its_key(
+    database: Database, store: ConversationStore
+) -> None:
     number = store.create("Mine").id
     store.add_message(number, None, "user", "Hi")
     whole = read_whole(database, number)
@@ -112,7 +114,7 @@ def test_what_was_made_here_is_found_by_its_key(database: Database, store: Conve
     )
 
 
-def test_a_message_under_an_unknown_one_is_at_the_top(database: Database) -> None:
+def test_a_message_with_an_unknown_parent_goes_to_the_top(database: Database) -> None:
     assert keys(database, save(database, m("x", "nowhere")).conversation_id) == [("x", None, None)]
 
 
@@ -125,7 +127,7 @@ def test_a_message_under_an_unknown_one_is_at_the_top(database: Database) -> Non
         ((m("x", None), m("y", None, created_at=8.0), m("z", None, created_at=3.0)), None, [3.0, 8.0, 3.0]),
     ],
 )
-def test_times_that_the_file_does_not_say(
+def test_missing_times(
     database: Database, messages: tuple[MessageRecord, ...], created: float | None, times: list[float]
 ) -> None:
     found = read_whole(database, save(database, *messages, created_at=created).conversation_id)
@@ -135,7 +137,7 @@ def test_times_that_the_file_does_not_say(
     assert found.updated_at == latest
 
 
-def test_times_of_a_file_that_says_nothing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_a_file_without_any(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("desktop.store.conversations.bulk_insert.time.time", lambda: 77.0)
     plain = read_whole(database, save(database, m("x", None)).conversation_id)
     assert (plain.created_at, plain.updated_at, plain.messages[0].created_at) == (77.0, 77.0, 77.0)
@@ -157,7 +159,7 @@ def test_titles(database: Database, store: ConversationStore) -> None:
         assert (found.title, found.auto_title) == expected
 
 
-def test_states_and_speakers(database: Database, store: ConversationStore) -> None:
+def test_states_and_authors(database: Database, store: ConversationStore) -> None:
     who = PersonaStore(database).save(Persona(0, "Bo")).id
     given = [
         m("a", None, "assistant", state="running", author="Bo"),
@@ -173,11 +175,9 @@ def test_states_and_speakers(database: Database, store: ConversationStore) -> No
     assert (last.tokens, last.raw) == (b"\1", {"x": 1})
 
 
-def test_a_reply_that_has_grown_comes_in_beside_the_one_that_is_here(
-    database: Database, store: ConversationStore
-) -> None:
-    """A row of a thought and a use of a tool has the key of its last part: once that is another one, it is
-    another message.
+def test_a_longer_version_of_a_reply_is_added_beside_it(database: Database, store: ConversationStore) -> None:
+    """A run of a thought and a tool call has the key of its last part: with another one it is another
+    message.
     """
     number = save(database, A, m("call", "a", "assistant", text="call"), shown_root="a").conversation_id
     grown = dataclasses.replace(A, shown_child="answer")
@@ -238,12 +238,12 @@ def test_a_running_reply_is_read_as_a_stopped_one(database: Database, store: Con
 
 
 def test_keys_never_change() -> None:
-    """They are in the files and stores of people: with another key a conversation would come twice."""
+    """They are in the files and stores of users: with another key a conversation would be imported twice."""
     assert chain_key(None, "user", "Hi \ud800") == "403dfb61859a70ec3bf6b791beda63f4"
     assert chain_key("a", "b", 1, 2.5) == "a575f326fdc2212a0921fddca08fab9f"
 
 
-def test_what_was_made_here_has_the_key_of_its_number_and_time(
+def test_the_key_of_a_message_created_here_is_made_of_its_id_and_time(
     database: Database, store: ConversationStore
 ) -> None:
     number = store.create("T").id
@@ -253,10 +253,10 @@ def test_what_was_made_here_has_the_key_of_its_number_and_time(
     assert whole.messages[0].key == chain_key(None, OWN, message.id, repr(float(message.created_at)))
 
 
-def test_what_a_killed_import_left_is_removed(database: Database, store: ConversationStore) -> None:
+def test_the_remains_of_a_killed_import_are_removed(database: Database, store: ConversationStore) -> None:
     kept, left = save(database, A, key="k").conversation_id, save(database, A, B, key="l").conversation_id
     database.execute("UPDATE conversations SET deleted = 3 WHERE id = ?", (left,))
-    assert save(database, A, key="l").outcome == "new"  # it is found by nobody
+    assert save(database, A, key="l").outcome == "new"  # nothing finds it
     list(discard_unfinished(database))
     assert [row[0] for row in database.execute("SELECT id FROM conversations ORDER BY id")] == [
         kept,

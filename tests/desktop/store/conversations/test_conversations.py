@@ -1,4 +1,4 @@
-"""The message tree: what is shown after each change, against a plain Python model too; titles, lists,
+"""The message tree: what is shown after each change, compared with a plain Python model; titles, lists,
 recovery.
 """
 
@@ -51,7 +51,7 @@ def test_edit_makes_a_sibling_at_every_level(store: ConversationStore) -> None:
     first = store.edit_message(ids[0], "good day")
     assert texts(store, conversation) == ["good day"]
     assert first.parent_id is None
-    store.show_variant(ids[2])  # brings its whole way up with it
+    store.show_variant(ids[2])  # brings its ancestors with it
     assert texts(store, conversation) == ["hi", "hello", "how?"]
     store.edit_message(ids[1], "hello there")
     assert texts(store, conversation) == ["hi", "hello there"]
@@ -219,7 +219,7 @@ def test_auto_title(text: str, title: str) -> None:
     assert len(title) <= 48
 
 
-def test_unknown_ids_are_sentences(store: ConversationStore) -> None:
+def test_unknown_ids_raise_sentences(store: ConversationStore) -> None:
     conversation, ids = talk(store, "hi")
     other = store.create().id
     for call in (
@@ -243,7 +243,7 @@ def test_unknown_ids_are_sentences(store: ConversationStore) -> None:
 
 
 def test_the_first_of_a_long_list(store: ConversationStore, database: Database) -> None:
-    """What stands above the others in the sidebar comes along, however old it is."""
+    """Pinned conversations and those in folders come along, however old they are."""
     for number in range(30):
         values = (f"Talk {number}", number, number)
         database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values)

@@ -1,4 +1,4 @@
-"""Folders: their order, moves, removal and its undo; what conversations take from them and from personas."""
+"""Folders: order, moves, removal and undo; what conversations inherit from them and from personas."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_nested_and_in_order(folders: FolderStore) -> None:
     assert folders.get(home.id).name == "Folder"
 
 
-def test_no_folder_is_inside_itself(folders: FolderStore) -> None:
+def test_a_folder_cannot_be_moved_into_itself(folders: FolderStore) -> None:
     outer = folders.create("Outer")
     inner = folders.create("Inner", folders.create("Middle", outer.id).id)
     before = shape(folders)
@@ -132,7 +132,7 @@ def test_conversations_move_together_or_not_at_all(store: ConversationStore, fol
     assert not store.get(talks[0]).pinned
 
 
-def test_what_a_conversation_takes_from_where_it_stands(
+def test_what_a_conversation_inherits(
     database: Database, store: ConversationStore, folders: FolderStore
 ) -> None:
     personas = PersonaStore(database)

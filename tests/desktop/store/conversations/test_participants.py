@@ -1,5 +1,5 @@
-"""Speakers and casts in the file: old files, recovery, other machines, and chats of SillyTavern with
-several characters.
+"""Authors and casts in the file: old files, recovery, other machines, and SillyTavern chats with several
+characters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_characters_and_user_of_a_group_chat_have_their_names() -> None:
     database.close()
 
 
-def test_speakers_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_path: Path) -> None:
+def test_authors_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
     store = ConversationStore(database)
     talk = store.create("Talk").id
@@ -68,7 +68,7 @@ def test_speakers_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_pa
     fresh.close()
 
 
-def test_a_cast_goes_to_another_machine_with_its_personas() -> None:
+def test_a_cast_moves_to_another_machine_with_its_personas() -> None:
     here, there = Database(Path(":memory:")), Database(Path(":memory:"))
     gone, bea = (
         PersonaStore(here).save(Persona(0, name, "🦊", f"You are {name}.", "Creative"))

@@ -1,4 +1,6 @@
-"""Tokens in columns: packed and back, small, and through continuing and branching."""
+"""Token traces: packed and unpacked unchanged, small, and kept correct through continuing, editing and
+branching.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def all_tokens(trace: TokenTrace) -> list[TokenInfo]:
 
 
 @given(TOKENS)
-def test_packed_and_back_is_the_same(tokens: list[TokenInfo]) -> None:
+def test_packing_and_unpacking_change_nothing(tokens: list[TokenInfo]) -> None:
     trace = traced(*tokens)
     found = TokenTrace.unpack(trace.pack())
     assert found is not None
@@ -85,12 +87,12 @@ def test_ten_thousand_tokens_fit_into_a_megabyte() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x01", b"\x02" + b"x" * 40, b"\x01not zlib"])
-def test_damage_is_no_trace(damage: bytes) -> None:
+def test_a_damaged_trace_is_rejected(damage: bytes) -> None:
     assert TokenTrace.unpack(damage) is None
 
 
 @given(TOKENS.filter(bool), st.integers(0, 10_000), st.integers(0, 255))
-def test_a_changed_byte_is_no_accident(tokens: list[TokenInfo], place: int, value: int) -> None:
+def test_a_changed_byte_is_noticed(tokens: list[TokenInfo], place: int, value: int) -> None:
     data = bytearray(traced(*tokens).pack())
     data[place % len(data)] = value
     found = TokenTrace.unpack(bytes(data))
@@ -122,16 +124,14 @@ def test_a_branch_has_the_tokens_before_and_the_chosen_one() -> None:
     assert (list(trace.ids), trace.text) == ([1, 2, 3], "The cat sat")
 
 
-def test_a_branch_whose_ids_are_not_known_keeps_what_is_the_same() -> None:
+def test_a_branch_with_unknown_ids_keeps_what_is_the_same() -> None:
     trace = traced(word(1, "The"), word(2, " cat", (7, " car")), word(3, " sat"))
     assert list(trace.branched("The car", ()).ids) == [1, UNKNOWN]
     assert trace.branched("The car", ()).text == "The car"
     assert list(trace.branched("The car", (9, 7)).ids) == [1, UNKNOWN]
 
 
-def test_tokens_are_kept_with_their_message_and_go_with_it(
-    store: ConversationStore, database: Database
-) -> None:
+def test_tokens_are_kept_and_deleted_with_their_message(store: ConversationStore, database: Database) -> None:
     conversation = store.create().id
     question = store.add_message(conversation, None, "user", "q")
     reply = store.add_message(conversation, question.id, "assistant", "", "running")
@@ -169,7 +169,7 @@ def test_an_edit_keeps_exactly_the_tokens_around_it(tokens: list[TokenInfo], dat
     assert [found.token(index) for index in whole] == [trace.token(index) for index in whole]
 
 
-def test_what_is_typed_in_twice_is_one_unknown_piece_and_emoji_are_single_characters() -> None:
+def test_two_edits_are_one_unknown_piece_and_emoji_are_single_characters() -> None:
     trace = traced(word(1, "A😀"), word(2, " b"), word(3, " c"))
     once = trace.edited("A😀x b c")
     assert list(once.ids) == [1, UNKNOWN, 2, 3]

@@ -1,6 +1,4 @@
-"""The trash: timed emptying in steps, chains of any length, restoring; temporary conversations and keeping
-them.
-"""
+"""The trash: emptied by age, in steps, for chains of any length; restoring; temporary conversations."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def test_emptied_by_age(store: ConversationStore, database: Database) -> None:
     assert list(empty_trash(database)) == []
 
 
-def test_a_long_chain_goes_in_short_steps(store: ConversationStore, database: Database) -> None:
+def test_a_long_chain_is_deleted_in_short_steps(store: ConversationStore, database: Database) -> None:
     talk = store.create("Long").id
     parent = None
     with database.transaction():
@@ -54,7 +52,7 @@ def test_a_long_chain_goes_in_short_steps(store: ConversationStore, database: Da
     assert database.execute("SELECT count(*) FROM temp.words").fetchone() == (0,)
 
 
-def test_what_is_half_deleted_is_ended_next_time(store: ConversationStore, database: Database) -> None:
+def test_an_interrupted_deletion_is_completed_next_time(store: ConversationStore, database: Database) -> None:
     talk = store.create("Talk").id
     for number in range(700):
         store.add_message(talk, None, "user", str(number))

@@ -1,4 +1,4 @@
-"""Opening: migrations with a copy before them, newer and damaged files, the data folder."""
+"""Opening: migrations with a backup before them, newer and damaged files, the data folder."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
     database.close()
 
 
-def test_a_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_in_the_way_raises_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite3").mkdir()
     with pytest.raises(StoreError, match=r"cannot be read or written .*check"):
         open_conversations(tmp_path / "a.sqlite3")

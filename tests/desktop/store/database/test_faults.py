@@ -1,6 +1,4 @@
-"""Two processes on one folder, a read-only disk, a full disk at every write, a clock that goes backwards
-(tests/e2e/README.md).
-"""
+"""Two processes on one folder, a read-only or full disk, a clock that goes back (tests/e2e/README.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="limits and rights of
 
 
 def run(code: str, *arguments: object, **how: object) -> str:
-    """What a process of its own says."""
+    """The output of a separate process."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "QT_QPA_PLATFORM": "offscreen"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, **how)
@@ -40,7 +38,6 @@ def run(code: str, *arguments: object, **how: object) -> str:
 
 
 # -- two processes on one folder
-# ----------------------------------------------------------------------------------
 
 WRITER = """
 import sys
@@ -61,7 +58,7 @@ database.close()
 
 
 def test_two_processes_write_into_one_file_and_lose_nothing(tmp_path: Path) -> None:
-    """Where the lock did not keep them apart, as on a network drive that has none."""
+    """The lock may fail to keep them apart, as on a network drive without locks."""
     path = tmp_path / "a.sqlite3"
     open_conversations(path).close()
     command = [sys.executable, "-c", WRITER, str(path)]
@@ -104,7 +101,6 @@ def test_the_second_process_is_kept_out_by_the_lock(tmp_path: Path) -> None:
 
 
 # -- a read-only disk
-# -----------------------------------------------------------------------------------------------
 
 READ_ONLY_START = """
 import sys
@@ -119,9 +115,7 @@ print(app.run(data=Path(sys.argv[1])))
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nothing can be written in the folder; the administrator, to whom nothing is refused, gets a disk of
-    its own for it.
-    """
+    """A folder that cannot be written; for root, who is never refused, on a separate read-only mount."""
     if os.getuid() == 0:
         content = {path.name: path.read_bytes() for path in folder.iterdir()}
         if subprocess.run(["mount", "-t", "tmpfs", "none", folder], capture_output=True).returncode:
@@ -142,7 +136,7 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 @posix
-def test_a_start_on_a_read_only_disk_is_one_sentence(tmp_path: Path) -> None:
+def test_a_start_on_a_read_only_disk_is_refused_with_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     database = open_conversations(folder / "conversations.sqlite3")
@@ -171,7 +165,6 @@ def test_a_disk_that_turns_read_only_refuses_with_a_sentence(tmp_path: Path) -> 
 
 
 # -- a full disk at every write
-# -------------------------------------------------------------------------------------
 
 FULL = """
 import hashlib, resource, signal, sys
@@ -288,7 +281,7 @@ database.close()
 
 
 @posix
-def test_a_full_disk_at_every_write_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_full_disk_at_every_write_changes_nothing(tmp_path: Path) -> None:
     said = run(FULL, tmp_path).splitlines()
     assert len(said) == 1, said
     assert int(said[0].split()[0]) > 20
@@ -301,7 +294,6 @@ def test_a_full_disk_at_every_write_leaves_everything_as_it_was(tmp_path: Path) 
 
 
 # -- a clock that goes backwards
-# ------------------------------------------------------------------------------------
 
 
 def test_a_clock_that_goes_backwards_changes_no_order_and_deletes_nothing(
@@ -331,7 +323,7 @@ def test_a_clock_that_goes_backwards_changes_no_order_and_deletes_nothing(
     database.close()
 
 
-def test_a_copy_of_the_future_does_not_keep_later_ones_from_being_made(tmp_path: Path) -> None:
+def test_a_copy_from_the_future_does_not_prevent_later_ones(tmp_path: Path) -> None:
     database = open_conversations(tmp_path / "a.sqlite3")
     store, copies = ConversationStore(database), Backups(database.path)
     store.create("Talk")
@@ -349,7 +341,7 @@ def test_a_copy_of_the_future_does_not_keep_later_ones_from_being_made(tmp_path:
     database.close()
 
 
-def test_copies_of_the_future_take_no_place_of_others(tmp_path: Path) -> None:
+def test_copies_from_the_future_replace_no_others(tmp_path: Path) -> None:
     copies, now = Backups(tmp_path / "a.sqlite3"), 1_800_000_000
     copies.folder.mkdir()
 
@@ -365,7 +357,7 @@ def test_copies_of_the_future_take_no_place_of_others(tmp_path: Path) -> None:
     assert set(recent) <= copies.kept(now).keys()
 
 
-def test_the_lock_says_who_has_it(tmp_path: Path) -> None:
+def test_the_lock_names_its_holder(tmp_path: Path) -> None:
     lock = take_lock(tmp_path)
     with pytest.raises(AlreadyOpen, match="already open"):
         take_lock(tmp_path)

@@ -1,4 +1,4 @@
-"""No room: a typed error, nothing half-written, and the same call works when there is room."""
+"""A full disk: a typed error, nothing half-written, and the same call works once there is room."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def state(database: Database) -> list[object]:
     return [database.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
 
 
-def test_every_write_is_whole_or_not_at_all(store: ConversationStore, database: Database) -> None:
+def test_every_write_is_complete_or_not_done(store: ConversationStore, database: Database) -> None:
     talk = store.create("Talk").id
     question = store.add_message(talk, None, "user", "question")
     reply = store.add_message(talk, question.id, "assistant", "", "running")
@@ -54,7 +54,7 @@ def test_every_write_is_whole_or_not_at_all(store: ConversationStore, database: 
         with pytest.raises(DiskFull, match="make room there, then it is saved"):
             write()
         assert state(database) == before
-        assert store.message(question.id).text == "question"  # reading goes on
+        assert store.message(question.id).text == "question"  # reading still works
         room(database)
         write()
         assert state(database) != before

@@ -1,9 +1,9 @@
 """kill -9 at random moments of a growing reply, and of typing into a notebook: at most half a second of text
-is lost, and nothing else.
+is lost.
 
-The writers run the program's own paths: a GrowingReply on a Qt event loop, checkpoints into the store; keys
-into a notebook's page. They also note each text with its time in a plain file, which is what the store is
-compared with.
+The writers use the program's own code: a GrowingReply on a Qt event loop with checkpoints into the store, and
+keys typed into a notebook's page. They also record each text with its time in a plain file, with which the
+store is compared.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ application.exec()
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_killed_in_mid_reply(tmp_path: Path, number: int) -> None:
+def test_killed_during_a_reply(tmp_path: Path, number: int) -> None:
     draw = random.Random(number * 7919 + 1)
     for round_number in range(2):
         writer = subprocess.Popen(
@@ -141,7 +141,7 @@ application.exec()
 
 
 def test_killed_while_typing_into_a_notebook(tmp_path: Path) -> None:
-    """One who never rests long enough for a pause to be noticed."""
+    """Somebody who never stops long enough for a pause to be noticed."""
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     command = [sys.executable, "-c", TYPIST, str(tmp_path)]
     typist = subprocess.Popen(
@@ -163,6 +163,6 @@ def test_killed_while_typing_into_a_notebook(tmp_path: Path) -> None:
     words = document.text.split()
     assert words == [f"w{n}" for n in range(1, len(words) + 1)]
     assert len(words) >= max(safe), f"{max(safe) - len(words)} words older than {PROMISE_S} s were lost"
-    # what was cut off can be found, too
+    # what was cut off can be found as well
     assert [hit.message_id for hit in store.search("w1 w2")] == [document.id]
     database.close()

@@ -1,5 +1,5 @@
-"""Rows read straight from pages are those that SQLite reads: every size of page, number and record, and
-what is free or damaged.
+"""Rows read straight from pages equal those that SQLite reads, for every page size, number and record; free
+and damaged pages.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def build(path: Path, size: int, sizes: list[int]) -> sqlite3.Connection:
-    """A table with rowids, and one without, of values of all kinds and of texts and blobs as long as
-    `sizes`.
-    """
+    """A table with rowids and one without, with values of all types, and texts and blobs of these `sizes`."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute(f"PRAGMA page_size = {size}")
@@ -71,12 +69,12 @@ def build(path: Path, size: int, sizes: list[int]) -> sqlite3.Connection:
 
 
 def kinds(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """With types, because 1 and 1.0 are equal."""
+    """With types, because 1 == 1.0."""
     return tuple((type(value).__name__, value) for value in row)
 
 
 def rows_of(path: Path) -> tuple[set[Any], set[Any]]:
-    """What SQLite says, as the pages hold it."""
+    """What SQLite reads, as stored on the pages."""
     connection = sqlite3.connect(path)
     try:
         return (
@@ -88,13 +86,13 @@ def rows_of(path: Path) -> tuple[set[Any], set[Any]]:
 
 
 def read(path: Path) -> tuple[Rows, Rows]:
-    """What the pages say, without the rows of the schema."""
+    """What the pages contain, without the rows of the schema."""
     found = [(rowid, *kinds(values)) for rowid, values in leaf_rows(path) if len(values) == 2]
     return found, [kinds(values) for values in index_records(path)]
 
 
 def lengths(size: int) -> list[int]:
-    """Around where a record no longer fits into its page, and around whole pages more."""
+    """Lengths around where a record no longer fits on its page, and around multiples of a page more."""
     around = [
         (size - 12) * 64 // 255 - 23,
         size - 35,
@@ -104,7 +102,7 @@ def lengths(size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [512, 1024, 4096, 65_536])
-def test_every_row_is_read_as_it_is(tmp_path: Path, size: int) -> None:
+def test_every_row_is_read_unchanged(tmp_path: Path, size: int) -> None:
     path = tmp_path / "a.sqlite3"
     build(path, size, lengths(size)).close()
     rows, records = read(path)
@@ -117,7 +115,7 @@ def test_every_row_is_read_as_it_is(tmp_path: Path, size: int) -> None:
     assert [values[1] for _, values in leaf_rows(path) if len(values) == 5] == ["rows", "keyed"]
 
 
-def test_pages_whose_end_is_reserved(tmp_path: Path) -> None:
+def test_pages_with_reserved_space(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     connection = build(tmp_path / "b.sqlite3", 1024, lengths(992))
     connection.execute("PRAGMA journal_mode = DELETE")
@@ -144,8 +142,8 @@ def test_pages_whose_end_is_reserved(tmp_path: Path) -> None:
     assert (set(rows), set(records)) == rows_of(path)
 
 
-def test_what_is_free_is_not_read(tmp_path: Path) -> None:
-    """A list of free pages of several trunks, each with many leaves."""
+def test_free_pages_are_not_read(tmp_path: Path) -> None:
+    """A freelist of several trunks with many leaves each."""
     path = tmp_path / "a.sqlite3"
     connection = build(path, 512, [3])
     connection.execute("PRAGMA secure_delete = OFF")
@@ -168,7 +166,7 @@ def test_what_is_free_is_not_read(tmp_path: Path) -> None:
     assert set(read(path)[0]) >= rows_of(path)[0]
 
 
-def test_the_log_counts_up_to_its_last_whole_transaction(tmp_path: Path) -> None:
+def test_the_log_counts_up_to_its_last_complete_transaction(tmp_path: Path) -> None:
     path, copy = tmp_path / "a.sqlite3", tmp_path / "b.sqlite3"
     connection = build(path, 1024, [2000])
     connection.execute("PRAGMA journal_mode = WAL")
@@ -199,7 +197,7 @@ def test_the_log_counts_up_to_its_last_whole_transaction(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("size", [0, 100, 511, 1000, 3000])
-def test_a_size_that_is_none_is_the_usual_one(tmp_path: Path, size: int) -> None:
+def test_an_invalid_page_size_is_replaced_by_the_default(tmp_path: Path, size: int) -> None:
     path = tmp_path / "a.sqlite3"
     build(path, 4096, [5000]).close()
     expected = rows_of(path)
@@ -215,17 +213,17 @@ def test_a_size_that_is_none_is_the_usual_one(tmp_path: Path, size: int) -> None
         assert page_reader._Pages(file, tmp_path / "none").usable == 512
 
 
-def test_records_that_are_none() -> None:
-    assert page_reader._record(bytes([3, 1, 8, 5])) == (5, 0)
-    assert page_reader._record(bytes([3, 9, 0])) == (1, None)
-    assert page_reader._record(bytes([65, *([8] * 64)])) == (0,) * 64
+def test_invalid_records() -> None:
+    assert page_reader.record_values(bytes([3, 1, 8, 5])) == (5, 0)
+    assert page_reader.record_values(bytes([3, 9, 0])) == (1, None)
+    assert page_reader.record_values(bytes([65, *([8] * 64)])) == (0,) * 64
     for payload in ([2, 10], [2, 11], [3, 1, 8], [2, 0x81, 0], [66, *([8] * 65)], [2, 14]):
         with pytest.raises((ValueError, IndexError)):
-            page_reader._record(bytes(payload))
+            page_reader.record_values(bytes(payload))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_other_bytes_raise_nothing(tmp_path: Path, seed: int) -> None:
+def test_random_bytes_raise_nothing(tmp_path: Path, seed: int) -> None:
     path, draw = tmp_path / "a.sqlite3", random.Random(seed)
     build(path, 512, lengths(512)).close()
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Damaged files: what can be read is saved, nothing is made up, and the damaged file stays as it is."""
+"""Damaged files: what can be read is saved, nothing is invented, and the damaged file stays unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Texts = dict[int, tuple[int, str]]
 
 
 def build(path: Path, talks: int = 60) -> Texts:
-    """A library of short and long messages; returns every message's conversation and text."""
+    """A store of short and long messages; returns every message's conversation and text."""
     database = open_conversations(path)
     store, folders, draw = ConversationStore(database), FolderStore(database), random.Random(5)
     folder = folders.create("Work")
@@ -67,7 +67,7 @@ def damaged(whole: Path, path: Path, pages: list[int], keep: int = 0) -> bytes:
 
 
 def opened(path: Path, texts: Texts) -> tuple[Database, int]:
-    """Open a damaged file; everything in it must be true. Returns how many messages there are."""
+    """Open a damaged file; everything in it must be true. Returns the number of messages."""
     database = open_conversations(path)
     store = ConversationStore(database)
     rows = database.execute("SELECT id, conversation_id, text, parent_id FROM messages").fetchall()
@@ -160,7 +160,7 @@ def test_lost_conversations_and_parents_are_replaced(tmp_path: Path) -> None:
     database.close()
 
 
-def test_the_log_is_read_too(tmp_path: Path, whole: tuple[Path, Texts]) -> None:
+def test_the_log_is_read(tmp_path: Path, whole: tuple[Path, Texts]) -> None:
     source = tmp_path / "live.sqlite3"
     shutil.copyfile(whole[0], source)
     database = open_conversations(source)
@@ -208,7 +208,7 @@ def test_random_bytes_never_raise(tmp_path: Path, whole: tuple[Path, Texts], see
     database.close()
 
 
-def test_a_large_file_is_checked_when_asked(
+def test_a_large_file_is_checked_on_request(
     tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
@@ -245,7 +245,7 @@ def test_a_large_file_without_its_end_is_noticed(
     database.close()
 
 
-def test_a_file_that_was_closed_well_is_not_read_again(
+def test_a_file_that_was_closed_cleanly_is_not_checked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.sqlite3"
@@ -276,7 +276,7 @@ def test_a_file_that_was_closed_well_is_not_read_again(
     assert checked == [path] * 2
     assert known_intact(path)
     size = path.stat().st_size
-    damaged(path, path, [9])  # as large as before, but written: it is not believed any more
+    damaged(path, path, [9])  # the same size, but written to: no longer trusted
     assert path.stat().st_size == size
     database, messages = opened(path, texts)
     assert checked == [path] * 3
@@ -284,14 +284,14 @@ def test_a_file_that_was_closed_well_is_not_read_again(
     database.close()
 
 
-def test_a_file_that_was_not_closed_is_read(tmp_path: Path) -> None:
+def test_a_file_that_was_not_closed_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     build(path)
     database = open_conversations(path)
     ConversationStore(database).create("In the log")
     assert not known_intact(path)
     copy = tmp_path / "b.sqlite3"
-    for suffix in ("", "-wal", ".whole"):  # as after a kill -9
+    for suffix in ("", "-wal", ".whole"):  # like after a kill -9
         shutil.copy2(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
     assert not known_intact(copy)
     database.close()

@@ -1,6 +1,4 @@
-"""Parts of a recovery by themselves: which ranges of a broken table are read, what is said, and how the
-new file is left.
-"""
+"""Parts of a recovery: which ranges of a broken table are read, the report, and the state of the new file."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from desktop.store.database.recovery_tables import content_tables, label
 
 
 class Broken:
-    """A connection to a table of the ids 1 to `last`, some of which cannot be read: reading ends there."""
+    """A connection to a table with the ids 1 to `last`, some of which cannot be read: reading stops there."""
 
     def __init__(self, last: int, bad: set[int]) -> None:
         self.last, self.bad, self.asked = last, bad, 0
@@ -55,7 +53,7 @@ def test_every_id_around_bad_ones_is_read_once(bad: set[int], asked: int) -> Non
     database.close()
 
 
-def test_what_is_said() -> None:
+def test_the_report() -> None:
     assert Recovery({}, ()).sentence == "Nothing could be read from it, so that a new one was begun."
     assert (Recovery({}, ()).conversations, Recovery({}, ()).messages, Recovery({}, ()).gaps) == (0, 0, False)
     assert Recovery({"conversations": 1, "messages": 1}, ()).sentence == (
@@ -68,7 +66,7 @@ def test_what_is_said() -> None:
     assert label("folders") == "folders"
 
 
-def test_references_are_watched_again_afterwards(tmp_path: Path) -> None:
+def test_foreign_keys_are_enforced_again_afterwards(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
     (tmp_path / "b.sqlite3").write_bytes(b"\xa5" * 9000)
     recover(tmp_path / "b.sqlite3", database)

@@ -1,5 +1,5 @@
-"""Recovery brings back every table of the schema and says which may miss something; a migration that adds
-a table must add rows here.
+"""Recovery restores every table of the schema and reports possible losses; a migration that adds a table must
+add rows here.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def indexes(path: Path) -> list[str]:
 
 
 def test_the_tables_here_are_those_of_the_schema() -> None:
-    """A migration adds a table: add its rows above, then see that the tests below bring them back."""
+    """When a migration adds a table, add its rows above, and check that the tests below recover them."""
     database = Database(MEMORY)
     assert {table.name for table in content_tables(database)} == set(ROWS)
     bookkeeping = {"migrations", "search_state", "message_words", "sqlite_sequence"}
@@ -107,7 +107,7 @@ def test_the_tables_here_are_those_of_the_schema() -> None:
     database.close()
 
 
-def test_a_table_of_tomorrow_is_copied_from_the_schema(tmp_path: Path) -> None:
+def test_a_future_table_is_copied_according_to_the_schema(tmp_path: Path) -> None:
     def add_bookmarks(connection: sqlite3.Connection) -> None:
         connection.execute(
             "CREATE TABLE bookmarks (id INTEGER PRIMARY KEY, message_id INTEGER REFERENCES messages (id), "
@@ -137,7 +137,7 @@ def test_one_damaged_page_of_any_index_loses_nothing(tmp_path: Path, whole: tupl
 
 
 @pytest.mark.parametrize("table", sorted(ROWS))
-def test_one_damaged_page_of_a_table_is_told_and_costs_its_rows_alone(
+def test_a_damaged_page_of_a_table_is_reported_and_costs_only_its_rows(
     tmp_path: Path, whole: tuple[Path, Tables], table: str
 ) -> None:
     name = table
@@ -170,7 +170,7 @@ def test_without_a_schema_every_row_is_known_by_its_page(tmp_path: Path, whole: 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_damage_is_never_told_as_everything(
+def test_random_damage_is_never_reported_as_complete(
     tmp_path: Path, whole: tuple[Path, Tables], seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -190,10 +190,8 @@ def test_random_damage_is_never_told_as_everything(
     database.close()
 
 
-def test_rows_that_an_index_knows_and_no_page_has_are_told(
-    tmp_path: Path, whole: tuple[Path, Tables]
-) -> None:
-    """A page that says it has fewer rows than it has: SQLite reads it without an error."""
+def test_rows_in_an_index_but_on_no_page_are_reported(tmp_path: Path, whole: tuple[Path, Tables]) -> None:
+    """A page that claims fewer rows than it has: SQLite reads it without an error."""
     data = bytearray(whole[0].read_bytes())
     page = pages_of(whole[0], "messages")[1]
     at = (page - 1) * PAGE + 3
@@ -206,10 +204,8 @@ def test_rows_that_an_index_knows_and_no_page_has_are_told(
     database.close()
 
 
-def test_rows_that_only_a_page_knows_are_brought_back_and_told(tmp_path: Path) -> None:
-    """The root of a table ends it early without an error: its rows are there, and no index tells how many
-    there were.
-    """
+def test_rows_found_only_on_a_page_are_recovered_and_reported(tmp_path: Path) -> None:
+    """The root of a table ends it early without an error: its rows exist, and no index has their number."""
     path = tmp_path / "a.sqlite3"
     database = open_conversations(path)
     for number in range(1, 400):
@@ -229,7 +225,7 @@ def test_rows_that_only_a_page_knows_are_brought_back_and_told(tmp_path: Path) -
     fresh.close()
 
 
-def test_a_table_that_the_schema_has_lost_is_told(tmp_path: Path, whole: tuple[Path, Tables]) -> None:
+def test_a_table_missing_from_the_schema_is_reported(tmp_path: Path, whole: tuple[Path, Tables]) -> None:
     path = tmp_path / "a.sqlite3"
     shutil.copyfile(whole[0], path)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -263,7 +259,7 @@ def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
     fresh.close()
 
 
-def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Path) -> None:
+def test_references_across_conversations_and_cycles_are_repaired(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     database = open_conversations(path)
     database.execute("PRAGMA foreign_keys = OFF")

@@ -1,5 +1,5 @@
-"""Two connections of one process: a long writer lets the other one write at the next message, and rests
-for nobody else.
+"""Two connections of one process: a long writer lets the other write at the next message, and otherwise never
+pauses.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def test_the_lock_knows_who_waits_and_lets_others_go_first() -> None:
     other.join()
 
 
-def test_nobody_rests_where_nobody_waits(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rests were a third of the time that an import took."""
+def test_no_pause_if_nobody_waits(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses were a third of the time of an import."""
     rests: list[float] = []
     monkeypatch.setattr(time, "sleep", rests.append)
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
@@ -120,12 +120,12 @@ def test_the_lock_is_free_before_the_log_is_checkpointed(database: Database) -> 
     assert events[-2:] == ["free", "COMMIT"]
 
 
-def test_what_goes_wrong_at_the_commit_is_rolled_back(database: Database, store: ConversationStore) -> None:
+def test_an_error_at_the_commit_is_rolled_back(database: Database, store: ConversationStore) -> None:
     chat = store.create().id
 
     def rename(title: str, folder: int | None = None) -> None:
         with database.transaction():
-            database.execute("PRAGMA defer_foreign_keys = ON")  # what is wrong shows at the commit
+            database.execute("PRAGMA defer_foreign_keys = ON")  # the error appears at the commit
             database.execute(
                 "UPDATE conversations SET title = ?, folder_id = ? WHERE id = ?", (title, folder, chat)
             )

@@ -1,6 +1,4 @@
-"""Origins: packed and back, each against the one before, small, through replacing, deleting and keeping
-temporary chats.
-"""
+"""Provenance: packing, small size, replacing and deleting replies, and keeping temporary chats."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) 
 
 @settings(deadline=None)
 @given(IDS, IDS, IDS)
-def test_packed_and_back_is_the_same(
+def test_packing_and_unpacking_change_nothing(
     ids: tuple[int, ...], before: tuple[int, ...], negative: tuple[int, ...]
 ) -> None:
     origin, base = made(ids, negative), made(before, started=3)
@@ -49,7 +47,7 @@ def test_packed_and_back_is_the_same(
     assert common_length(ids, before) == same
 
 
-def test_what_is_damaged_is_nothing() -> None:
+def test_damaged_data_is_rejected() -> None:
     data = pack(made((1, 2, 3)))
     assert unpack(b"") is None
     assert unpack(b"\x09" + data[1:]) is None
@@ -87,7 +85,7 @@ def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(
     assert origins.load(middle + 1) is None
 
 
-def test_those_of_temporary_chats_are_kept_with_them(database: Database) -> None:
+def test_it_is_kept_with_a_temporary_chat(database: Database) -> None:
     stores = ConversationStores(database)
     found = chain(stores.temporary, stores.provenance(1 << 30), 3)
     chat = stores.temporary.message(next(iter(found))).conversation_id

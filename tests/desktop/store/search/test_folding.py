@@ -1,4 +1,4 @@
-"""Folded text, tokens and the way back from them to the text that was written."""
+"""Folded text, tokens, and mapping positions back to the original text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_counts_as_the_same(text: str, folded: str) -> None:
     assert fold(text) == folded
 
 
-def test_kana_keep_their_voice() -> None:
+def test_kana_keep_their_voicing() -> None:
     assert fold("か") != fold("が") == fold("ｶﾞ".translate({0xFF76: "か", 0xFF9E: "\u3099"}))
     assert fold("ガ") == fold("ｶﾞ")
 
@@ -70,7 +70,7 @@ def test_tokens(text: str, tokens: str) -> None:
 
 @given(st.text(max_size=60) | SCRIPTS)
 def test_tokens_are_those_of_the_folded_text(text: str) -> None:
-    """An import goes through each text once, with both tables in one and each word once."""
+    """An import translates each text once, with both tables in one, and splits each word once."""
     assert index_text(text) == " ".join(dict.fromkeys(_tokens(fold(text))))
 
 
@@ -91,9 +91,7 @@ def test_terms_of_a_query() -> None:
 
 
 @given(SCRIPTS, SCRIPTS)
-def test_a_message_has_the_terms_of_every_word_that_begins_where_a_word_begins(
-    before: str, word: str
-) -> None:
+def test_a_message_has_the_terms_of_every_word_at_the_start_of_a_word(before: str, word: str) -> None:
     tokens = f" {index_text(before + ' ' + word + ' and more')} "
     for part in query_words(word):
         for term, begins in query_terms(part):
@@ -101,7 +99,7 @@ def test_a_message_has_the_terms_of_every_word_that_begins_where_a_word_begins(
 
 
 @given(st.text(max_size=40) | SCRIPTS)
-def test_folding_twice_is_folding_once(text: str) -> None:
+def test_folding_is_idempotent(text: str) -> None:
     folded = fold(text)
     if all(unicodedata.category(char) != "Cn" for char in folded):
         assert fold(folded) == folded

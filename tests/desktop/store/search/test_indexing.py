@@ -1,6 +1,4 @@
-"""An old file's messages come into the index in steps; meanwhile everything is found and every change is
-followed.
-"""
+"""Indexing an old file in steps; meanwhile everything can be found, and changes are followed."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def test_an_old_file_is_indexed_in_short_steps(tmp_path: Path) -> None:
     database = Database(path)
     store = ConversationStore(database)
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert found(store, "number7") == [8, *range(71, 81), *range(701, 801)]  # not one is indexed
+    assert found(store, "number7") == [8, *range(71, 81), *range(701, 801)]  # none of them is indexed
     steps, lefts = [], [3001]
     while True:
         with database_work(database) as done:
@@ -72,7 +70,7 @@ def test_an_old_file_is_indexed_in_short_steps(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_step_that_dies_is_made_again(tmp_path: Path) -> None:
+def test_an_interrupted_step_is_repeated(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     old_file(path, 500)
     for _ in range(200):

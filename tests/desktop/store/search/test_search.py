@@ -1,4 +1,4 @@
-"""Full-text search: what is found, what stays hidden, and that no text a person types is an error."""
+"""Full-text search: what is found, what stays hidden, and that no query is an error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_index_follows_every_change(store: ConversationStore, talk: int, dat
     question = store.add_message(talk, None, "user", "unicorn question")
     reply = store.add_message(talk, question.id, "assistant", "", "running")
     store.checkpoint(reply.id, "a pegasus appears")
-    assert found(store, "pegasus") == []  # comes in with the end of the reply
+    assert found(store, "pegasus") == []  # indexed at the end of the reply
     store.finish(reply.id, "a pegasus appears and leaves", "complete", {})
     assert found(store, "pegasus leaves") == ["a pegasus appears and leaves"]
     store.resume(reply.id)
@@ -161,7 +161,7 @@ def test_the_places_of_the_words(store: ConversationStore) -> None:
         ('say "hello" AND go', '"hello" AND'),
     ],
 )
-def test_every_script_is_found_through_the_index(
+def test_the_index_finds_every_script(
     store: ConversationStore, database: Database, text: str, query: str
 ) -> None:
     wanted = store.add_message(store.create().id, None, "user", text).id
@@ -196,9 +196,7 @@ def test_pages_of_hits_and_the_rest_are_everything(store: ConversationStore, dat
     assert store.search("common") == () == store.search("rarely seen")
 
 
-def test_words_that_are_everywhere_but_never_side_by_side(
-    store: ConversationStore, database: Database
-) -> None:
+def test_words_that_are_common_but_never_adjacent(store: ConversationStore, database: Database) -> None:
     filled(store, database, 4000)
     wanted = database.execute("SELECT id FROM messages ORDER BY id LIMIT 1 OFFSET 5").fetchone()[0]
     database.execute("UPDATE messages SET text = 'words_common ' || text WHERE id = ?", (wanted,))
@@ -215,7 +213,7 @@ def test_what_is_below_a_deleted_message_is_not_found_in_an_old_file(
     store.add_message(number, above.id, "assistant", "a hidden answer")
     store.delete_message(above.id)
     assert store.search("hidden") == ()
-    # as an old file is before its messages are indexed
+    # like an old file before its messages are indexed
     database.execute("UPDATE conversations SET holes = 0")
     database.execute("UPDATE search_state SET low = 3")
     assert store.search("hidden") == ()

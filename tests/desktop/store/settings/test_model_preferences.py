@@ -1,4 +1,4 @@
-"""What is kept for single models, models taken out of the library, and the offline switch."""
+"""Settings saved for single models, hidden models, and the offline switch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preferences: what is kept, what is replaced, and that a broken file costs nothing but itself."""
+"""Preferences: what is kept, what is replaced, and that a broken file affects nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_defaults_without_a_file(tmp_path: Path) -> None:
     assert not preferences.path.exists()
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "preferences.json"
     preferences = Preferences(path)
     preferences.save_settings(SamplerSettings(temperature=0.3, seed=5))

@@ -1,6 +1,4 @@
-"""Presets: the program's own, files written and read, files of other programs, and files that are no
-preset.
-"""
+"""Presets: the built-in ones, writing and reading files, files of other programs, and invalid files."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def read(tmp_path: Path, data: Any) -> tuple[SamplerSettings, tuple[str, ...]]:
     return preset.over(SamplerSettings(seed=7)), unknown
 
 
-def test_every_file_of_the_program_is_a_preset_and_says_all_it_means() -> None:
+def test_every_built_in_file_is_a_complete_preset() -> None:
     presets = built_in_presets()
     assert len(presets) == len(list(resources.path("presets").glob("*.json")))
     assert len({preset.name for preset in presets}) == len(presets)
@@ -53,7 +51,7 @@ def test_every_file_of_the_program_is_a_preset_and_says_all_it_means() -> None:
     assert by_name["Deterministic"].temperature == 0
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     order = tuple(reversed([name for name, _ in SAMPLER_STEP_NAMES]))
     values = SamplerSettings(
         temperature=1.3, dry_breakers=("\\n", "ü", '"'), order=order, mirostat=True, seed=9
@@ -68,7 +66,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert preset.over(SamplerSettings(seed=9)) == values
 
 
-def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be saved"):
         write_preset(tmp_path / "missing" / "x.json", Preset("X"))
 
@@ -84,12 +82,12 @@ def test_a_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         ("{" + " " * (1 << 20) + "}", "no preset"),
     ],
 )  # fmt: skip
-def test_what_is_no_preset_is_refused_in_a_sentence(tmp_path: Path, content: str, match: str) -> None:
+def test_an_invalid_file_is_refused_with_a_sentence(tmp_path: Path, content: str, match: str) -> None:
     with pytest.raises(StoreError, match=match):
         read_preset(file(tmp_path, content))
 
 
-def test_bytes_that_are_no_text_and_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_binary_data_and_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "raw.json").write_bytes(b"\xff\xfe\x00{")
     with pytest.raises(StoreError, match="no preset"):
         read_preset(tmp_path / "raw.json")
@@ -177,7 +175,7 @@ def test_kobold_numbers_are_an_order(tmp_path: Path) -> None:
     assert unknown == ()
 
 
-def test_greedy_files_and_values_that_cannot_be(tmp_path: Path) -> None:
+def test_greedy_files_and_impossible_values(tmp_path: Path) -> None:
     found, unknown = read(
         tmp_path, {"temperature": 5, "do_sample": False, "top_p": "high", "top_k": 1e30, "min_p": 3}
     )
@@ -248,7 +246,7 @@ def test_the_users_presets_are_kept_sorted_and_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [5, ["x"], {"a": 5, "b": {"temperature": 0.5}}])
-def test_presets_that_a_hand_damaged_are_passed_over(tmp_path: Path, value: Any) -> None:
+def test_presets_damaged_by_hand_are_skipped(tmp_path: Path, value: Any) -> None:
     path = tmp_path / "preferences.json"
     path.write_text(json.dumps({"presets": value}))
     assert [preset.name for preset in all_presets(Preferences(path)) if not preset.built_in] == (

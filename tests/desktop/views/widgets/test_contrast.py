@@ -1,5 +1,5 @@
-"""Every pair of text and ground, in the style sheet and in what code draws, is readable in both schemes
-and when more is asked for.
+"""Every pair of text and background, in the style sheet and in code, is readable in both schemes and at high
+contrast.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def colours_of(scheme: str, strong: bool) -> dict[str, str]:
 
 
 def over(ground: str, colour: QColor | str, alpha: float) -> str:
-    """The colour that is seen where a half transparent one lies on a ground."""
+    """The colour of a translucent one on a background."""
     back, front = QColor(ground).getRgb()[:3], QColor(colour).getRgb()[:3]
     return QColor(*(round(b + (f - b) * alpha) for b, f in zip(back, front, strict=True))).name()
 
@@ -60,7 +60,7 @@ def token(value: str | None) -> str:
 
 
 @pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_text_of_the_style_sheet_on_its_own_grounds(scheme: str, strong: bool) -> None:
+def test_text_of_the_style_sheet_on_its_backgrounds(scheme: str, strong: bool) -> None:
     colours, seen = colours_of(scheme, strong), 0
     own = {selector: token(given.get("color")) for selector, given in rules()}
     for selector, given in rules():
@@ -84,7 +84,7 @@ def test_text_of_the_style_sheet_on_its_own_grounds(scheme: str, strong: bool) -
 
 
 @pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_borders_that_show_the_focus_and_the_ends_of_boxes(scheme: str, strong: bool) -> None:
+def test_borders_of_focus_and_boxes(scheme: str, strong: bool) -> None:
     colours, seen = colours_of(scheme, strong), 0
     for selector, given in rules():
         named = re.findall(r"@(\w+)", given.get("border", "") + given.get("border-color", ""))
@@ -101,7 +101,7 @@ def test_borders_that_show_the_focus_and_the_ends_of_boxes(scheme: str, strong: 
 
 
 @pytest.mark.parametrize(("scheme", "strong"), LOOKS)
-def test_rows_of_lists_in_every_state_and_the_words_found_in_them(scheme: str, strong: bool) -> None:
+def test_rows_of_lists_in_every_state_and_highlighted_matches(scheme: str, strong: bool) -> None:
     colours = colours_of(scheme, strong)
     for ground in ("side", "surface", "window"):
         for alpha in (item_painting.OVER, item_painting.MARKED, item_painting.CHOSEN):
@@ -157,7 +157,7 @@ def test_stronger_schemes_are_stronger() -> None:
             )
 
 
-def test_the_system_s_wish_for_contrast_is_followed_at_once(qapp, monkeypatch) -> None:
+def test_the_systems_contrast_preference_is_followed_at_once(qapp, monkeypatch) -> None:
     theme = Theme(qapp)
     theme.apply("light", 100)
     plain = qapp.palette().color(QPalette.ColorRole.PlaceholderText).name()
@@ -172,7 +172,7 @@ def test_the_system_s_wish_for_contrast_is_followed_at_once(qapp, monkeypatch) -
     assert qapp.palette().color(QPalette.ColorRole.PlaceholderText).name() == plain
 
 
-def test_boxes_to_tick_grow_with_the_text_and_sliders_fill_from_their_beginning(qapp: QApplication) -> None:
+def test_check_boxes_grow_with_the_text_and_sliders_fill_from_their_start(qapp: QApplication) -> None:
     colours = tokens("light")
     assert "QCheckBox::indicator { width: 16px" in style_sheet(colours)
     assert "QCheckBox::indicator { width: 32px" in style_sheet(colours, 200)

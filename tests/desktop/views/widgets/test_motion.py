@@ -1,4 +1,4 @@
-"""Motion: there where it is wanted, never where it is not, and gone when it has ended."""
+"""Motion: present if enabled, absent otherwise, and over when it has ended."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def motion(qapp: QApplication) -> Iterator[Motion]:
 
 
 class Answer(QObject):
-    """A portal's answer, as Qt hands it on."""
+    """A portal's answer, as Qt delivers it."""
 
     def __init__(self, value: object, still: object) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def test_a_fade_ends_and_begins_again_in_its_middle(qtbot, motion) -> None:
     qtbot.waitUntil(lambda: not fade.effect.isEnabled())
 
 
-def test_nothing_moves_where_that_is_wished(qtbot, motion) -> None:
+def test_nothing_moves_if_motion_is_disabled(qtbot, motion) -> None:
     motion.apply("none")
     label = QLabel("here")
     qtbot.addWidget(label)
@@ -59,7 +59,7 @@ def test_nothing_moves_where_that_is_wished(qtbot, motion) -> None:
     assert not fade.effect.isEnabled()
 
 
-def test_the_system_is_followed_where_the_user_did_not_choose(motion) -> None:
+def test_the_system_is_followed_unless_the_user_chose(motion) -> None:
     motion.apply("system")
     assert not is_still()
     motion._waiting = [answer := Answer(False, lambda value: value is False)]

@@ -80,7 +80,7 @@ def test_the_schemes_name_the_same_colours() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_style_sheet_leaves_no_token_and_names_only_files_that_are_there(scheme: str) -> None:
+def test_style_sheet_has_no_token_left_and_names_only_existing_files(scheme: str) -> None:
     sheet = style_sheet(tokens(scheme))
     assert "@" not in sheet
     pictures = re.findall(r"url\(([^)]+)\)", sheet)
@@ -117,7 +117,7 @@ def test_every_icon_is_a_drawing_in_black() -> None:
             assert 'stroke="#000"' in file.read_text(encoding="utf-8"), file
 
 
-def test_missing_resource_says_which() -> None:
+def test_a_missing_resource_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"icons/none\.svg"):
         resources.path("icons/none.svg")
 
@@ -145,7 +145,7 @@ assert last.bottom() < view.viewport().height(), (last, view.viewport().height()
 
 @pytest.mark.parametrize(("count", "scale"), [(3, 100), (8, 150)])
 def test_the_first_list_that_is_opened_shows_its_last_entry(count: int, scale: int) -> None:
-    """In a process of its own: only the first one was cut."""
+    """In a separate process, because only the first list was cut off."""
     script = FIRST_POPUP.format(count=count, scale=scale)
     root = Path(__file__).resolve().parents[4]
     done = subprocess.run(

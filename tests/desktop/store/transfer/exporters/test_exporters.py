@@ -1,6 +1,4 @@
-"""Export: JSON there and back without loss, Markdown and web pages as people read them, whole files or
-none.
-"""
+"""Export: JSON there and back without loss, readable Markdown and web pages, complete files or none."""
 
 from __future__ import annotations
 
@@ -86,7 +84,7 @@ def grow(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), texts=st.lists(TEXT, min_size=1, max_size=9))
-def test_there_and_back_is_lossless(tmp_path: Path, seed: int, texts: list[str]) -> None:
+def test_export_and_import_lose_nothing(tmp_path: Path, seed: int, texts: list[str]) -> None:
     draw = random.Random(seed)
     for name in ("one", "two"):
         for side in ("", "-wal", "-shm"):
@@ -159,7 +157,7 @@ def test_an_import_travels_with_its_source(database: Database, tmp_path: Path) -
     other.close()
 
 
-def test_own_json_with_holes(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_own_json_with_missing_parts(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = store.create("T").id
     parent = None
     for word in ("a", "b", "c", "d"):
@@ -253,7 +251,7 @@ def test_web_page(database: Database, store: ConversationStore, tmp_path: Path) 
         max_size=8,
     )
 )
-def test_web_pages_hold_any_text(rows: list[str]) -> None:
+def test_web_pages_can_contain_any_text(rows: list[str]) -> None:
     from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
     text = "\n".join(rows)
@@ -268,7 +266,7 @@ def test_web_pages_hold_any_text(rows: list[str]) -> None:
         assert "".join(markdown([record])).startswith("# ")
 
 
-def test_pictures_within_the_text_are_shown() -> None:
+def test_embedded_pictures_are_shown() -> None:
     from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
     message = MessageRecord(
@@ -279,14 +277,14 @@ def test_pictures_within_the_text_are_shown() -> None:
     assert page.loads == ["data:image/png;base64,AA=="]
 
 
-def test_no_conversations_are_a_file_too(database: Database, tmp_path: Path) -> None:
+def test_an_export_of_nothing_is_a_valid_file(database: Database, tmp_path: Path) -> None:
     for format in FORMATS:
         export(database, tmp_path / f"a{format.suffix}", format, ())
     assert json.loads((tmp_path / "a.inglenook.json").read_text()) == []
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.suffix)
-def test_a_file_is_whole_or_as_it_was(
+def test_a_file_is_complete_or_unchanged(
     database: Database, store: ConversationStore, tmp_path: Path, format: Any
 ) -> None:
     number = conversation(store)
@@ -304,7 +302,7 @@ def test_a_file_is_whole_or_as_it_was(
 
 
 def test_import_is_lazy(database: Database, tmp_path: Path) -> None:
-    """Nothing is done before the first event is asked for: a worker can be made on one thread and run on
+    """Nothing happens before the first event is requested: a worker can be created on one thread and run on
     another.
     """
     events = import_conversations(database, tmp_path / "nowhere")
@@ -357,7 +355,7 @@ def test_folders_and_personas_of_the_same_name_are_used(
     assert len(folders.all()) == 3
 
 
-def test_a_conversation_is_seen_when_it_is_whole(
+def test_a_conversation_appears_once_it_is_complete(
     database: Database, store: ConversationStore, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
@@ -370,7 +368,7 @@ def test_a_conversation_is_seen_when_it_is_whole(
         rest(self)
         seen.append(len(other.list()))
         if len(seen) == 3:
-            raise KeyboardInterrupt  # as a killed program ends
+            raise KeyboardInterrupt  # like a killed program
 
     monkeypatch.setattr(ChunkedWrites, "pause", look)
     with pytest.raises(KeyboardInterrupt):
@@ -385,7 +383,7 @@ def test_a_conversation_is_seen_when_it_is_whole(
     assert len(other.list()) == 1
 
 
-def test_names_of_files() -> None:
+def test_file_names() -> None:
     assert file_name("a/b\\c: d?\n\u202e e") == "a b c d e"
     assert [file_name(title) for title in ("", "...", "CON", "com1.x", "x" * 300)] == [
         "Chat",
@@ -410,5 +408,5 @@ def test_names_of_files() -> None:
         ("a.json", [files.chatgpt(text="x" * 99_999)], True),
     ],
 )  # fmt: skip
-def test_what_a_drop_takes_for_chats(tmp_path: Path, name: str, value: Any, wanted: bool) -> None:
+def test_dropped_files_recognised_as_chats(tmp_path: Path, name: str, value: Any, wanted: bool) -> None:
     assert is_chats(files.written(tmp_path / name, value)) is wanted

@@ -1,4 +1,4 @@
-"""Formulas in exported web pages: MathML by the transcript's rules, safe, and LaTeX where it is not known."""
+"""Formulas in exported web pages: MathML by the transcript's rules, safe, and LaTeX as a fallback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from desktop.store.transfer.exporters.html import renderer
 
 
 def shown(text: str) -> str:
-    """The page's words, with `[…]` around a formula and `{…}` around one with a line of its own."""
+    """The words of the page, with `[…]` around a formula and `{…}` around one on a line of its own."""
     html = re.sub(r'<math [^>]*display="inline">(.*?)</math>', r"[\1]", renderer().render(text))
     html = re.sub(r'<math [^>]*display="block">(.*?)</math>', r"{\1}", html)
     return " ".join(re.sub(r"<[^>]*>", "", html).split())
@@ -40,7 +40,7 @@ def test_formulas(text: str, expected: str) -> None:
     assert shown(text) == expected
 
 
-def test_a_formula_brings_no_markup_of_its_own() -> None:
+def test_a_formula_cannot_inject_markup() -> None:
     html = renderer().render(
         "$\\text{<script>alert(1)</script> &amp; <b>}$ $\\style{background:url(http://x)}{y}$ $\\foo{<i>}$"
     )
@@ -49,7 +49,7 @@ def test_a_formula_brings_no_markup_of_its_own() -> None:
     assert "&lt;script&gt;alert" in html.replace("\u00a0", " ")
 
 
-def test_hostile_text_takes_no_long_time() -> None:
+def test_hostile_text_does_not_take_long() -> None:
     begin = time.process_time()
     for piece in ("$a", "$$a", "\\(", "\\[a\n", "$$\n", "\\begin{align}\n"):
         renderer().render(piece * 3000)

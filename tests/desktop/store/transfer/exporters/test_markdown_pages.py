@@ -1,5 +1,5 @@
-"""Footnotes, addresses and directions in exported web pages, and the same in a browser: pictures,
-headings, widths.
+"""Footnotes, addresses and directions in exported web pages, and the same in a browser: images, headings,
+widths.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_footnotes(text: str, expected: str) -> None:
     assert words(renderer().render(text)) == expected
 
 
-def test_footnotes_of_several_replies_are_told_apart_and_lead_both_ways() -> None:
+def test_footnotes_of_several_replies_are_distinct_and_link_both_ways() -> None:
     html = "".join(
         html_page([chat("a[^1]\n\n[^1]: one", "b[^1]\n\n[^1]: two"), chat("c[^1]\n\n[^1]: three")])
     )
@@ -84,7 +84,7 @@ def test_bare_addresses_are_links(text: str, addresses: list[str]) -> None:
     assert re.findall(r'href="([^"]*)"', renderer().render(text)) == addresses
 
 
-def test_hostile_text_takes_no_long_time() -> None:
+def test_hostile_text_does_not_take_long() -> None:
     begin = time.process_time()
     for piece in ("www.", "http://a", "a@", "[^1]", "[^1]: ", "> ", "- ", "\u05d0 ", "|a", "http://www."):
         renderer().render(piece * 3000)
@@ -171,7 +171,7 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
     assert title is not None
     found = json.loads(title[1])
     assert found["page"][0] <= found["page"][1]
-    assert [table[3] for table in found["tables"]] == [True, False]  # the wide one scrolls by itself
+    assert [table[3] for table in found["tables"]] == [True, False]  # the wide one scrolls on its own
     assert [table[0] for table in found["tables"]] == ["ltr", "rtl"]
     assert found["list"][0] == "rtl"
     sizes = [head[1] for head in found["heads"]]
@@ -185,7 +185,7 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
 # -- what is printed
 
 
-def test_code_and_quotes_within_others_are_printed_with_their_ground() -> None:
+def test_nested_code_and_quotes_are_printed_with_their_background() -> None:
     text = "1. a\n\n   ```python\n   x = 1\n   ```\n\n   > quoted\n\n2. b\n\n> out\n>\n> ```\n> y\n> ```\n"
     html = "".join(piece.html for piece in print_pieces(chat(text)))
     assert html.count('bgcolor="#f6f7f9"') == 2
@@ -194,7 +194,7 @@ def test_code_and_quotes_within_others_are_printed_with_their_ground() -> None:
     assert 'class="grid"' not in html
 
 
-def test_footnotes_are_printed_as_a_list_however_many() -> None:
+def test_any_number_of_footnotes_is_printed_as_a_list() -> None:
     many = (
         "".join(f"a[^{n}] " for n in range(150)) + "\n\n" + "\n".join(f"[^{n}]: note {n}" for n in range(150))
     )

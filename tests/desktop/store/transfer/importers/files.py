@@ -1,4 +1,4 @@
-"""Files of other programs, written from their documented formats, and the import of them for tests."""
+"""Files of other programs, written from their documented formats, and their import for tests."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def node(
 
 
 def chatgpt(number: int = 1, text: str = "Why is the sky blue?") -> dict[str, Any]:
-    """A conversation with two answers, of which the first was gone on with."""
+    """A conversation with two answers, the first of which was continued."""
     nodes = [
         node("client-created-root", None, ["s"]),
         node(
@@ -268,7 +268,7 @@ def own() -> ConversationRecord:
 
 
 class Qt:
-    """Qt's `QDataStream` in Python, written anew for tests."""
+    """Qt's `QDataStream` in Python, reimplemented for tests."""
 
     @staticmethod
     def text(value: str) -> bytes:
@@ -277,7 +277,7 @@ class Qt:
 
 
 def gpt4all(version: int = 12, texts: tuple[str, ...] = ("Hello", "Hi 😀", "Bye", "Ciao")) -> bytes:
-    """A chat of prompts and responses in turn, as chat.cpp writes it."""
+    """A chat of alternating prompts and responses, as chat.cpp writes it."""
     out = [
         b"\xf5\xd5\x53\xcc",
         struct.pack(">iq", version, 1700000000),
@@ -294,7 +294,7 @@ def gpt4all(version: int = 12, texts: tuple[str, ...] = ("Hello", "Hi 😀", "By
 
 
 def _state(version: int) -> bytes:
-    """The engine's state before version 11, with one in it where the version has no flag."""
+    """The engine's state before version 11, present where the version has no flag for it."""
     found = struct.pack(">?", version == 6) if version >= 6 else b""
     found += struct.pack(">ii", 1, 0) if version >= 2 else b""
     found += Qt.text("") + Qt.text("") + struct.pack(">I", 7)

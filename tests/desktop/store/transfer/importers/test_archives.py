@@ -1,6 +1,4 @@
-"""Zip archives: their directory is read once, what is unpacked is bounded, and what holds no chats is
-told.
-"""
+"""Zip archives: the directory is read once, unpacking is bounded, and files without chats are reported."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def with_pictures(path: Path, count: int) -> Path:
 def test_the_directory_is_read_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading it for each of its members made the import of an export with 20,000 pictures quadratic."""
+    """Reading it once per member made the import of an export with 20,000 images quadratic."""
     path = with_pictures(tmp_path / "export.zip", 500)
     reads: list[object] = []
     real = zipfile.ZipFile._RealGetContents  # type: ignore[attr-defined]
@@ -47,7 +45,7 @@ def test_the_directory_is_read_once(
     assert len(reads) == 1
 
 
-def test_what_holds_no_chats_is_told_and_added_up(database: Database, tmp_path: Path) -> None:
+def test_files_without_chats_are_counted_and_reported(database: Database, tmp_path: Path) -> None:
     events = run(database, with_pictures(tmp_path / "export.zip", 3))
     (told,) = [event for event in events if isinstance(event, LeftOut)]
     assert (told.count, told.of) == (3, "file")
@@ -68,14 +66,12 @@ def test_it_can_be_cancelled_between_two_pictures(
     assert len(imported(events)) == 2
     done = [event.done for event in events if isinstance(event, Progress)]
     assert done == sorted(done)
-    assert len(set(done)) > 5  # it tells how far it is between two pictures, too
+    assert len(set(done)) > 5  # it also reports progress between two pictures
     assert done[-1] < next(event.total for event in events if isinstance(event, Progress))
 
 
-def test_what_is_broken_is_told_of_files_that_hold_chats(database: Database, tmp_path: Path) -> None:
-    """Whether a file holds chats is known when the first one was read: what was wrong before it is told
-    then.
-    """
+def test_damage_is_reported_for_files_with_chats(database: Database, tmp_path: Path) -> None:
+    """Whether a file contains chats is known after the first one; earlier damage is reported then."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.json", '[{"broken": }, {"n": 1}]')
@@ -98,11 +94,11 @@ def test_the_size_of_a_directory(
         archive.comment = comment
         size = sum(46 + len(member.filename) + len(member.extra) for member in archive.infolist())
     with path.open("rb") as file:
-        assert sources._directory_size(file) == size
+        assert sources.directory_size(file) == size
         assert file.tell() == 0
     path.write_bytes(b"PK\x03\x04" + bytes(30) + b"PK\x05\x06" + bytes(10))  # cut before the size
     with path.open("rb") as file:
-        assert sources._directory_size(file) == 0
+        assert sources.directory_size(file) == 0
 
 
 # -- databases in archives
@@ -115,7 +111,7 @@ class _Usage(NamedTuple):
 
 
 def bomb(path: Path, size: int) -> Path:
-    """A member that begins as a database does and goes on with zeros."""
+    """A member that begins like a database and continues with zeros."""
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("webui.db", "w", force_zip64=True) as file,
@@ -127,7 +123,7 @@ def bomb(path: Path, size: int) -> Path:
 
 
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts the bytes of files when their temporary folder goes."""
+    """Counts the bytes of files when their temporary folder is removed."""
     sizes: list[int] = []
     real = tempfile.TemporaryDirectory.cleanup
 
@@ -205,7 +201,7 @@ def test_a_database_comes_with_its_journal(
 
 # above it, the end is written in its larger form as well
 @pytest.mark.parametrize("limit", [zipfile.ZIP_FILECOUNT_LIMIT, 10])
-def test_a_directory_that_is_too_large_is_one_sentence(
+def test_a_directory_that_is_too_large_is_reported(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", limit)

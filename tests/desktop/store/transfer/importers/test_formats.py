@@ -1,5 +1,5 @@
-"""Each format as its program writes it: texts, roles, variants, the shown path, dates, models, thoughts,
-tools, files.
+"""Each format as its program writes it: texts, roles, variants, shown path, dates, models, thoughts, tools,
+files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def one(database: Database, path: Path) -> int:
     return imported(events)[0].conversation_id
 
 
-def test_the_programs_that_are_named() -> None:
+def test_the_names_of_the_programs() -> None:
     assert labels() == (
         "Inglenook", "ChatGPT", "Claude", "Open WebUI", "llama.cpp web UI", "LM Studio", "ShareGPT",
         "GPT4All", "SillyTavern",
@@ -96,7 +96,7 @@ def test_chatgpt_tools_thoughts_pictures_and_instructions(
         "conversation_id": "x",
         "current_node": "z",
     }
-    number = one(database, written(tmp_path / "a", value))  # one conversation alone is a file, too
+    number = one(database, written(tmp_path / "a", value))  # one conversation alone is also a valid file
     user, reply = store.path(number)
     assert store.get(number).system_prompt == "I cook.\n\nBe terse."
     assert user.text == "[image: file-1]\n\nLook"
@@ -117,7 +117,7 @@ def test_claude(database: Database, store: ConversationStore, tmp_path: Path) ->
     assert first.text == THINK.format("Hm.") + 'Yes.\n\n**Tool call: search**\n\n```\n{"q": "pg"}\n```'
 
 
-def test_claude_without_parents_is_a_row(
+def test_claude_without_parents_is_a_sequence(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
     rows = [
@@ -153,7 +153,7 @@ def test_open_webui(database: Database, store: ConversationStore, tmp_path: Path
     assert (store.get(number).system_prompt, store.get(number).updated_at) == ("Be kind.", 1710000099)
 
 
-def test_open_webui_of_old(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_an_old_open_webui_export(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, written(tmp_path / "a.json", [files.open_webui()["chat"]]))
     assert store.get(number).title == "Greeting"
 
@@ -233,7 +233,7 @@ def test_gpt4all(database: Database, store: ConversationStore, tmp_path: Path, v
 
 
 def test_gpt4all_against_qt_itself(database: Database, store: ConversationStore, tmp_path: Path) -> None:
-    """The primitive types as Qt writes them: the file of version 11 once more, by `QDataStream`."""
+    """The primitive types as Qt writes them: the file of version 11 again, by `QDataStream`."""
     from PySide6.QtCore import QByteArray, QDataStream, QIODevice
 
     data = QByteArray()
@@ -275,7 +275,7 @@ def test_a_zip_with_everything(database: Database, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_names_of_files_mean_nothing(database: Database, tmp_path: Path) -> None:
+def test_file_names_do_not_matter(database: Database, tmp_path: Path) -> None:
     for number, (name, sample) in enumerate(files.SAMPLES.items()):
         path = tmp_path / f"{number}.png"
         path.write_bytes(b"\xef\xbb\xbf" * (name != "gpt4all") + sample())

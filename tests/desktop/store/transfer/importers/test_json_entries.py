@@ -1,4 +1,4 @@
-"""Entries cut out of JSON: against `json.loads`, whatever the chunks; after damage, all entries but the
+"""Entries cut out of JSON, compared with `json.loads` for any chunks; after damage, all entries but the
 damaged ones.
 """
 
@@ -42,7 +42,9 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
     return [entry.value for entry in found if isinstance(entry, Entry)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # a loaded machine draws slowly
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)  # a loaded machine generates examples slowly
 @given(
     st.lists(OBJECTS, max_size=5),
     st.sampled_from([None, 0, 2]),
@@ -50,7 +52,7 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
     st.sampled_from([1, 2, 3, 7, 64, 1 << 18]),
     st.booleans(),
 )
-def test_the_same_as_the_whole_file_at_once(
+def test_the_same_as_parsing_the_whole_file(
     wanted: list[Any], indent: int | None, is_ascii: bool, chunk: int, as_lines: bool
 ) -> None:
     if as_lines:
@@ -72,8 +74,8 @@ def test_small_buffers_make_no_difference(monkeypatch: pytest.MonkeyPatch, chunk
 
 
 def test_one_byte_wrong_costs_at_most_two_entries() -> None:
-    """One place in seventeen, a byte gone, or one of five in its place; a bracket between two entries
-    makes others of them.
+    """At every 17th place a byte is removed or replaced by one of five; a bracket between two entries merges
+    them.
     """
     good = json.dumps(DOCUMENTS).encode()
     starts = {place for place in range(len(good)) if good.startswith(b'{"title"', place)}

@@ -1,6 +1,4 @@
-"""Field by field, what the newest files of each program say: kept, kept as text, or told; and fields that
-nobody knows yet are kept.
-"""
+"""Fields of each program's newest files: kept, written as text, or reported; unknown fields are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from tests.desktop.store.transfer.importers.files import Qt, imported, lines, no
 
 
 def taken(database: Database, path: Path) -> tuple[ConversationRecord, set[str]]:
-    """What came of a file with one conversation, and the first word of each sentence that is told."""
+    """The result of importing a file with one conversation, and the first word of each sentence reported."""
     events = run(database, path)
     (found,) = imported(events)
     return read_whole(database, found.conversation_id), {
@@ -41,7 +39,7 @@ INVENTED = {"of": ["a later", "version"], "n": 0}
 
 
 def with_invention(sample: str) -> Iterator[tuple[str, Any]]:
-    """The sample with an unknown field in one of its objects, for each kind of object; and where that is."""
+    """The sample with an unknown field in one object, for each kind of object, and where that is."""
     values = {
         "chatgpt": files.chatgpt, "claude": files.claude, "lm-studio": files.lm_studio,
         "open-webui": files.open_webui, "sharegpt": files.sharegpt,
@@ -166,7 +164,7 @@ def test_what_open_webui_writes_as_html(database: Database, store: ConversationS
     )
 
 
-def test_replies_of_open_webui_that_are_items_alone(
+def test_replies_of_open_webui_made_of_items(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
     value = files.open_webui()
@@ -230,7 +228,7 @@ def test_the_database_of_open_webui(database: Database, tmp_path: Path) -> None:
     assert [(event.what.split()[0], event.count) for event in events if isinstance(event, LeftOut)] == [
         ("Tags", 1), ("Archived", 1), ("Folders", 1),
     ]  # fmt: skip
-    # of what is here already it was told before
+    # an earlier import has reported it
     assert not any(isinstance(event, LeftOut) for event in run(database, path))
 
 
@@ -353,10 +351,8 @@ def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Pa
     assert {found.outcome for found in imported(run(database, tmp_path / "a.jsonl"))} == {"known"}
 
 
-def test_names_that_stand_in_messages_alone(
-    database: Database, store: ConversationStore, tmp_path: Path
-) -> None:
-    """Newer files say "unused" in the first line; in a group each speaker is its own `{{char}}`."""
+def test_names_found_only_in_messages(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    """Newer files say "unused" in the first line; in a group each character is its own `{{char}}`."""
     rows = tavern(
         said("System", "note", is_system=True), said("Bo", "{{char}} greets {{user}}"),
         said("Cy", "{{char}} too"), said("Ann", "{{char}}?"),

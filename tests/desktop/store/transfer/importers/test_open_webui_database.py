@@ -1,6 +1,4 @@
-"""Open WebUI's database: its chats come as from its export, whatever is broken or foreign is told, and the
-file stays untouched.
-"""
+"""Open WebUI's database: the same chats as in its export, damage is reported, the file stays unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tests.desktop.store.transfer.importers.files import broken, dump, imported,
 
 
 def made(path: Path, *rows: Any, wal: bool = False) -> Path:
-    """A database as Open WebUI makes it; `rows` are what stands in the column `chat`."""
+    """A database like Open WebUI's; `rows` are the values of the column `chat`."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         if wal:
             database.execute("PRAGMA journal_mode = WAL")
@@ -44,7 +42,9 @@ def chat() -> str:
     return json.dumps(files.open_webui()["chat"])
 
 
-def test_it_holds_what_the_export_holds(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_it_has_the_same_chats_as_the_export(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
     path = made(tmp_path / "webui.db", chat(), wal=True)
     before = path.read_bytes()
     (event,) = imported(run(database, path))
@@ -60,7 +60,7 @@ def test_it_holds_what_the_export_holds(database: Database, store: ConversationS
     )
 
 
-def test_a_broken_row_is_told_and_harms_no_other(database: Database, tmp_path: Path) -> None:
+def test_a_broken_row_is_reported_and_harms_no_other(database: Database, tmp_path: Path) -> None:
     path = made(
         tmp_path / "webui.db",
         chat(),
@@ -80,7 +80,7 @@ def test_a_broken_row_is_told_and_harms_no_other(database: Database, tmp_path: P
     assert told[3][1] == "It is larger than 2 MB."
 
 
-def test_a_foreign_or_damaged_database_is_one_sentence(database: Database, tmp_path: Path) -> None:
+def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE notes (id, chat)")
@@ -108,7 +108,7 @@ def test_in_an_archive_beside_other_files(database: Database, tmp_path: Path) ->
     assert broken(events) == []
 
 
-def test_it_ends_when_it_is_cancelled(database: Database, tmp_path: Path) -> None:
+def test_it_can_be_cancelled(database: Database, tmp_path: Path) -> None:
     path = made(tmp_path / "webui.db", *[chat()] * 20)
     left = iter([False] * 30)
     assert len(imported(run(database, path, cancel=lambda: next(left, True)))) < 20

@@ -1,6 +1,4 @@
-"""How files, uses of tools and odd values are written into a message, and names that stand in one place or
-another.
-"""
+"""How files, tool calls and odd values are written into a message, and names found in several places."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def test_what_is_written(found: Any, expected: Any) -> None:
 
 
 def test_keys_of_content_never_change() -> None:
-    """With another key a conversation that is here would come twice."""
+    """With another key a conversation that is already here would be imported twice."""
     assert (
         content_key({"b": "é\ud800", "a": [1]})
         == content_key({"a": [1], "b": "é\ud800"})
@@ -148,7 +146,7 @@ def test_open_webui(
     assert store.path(store.list()[0].id)[0].stats.get("error") == error
 
 
-def test_llama_cpp_passes_over_what_is_damaged(
+def test_llama_cpp_skips_what_is_damaged(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
     value = json.loads(files.SAMPLES["llama.cpp-old"]())

@@ -1,6 +1,4 @@
-"""Each field that a program's newest files have and that is read, or means nothing outside of it, is not
-kept a second time.
-"""
+"""Fields of each program's newest files that are read, or meaningless elsewhere, are not kept again."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def read(format: Format, value: Any) -> ConversationRecord:
 
 
 def chatgpt(*nodes: dict[str, Any]) -> dict[str, Any]:
-    """A conversation with every field that is known, and messages with every one of theirs."""
+    """A conversation with every known field, and messages with every one of theirs."""
     metadata = {
         "model_slug": "m", "default_model_slug": "m", "is_visually_hidden_from_conversation": False,
         "is_user_system_message": False, "user_context_message_data": {"about_user_message": "x"},
@@ -193,10 +191,8 @@ def test_what_is_read_of_silly_tavern() -> None:
     assert [message.raw for message in record.messages] == [None] * len(record.messages)
 
 
-def test_parts_of_chatgpt_that_are_words_alone() -> None:
-    """What runs and what it prints, and thoughts, are text in full; the line under a thought is not shown,
-    but kept.
-    """
+def test_parts_of_chatgpt_that_are_only_text() -> None:
+    """Code, its output and thoughts are text in full; the line below a thought is not shown, but kept."""
     thoughts = {
         "content_type": "thoughts",
         "thoughts": [{"summary": "S", "content": "C", "chunks": ["C"], "finished": True}],

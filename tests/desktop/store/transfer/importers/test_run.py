@@ -1,5 +1,5 @@
-"""The import as a whole: twice is once, what grew is extended, what is broken is told and harms nothing
-else, cancel, memory.
+"""The whole import: twice is once, grown chats are extended, damage is reported and contained, cancelling,
+memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.desktop.store.transfer.importers.files import broken, dump, imported,
 
 
 @pytest.mark.parametrize("sample", files.SAMPLES)
-def test_importing_twice_makes_nothing_new(database: Database, tmp_path: Path, sample: str) -> None:
+def test_importing_twice_adds_nothing(database: Database, tmp_path: Path, sample: str) -> None:
     path = tmp_path / "a"
     path.write_bytes(files.SAMPLES[sample]())
     first = imported(run(database, path))
@@ -42,7 +42,7 @@ def test_a_conversation_that_grew_is_extended(
 ) -> None:
     value = files.chatgpt()
     number = imported(run(database, written(tmp_path / "a", [value])))[0].conversation_id
-    own = store.add_message(number, store.path(number)[-1].id, "user", "Mine")  # gone on with here
+    own = store.add_message(number, store.path(number)[-1].id, "user", "Mine")  # continued here
     value["mapping"]["w"]["children"] = ["x"]
     value["mapping"]["x"] = files.node("x", "w", [], "user", "Theirs")
     value["current_node"] = "x"
@@ -61,8 +61,8 @@ def test_one_in_the_trash_stays_there(database: Database, store: ConversationSto
     assert store.list() == ()
 
 
-def test_a_running_reply_goes_on(database: Database, store: ConversationStore, tmp_path: Path) -> None:
-    """The import has a connection of its own, and leaves what runs in the window alone."""
+def test_a_running_reply_continues(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    """The import has a connection of its own, and does not disturb what runs in the window."""
     running = store.add_message(store.create().id, None, "assistant", "so far", "running")
     other = Database(database.path)
     assert imported(run(other, written(tmp_path / "a", [files.chatgpt()])))
@@ -81,9 +81,9 @@ def test_imported_messages_are_found_by_the_search(
 # -- what is broken
 
 
-def test_one_damaged_entry_is_told_with_its_place(database: Database, tmp_path: Path) -> None:
+def test_one_damaged_entry_is_reported_with_its_place(database: Database, tmp_path: Path) -> None:
     entries = [json.dumps(files.chatgpt(number)) for number in range(1, 6)]
-    entries[1] = entries[1].replace('"title":', '"title"', 1)  # no JSON
+    entries[1] = entries[1].replace('"title":', '"title"', 1)  # not JSON
     entries[3] = json.dumps({"mapping": {"a": {"message": None}}})  # no messages
     (tmp_path / "a.json").write_text("[" + ", ".join(entries) + "]")
     events = run(database, tmp_path / "a.json")
@@ -95,7 +95,7 @@ def test_one_damaged_entry_is_told_with_its_place(database: Database, tmp_path: 
     assert broken(events)[1].reason == "It has no messages."
 
 
-def test_a_damaged_message_costs_only_itself(
+def test_a_damaged_message_affects_no_other(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
     value = files.chatgpt()
@@ -118,9 +118,7 @@ def test_a_damaged_line(database: Database, store: ConversationStore, tmp_path: 
     assert len(shown(store, imported(events)[0].conversation_id)) == 2
 
 
-def test_cut_files_keep_what_stands_before_the_cut(
-    database: Database, store: ConversationStore, tmp_path: Path
-) -> None:
+def test_what_precedes_a_cut_is_kept(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     data = json.dumps([files.chatgpt(number) for number in range(1, 6)]).encode()
     (tmp_path / "a.json").write_bytes(data[: len(data) * 7 // 10])
     events = run(database, tmp_path / "a.json")
@@ -143,19 +141,19 @@ def test_cut_files_keep_what_stands_before_the_cut(
         b'{"n": ' + b"9" * 9000 + b"}",
     ],
 )  # fmt: skip
-def test_what_is_no_conversation_is_said(database: Database, tmp_path: Path, content: bytes) -> None:
+def test_foreign_values_are_reported(database: Database, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)
     events = run(database, tmp_path / "a")
     assert broken(events)
     assert imported(events) == []
 
 
-def test_a_missing_file_and_a_folder_are_said(database: Database, tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_reported(database: Database, tmp_path: Path) -> None:
     assert "cannot be opened" in broken(run(database, tmp_path / "nowhere"))[0].reason
     assert "cannot be opened" in broken(run(database, tmp_path))[0].reason
 
 
-def test_a_cycle_is_told(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+def test_a_cycle_is_reported(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     value = files.chatgpt()
     value["mapping"]["v"]["parent"] = "w"
     events = run(database, written(tmp_path / "a", [value]))
@@ -163,9 +161,7 @@ def test_a_cycle_is_told(database: Database, store: ConversationStore, tmp_path:
     assert len(shown(store, imported(events)[0].conversation_id)) == 2
 
 
-def test_halves_of_characters_and_wild_dates(
-    database: Database, store: ConversationStore, tmp_path: Path
-) -> None:
+def test_lone_surrogates_and_wild_dates(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     value = files.chatgpt(1, "half \ud83d here")
     value |= {"title": "\udc00 title", "create_time": 1e300, "update_time": "never"}
     number = imported(run(database, written(tmp_path / "a", [value])))[0].conversation_id
@@ -174,9 +170,7 @@ def test_halves_of_characters_and_wild_dates(
 
 
 def test_hostile_texts_take_no_longer_than_others(database: Database, tmp_path: Path) -> None:
-    """What is opened and never closed, a hundred thousand times: a search that begins anew at each of them
-    would take minutes.
-    """
+    """A hundred thousand unclosed brackets: a search that restarts at each would take minutes."""
     value = files.open_webui()
     value["chat"]["history"]["messages"]["2"]["content"] = '<details type="reasoning">' * 40_000
     path = written(
@@ -228,7 +222,7 @@ def test_cancel_keeps_what_is_done(database: Database, store: ConversationStore,
 
 
 def big_file(path: Path, size: int) -> int:
-    """A ChatGPT file of at least `size` bytes; how many conversations it holds."""
+    """Write a ChatGPT file of at least `size` bytes; returns the number of conversations in it."""
     count = 0
     with path.open("w", encoding="utf-8") as file:
         file.write("[")
@@ -246,7 +240,7 @@ def big_file(path: Path, size: int) -> int:
 
 
 def check(events: Iterator[Event], count: int) -> Iterator[None]:
-    """Pauses at every event; at the end, all of the file must have come, with progress that only grows."""
+    """Pauses at every event; at the end, everything must be imported, with progress that only grows."""
     shares: list[float] = []
     found = 0
     for event in events:
@@ -336,7 +330,7 @@ def test_values_of_any_kind_in_any_place_raise_nothing(tmp_path: Path, data: st.
 
 
 def _check_survives(folder: Path, content: bytes) -> None:
-    """The import ends by itself, says everything in words, and the store can be read after it."""
+    """The import ends on its own, reports everything in words, and the store is readable afterwards."""
     path, place = folder / "fuzz", folder / "fuzz.sqlite3"
     path.write_bytes(content)
     for side in ("", "-wal", "-shm"):

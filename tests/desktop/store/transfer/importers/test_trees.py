@@ -1,5 +1,5 @@
-"""From a format's nodes to a tree: parts of one reply become one message, what is skipped leaves no gap,
-and the shown path is right.
+"""Trees from a format's nodes: parts of a reply are merged, skipped nodes leave no gap, the shown path is
+right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def shaped(*messages: MessageRecord, **options: Any) -> Shaped:
 
 
 def tree(found: Shaped) -> list[tuple[str, str | None, str, str | None]]:
-    """(key, parent, text, shown child) of each message, and what is shown first."""
+    """(key, parent, text, shown child) of each message, and what is shown at the top."""
     return [
         ("", None, "", found.shown_root),
         *((each.key, each.parent, each.text, each.shown_child) for each in found.messages),
@@ -32,7 +32,7 @@ def tree(found: Shaped) -> list[tuple[str, str | None, str, str | None]]:
 # -- parts of one reply
 
 
-def test_a_thought_tools_and_the_reply_are_one_message() -> None:
+def test_a_thought_tool_calls_and_the_reply_are_one_message() -> None:
     found = shaped(
         m("u", None, "user", created_at=1.0),
         m(
@@ -65,7 +65,7 @@ def test_a_thought_tools_and_the_reply_are_one_message() -> None:
         # two replies, neither of which is a part
         ((m("a", None, part=False), m("b", "a", part=False)), ["a", "b"]),
         ((m("a", None, part=True), m("b", "a"), m("c", "a")), ["a", "b", "c"]),  # two go on from it
-        # what the user wrote is no part of a reply
+        # what the user wrote is not part of a reply
         ((m("u", None, "user", part=True), m("b", "u", part=True)), ["u", "b"]),
         ((m("s", None, "tool", part=True), m("u", "s", "user")), ["s", "u"]),
         ((m("a", None), m("b", "a", "tool")), ["a", "b"]),
@@ -73,15 +73,15 @@ def test_a_thought_tools_and_the_reply_are_one_message() -> None:
         ((m("a", None, "tool", part=True), m("b", "a")), ["b"]),
         # each joins the one above it
         ((m("a", None, part=True), m("b", "a"), m("c", "b", part=True)), ["c"]),
-        # a reply behind a whole one is one of its own
+        # a reply after a complete one is a message of its own
         ((m("a", None, part=True), m("b", "a"), m("c", "b")), ["b", "c"]),
     ],
 )
-def test_what_joins(messages: tuple[MessageRecord, ...], keys: list[str]) -> None:
+def test_what_is_merged(messages: tuple[MessageRecord, ...], keys: list[str]) -> None:
     assert [message.key for message in shaped(*messages).messages] == keys
 
 
-def test_uses_of_tools_alone_stay_what_they_are() -> None:
+def test_tool_calls_without_a_reply_stay_as_they_are() -> None:
     (only,) = shaped(m("a", None, "tool", "one", part=True), m("b", "a", "tool", "two", part=True)).messages
     assert (only.key, only.role, only.text, only.raw) == ("b", "tool", "one\n\ntwo", None)
     (reply,) = shaped(m("a", None, "tool", "one", part=True), m("b", "a", text="two")).messages
@@ -90,7 +90,7 @@ def test_uses_of_tools_alone_stay_what_they_are() -> None:
     assert shaped(m("a", None, raw={"x": 1}), m("u", "a", "user")).messages[0].raw == {"x": 1}
 
 
-def test_below_a_joined_reply_its_variants_stand_and_the_shown_one_is_found() -> None:
+def test_variants_below_a_merged_reply_and_the_shown_one() -> None:
     messages = (
         m("u", None, "user"), m("t1", "u", part=True), m("a1", "t1"), m("t2", "u", part=True), m("a2", "t2"),
         m("x", "a1", "user"), m("y", "a1", "user"),
@@ -115,7 +115,7 @@ def test_siblings_keep_their_order_and_parents_come_first() -> None:
     assert found.shown_root == "e"
 
 
-def test_what_is_skipped_leaves_no_gap() -> None:
+def test_skipped_nodes_leave_no_gap() -> None:
     skipped = {"s1": "a", "s2": "s1", "root": None, "round": "about", "about": "round"}
     found = shaped(
         m("a", "root", "user"), m("b", "s2"), m("c", "round", "user"), m("d", "nowhere"), skipped=skipped,
@@ -130,7 +130,7 @@ def test_what_is_skipped_leaves_no_gap() -> None:
     assert found.shown_root == "a"  # the way up from a skipped node
 
 
-def test_circles_are_told_and_everything_else_is_kept() -> None:
+def test_cycles_are_reported_and_everything_else_is_kept() -> None:
     told: list[tuple[str, str]] = []
     found = shape(
         [m("a", None, "user"), m("b", "c"), m("c", "b", "user"), m("d", "c"), m("e", "e")],
@@ -190,7 +190,7 @@ def test_system_messages_on_top_are_the_prompt() -> None:
 # -- rows
 
 
-def test_a_row_has_keys_of_its_content() -> None:
+def test_a_sequence_gets_keys_from_its_content() -> None:
     row = [m("", "wrong", "user", "a"), m("own", None, text="b"), m("", None, text="c")]
     found = chained(row)
     first = chain_key(None, "user", "a")
