@@ -157,7 +157,7 @@ def facts(device: Device) -> dict[str, Any]:
         driver = manager.driver_version() if manager is not None else ""
     names = ("inglenook", "torch", "numba", "numba-cuda", "numpy", "transformers")
     return {
-        "card": device.name, "capability": device.capability / 10, "processors": device.processors,
+        "card": device.name, "capability": device.capability / 10, "processors": device.sm_count,
         "memory_bytes": device.total_memory, "driver": driver, "python": sys.version.split()[0],
         "packages": {name: found for name in names if (found := _version(name))},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

@@ -59,7 +59,7 @@ class Sum:
 def says_what_it_is(device: Device) -> None:
     assert device.name
     assert device.capability >= 75
-    assert device.processors > 0
+    assert device.sm_count > 0
     assert 0 < device.free_memory() <= device.total_memory
 
 

@@ -48,8 +48,8 @@ class OnDevice:
         reverse: bool,
     ) -> list[Any]:
         """The arrays after the kernel ran. `reverse` is the interpreter's; a device has no order."""
-        if kernel.least > self.device.capability:
-            pytest.skip(f"{kernel.name} needs compute capability {kernel.least / 10}")
+        if kernel.min_capability > self.device.capability:
+            pytest.skip(f"{kernel.name} needs compute capability {kernel.min_capability / 10}")
         list(self.device.prepare([kernel]))
         tensors = [
             self.device.zeros(8 * len(a.entries))

@@ -27,11 +27,7 @@ def test_torch_and_driver_agree(gpus: tuple[GpuInfo, ...]) -> None:
 
     for gpu in gpus:
         device = TorchDevice(gpu.index)
-        assert (device.name, device.capability, device.processors) == (
-            gpu.name,
-            gpu.capability,
-            gpu.processors,
-        )
+        assert (device.name, device.capability, device.sm_count) == (gpu.name, gpu.capability, gpu.sm_count)
         assert abs(device.total_memory - gpu.total_memory) < gpu.total_memory // 50
         assert gpu.free_memory is None or gpu.free_memory <= gpu.total_memory
 

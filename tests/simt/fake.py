@@ -63,16 +63,11 @@ class FakeDevice:
         self,
         total_memory: int = 1 << 34,
         capability: int = 90,
-        processors: int = 4,
+        sm_count: int = 4,
         index: int = 0,
         interpret: bool = False,
     ) -> None:
-        self.name, self.index, self.capability, self.processors = (
-            f"fake {index}",
-            index,
-            capability,
-            processors,
-        )
+        self.name, self.index, self.capability, self.sm_count = (f"fake {index}", index, capability, sm_count)
         self.total_memory, self.taken, self.interpret = total_memory, 0, interpret
         self.kept = 0  # freed bytes that are not given back to the driver
         self.records = 0
@@ -162,7 +157,7 @@ class FakeDevice:
             raise EngineError(
                 "The GPU reported: invalid device function (CUDA_ERROR_INVALID_DEVICE_FUNCTION)."
             )
-        assert self.capability >= kernel.least
+        assert self.capability >= kernel.min_capability
         assert len(arguments) == len(kernel.parameters), kernel.name
         if 0 in blocks:
             return

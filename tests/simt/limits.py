@@ -31,7 +31,7 @@ def against(
         f"{shared} bytes of shared memory": shared > SHARED,
         f"{warps} warps at once": warps > WARPS_OF_MULTIPROCESSOR.get(capability, 64),
         f"{kernel.registers} registers for {warps} warps": own * warps > REGISTERS,
-        f"compute capability {kernel.least / 10}": kernel.least > capability,
+        f"compute capability {kernel.min_capability / 10}": kernel.min_capability > capability,
         "an early start": early and capability < EARLY_CAPABILITY,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")

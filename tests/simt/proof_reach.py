@@ -46,7 +46,7 @@ class Large:
     type_of: TypeOf
     cache: str = "auto"
     capability: int = 90
-    processors: int = 132
+    sm_count: int = 132
     adapted: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class _Opened:
     """A large model: its passes, and the cases that prove what they run."""
 
     def __init__(self, large: Large) -> None:
-        self.device = FakeDevice(1 << 40, large.capability, large.processors)
+        self.device = FakeDevice(1 << 40, large.capability, large.sm_count)
         self.backend, self.cache = CudaBackend([cast(Device, self.device)]), large.cache
         opened = checkpoint({**REAL[large.name], **large.config}, large.type_of)
         weight_layout, config = find_architecture(opened), read_config(opened)

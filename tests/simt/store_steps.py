@@ -9,7 +9,7 @@ import torch
 
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.kv_write.gather import gather_call
-from engine.backends.cuda.kernels.kv_write.kv_write import append_calls
+from engine.backends.cuda.kernels.kv_write.kv_write import kv_write_calls
 from engine.backends.cuda.kv_cache import KEYS, VALUES, CudaCache
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Call, Runtime, TorchCall
 from engine.backends.graph.buffers import Buffer
@@ -45,7 +45,7 @@ class StoreSteps:
             padded[:, : buffer.width] = x
             self._rows[buffer] = self.device.upload(padded)
         self.device.copy(self.device.upload(np.array([position], np.int32)), self._place)
-        operation = append_calls(self.kind, self.cache.addresses(0), *self._buffers, self.shape)
+        operation = kv_write_calls(self.kind, self.cache.addresses(0), *self._buffers, self.shape)
         for call in (
             operation.small
             if operation.large is None or not (many or self.rows > SMALL_BATCH)

@@ -19,7 +19,7 @@ from engine.backends.cuda.kernels.attention.attention import (
     kernel_for,
     splits_for,
 )
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType
@@ -233,20 +233,20 @@ def test_bodies(
 @pytest.mark.parametrize(
     ("shape", "values", "record"),
     [
-        (shape_of(2, 1, 40), "q4", "halves"),
-        (shape_of(3, 1, 64, window=70), "fp16", "pairs"),
+        (shape_of(2, 1, 40), "q4", "fp16"),
+        (shape_of(3, 1, 64, window=70), "fp16", "bf16x2"),
         (shape_of(1, 3, 24), "q8", ""),
         (shape_of(2, 1, 33), "fp16", ""),
         (shape_of(2, 1, 64), "fp16", ""),
-        (shape_of(2, 1, 80), "fp16", "pairs"),
-        (shape_of(2, 1, 128), "q8", "halves"),
+        (shape_of(2, 1, 80), "fp16", "bf16x2"),
+        (shape_of(2, 1, 128), "q8", "fp16"),
     ],
 )
 def test_joining(shape: AttentionShape, values: str, record: str) -> None:
     """Partial results of the model, with nonsense where the row has no position, joined by body and model:
     rows and records.
     """
-    case = Case(CacheType("fp16", values), shape, 130, 2, 4, record != "pairs")
+    case = Case(CacheType("fp16", values), shape, 130, 2, 4, record != "bf16x2")
     _, _, arguments, arrays = case.attend()
     arrays[5][...] = np.nan
     partial = by_model(case.attend()[0], case.attend()[1], arguments, arrays)[5]
@@ -263,8 +263,8 @@ def test_joining_to_a_record_alone() -> None:
     """Where only products read the rows, nothing else is written, and the record is that of both."""
     case = Case(CacheType("fp16", "fp16"), shape_of(2, 1, 128), 130, 2, 4)
     partial = case.attended()
-    (_, rows, kept, *_), _ = both(*case.combine(partial, "halves"), twice=False)
-    (_, none, alone, *_), _ = both(*case.combine(partial, "halves", floats=False), twice=False)
+    (_, rows, kept, *_), _ = both(*case.combine(partial, "fp16"), twice=False)
+    (_, none, alone, *_), _ = both(*case.combine(partial, "fp16", floats=False), twice=False)
     assert rows.any()
     assert not none.any()
     assert alone.tobytes() == kept.tobytes()
@@ -322,7 +322,7 @@ def test_order_of_warps() -> None:
     """Warps and blocks in the opposite order write the same bits."""
     case = Case(CacheType("q8", "fp8"), shape_of(2, 1, 16), 64, 1, 2)
     both(*case.attend())
-    both(*case.combine(by_model(*case.attend())[5], "halves"))
+    both(*case.combine(by_model(*case.attend())[5], "fp16"))
 
 
 def test_splits() -> None:
@@ -341,11 +341,11 @@ def test_every_form_has_a_name_of_its_own() -> None:
     assert len({kernel.name for kernel in kernels}) == len(kernels)
 
 
-@pytest.mark.parametrize(("floats", "record"), [(True, None), (True, "halves"), (False, "pairs")])
+@pytest.mark.parametrize(("floats", "record"), [(True, None), (True, "fp16"), (False, "bf16x2")])
 def test_calls(floats: bool, record: str | None) -> None:
     """What they touch, and as many arguments as their kernels take."""
     q, y = Buffer(160), Buffer(160)
-    to = None if record is None else (record, record_buffer(record, y))
+    to = None if record is None else (record, packed_buffer(record, y))
     calls = attention_calls(CacheType("q8", "q4"), (256, 512), q, y, to, shape_of(2, 2, 40), 0, 132, floats)
     assert all(len(call.arguments) == len(call.kernel.parameters) for call in calls)
     assert calls[0].writes == calls[1].reads

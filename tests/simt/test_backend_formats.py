@@ -65,7 +65,7 @@ def test_mixed_types_untied(tmp_path: Path) -> None:
 def test_before_ampere(tmp_path: Path, dtype: str) -> None:
     """bf16 becomes fp16 there, which nothing multiplies as bf16."""
     folder = write_folder(tmp_path / "m", TINY.but(layers=1), dtype)
-    check(folder, IDS, "halves", device=FakeDevice(capability=75))
+    check(folder, IDS, "fp16", device=FakeDevice(capability=75))
 
 
 @pytest.mark.parametrize("name", some(PACKINGS, ("gptq 4 bits by activation", "exl2")))
@@ -75,7 +75,7 @@ def test_packed_folders(tmp_path: Path, name: str) -> None:
     file = "output.safetensors" if packing[1]["quant_method"] == "exl2" else "model.safetensors"
     meant = write_packed(tmp_path / "packed", packing, tiny, head=True, file=file)
     exact = logits(load(plain_folder(tmp_path / "plain", meant, tiny)), IDS[:LENGTH])
-    check(tmp_path / "packed", IDS, "halves", exact)
+    check(tmp_path / "packed", IDS, "fp16", exact)
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_fp8_folders(tmp_path: Path, rows: int) -> None:
     (folder / "config.json").write_text(
         json.dumps(tiny_config(TINY.but(layers=1)) | {"quantization_config": settings})
     )
-    check(folder, IDS, "halves")
+    check(folder, IDS, "fp16")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_quantised_while_loading(tmp_path: Path, body: str, head: str) -> None:
     exact = logits(
         finish(read_model(open_checkpoint(folder), ReferenceBackend(), prepare=prepare)), IDS[:LENGTH]
     )
-    check(folder, IDS, "halves", exact, prepare=prepare)
+    check(folder, IDS, "fp16", exact, prepare=prepare)
 
 
 def mixed(tensor: RawTensor) -> RawTensor:
@@ -142,7 +142,7 @@ def test_experts_of_several_layouts(tmp_path: Path) -> None:
         finish(read_model(open_checkpoint(folder), ReferenceBackend(), prepare=prepare)), IDS[:LENGTH]
     )
     assert len(seen) > 2
-    check(folder, IDS, "halves", exact, prepare=prepare)
+    check(folder, IDS, "fp16", exact, prepare=prepare)
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -160,7 +160,7 @@ def test_adapters(tmp_path: Path, devices: int) -> None:
         open_adapter(write_adapter(tmp_path / "b", 6, use_rslora=True)),
     )
     apply_adapters(model, [(first, 1.0), (second, -0.5)])
-    assert_near(logits(model, IDS[:LENGTH], CUTS), logits(load(merged), IDS[:LENGTH]), "floats")
+    assert_near(logits(model, IDS[:LENGTH], CUTS), logits(load(merged), IDS[:LENGTH]), "fp32")
     apply_adapters(model, [])
     np.testing.assert_array_equal(logits(model, IDS[:LENGTH], CUTS), plain)
     assert [gpu.taken for gpu in gpus] == before

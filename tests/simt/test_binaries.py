@@ -25,7 +25,7 @@ from tests.simt.test_build import doubling
 ROOT = Path(__file__).parents[2]
 
 
-def forms(count: int) -> list[Kernel]:
+def variants(count: int) -> list[Kernel]:
     return [
         Kernel(f"add_{i}", _add, "llllllif", 256, 24, {"THREADS": 256, "i": i}, model="add")
         for i in range(count)
@@ -60,33 +60,33 @@ class Compiler:
 
 def test_progress_then_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler, store = Compiler(monkeypatch), Binaries(tmp_path)
-    events = list(store.ready(forms(3), 90))
+    events = list(store.ready(variants(3), 90))
     assert events == [Loading(cubin_cache.STAGE, i, 3) for i in range(4)]
-    assert list(store.ready(forms(3), 90)) == []
-    assert list(Binaries(tmp_path).ready(forms(3), 90)) == []
+    assert list(store.ready(variants(3), 90)) == []
+    assert list(Binaries(tmp_path).ready(variants(3), 90)) == []
     assert compiler.did == ["add_2", "add_1", "add_0"]
-    assert Binaries(tmp_path).cubin(forms(3)[1], 90) == b"add_1 90"
-    assert store.cubin(forms(3)[1], 121) == b"add_1 120"
-    assert store.cubin(forms(3)[1], 130) == b"ptx\0"
+    assert Binaries(tmp_path).cubin(variants(3)[1], 90) == b"add_1 90"
+    assert store.cubin(variants(3)[1], 121) == b"add_1 120"
+    assert store.cubin(variants(3)[1], 130) == b"ptx\0"
 
 
 def test_it_stops_between_two_kernels_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = Compiler(monkeypatch)
-    working = Binaries(tmp_path).ready(forms(4), 90)
+    working = Binaries(tmp_path).ready(variants(4), 90)
     for event in working:
         if event.done == 2:
             break
     working.close()  # type: ignore[attr-defined]
     assert compiler.closed == 1
-    assert [event.total for event in Binaries(tmp_path).ready(forms(4), 90)] == [2, 2, 2]
+    assert [event.total for event in Binaries(tmp_path).ready(variants(4), 90)] == [2, 2, 2]
     assert sorted(compiler.did) == ["add_0", "add_1", "add_2", "add_3"]
 
 
 def test_damaged_files_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    kernels = forms(3)
+    kernels = variants(3)
     list(Binaries(tmp_path).ready(kernels, 90))
     files = sorted(file for file in tmp_path.rglob("add_*") if file.is_file())
     files[0].write_bytes(b"")
@@ -111,8 +111,8 @@ def test_other_constants_sources_or_compilers_are_other_code(
     assert cubin_cache.file_name(one) != cubin_cache.file_name(
         Kernel("same", _add, "llllllif", 256, 24, {"THREADS": 128}, blocks=2)
     )
-    with_function = {"THREADS": 128, "form": _add, "load": ptx.ld_f32}
-    assert "0x" not in repr(cubin_cache._told(_add)) + repr(cubin_cache._told(ptx.ld_f32))
+    with_function = {"THREADS": 128, "form": _add, "load": ptx.ldg_f32}
+    assert "0x" not in repr(cubin_cache._told(_add)) + repr(cubin_cache._told(ptx.ldg_f32))
     named = cubin_cache.file_name
     assert named(Kernel("same", _add, "l", 32, 24, with_function)) != named(Kernel("same", _add, "l", 32, 24))
     folders = {Binaries(tmp_path).folder}
@@ -131,7 +131,7 @@ def test_only_the_latest_versions_stay(tmp_path: Path, monkeypatch: pytest.Monke
         os.utime(old, (1000 + i, 1000 + i))
     (tmp_path / "kernels-of-the-cpu").mkdir()
     store = Binaries(tmp_path)
-    list(store.ready(forms(1), 90))
+    list(store.ready(variants(1), 90))
     assert store.folder is not None
     assert {each.name for each in tmp_path.iterdir()} == {
         "kernels-of-the-cpu",
@@ -146,26 +146,26 @@ def test_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
     monkeypatch.setattr(cubin_cache, "code_folder", lambda name: None)
     store = Binaries()
-    assert store.cubin(forms(1)[0], 90) == b"add_0 90"
-    assert store.cubin(forms(1)[0], 90) == b"add_0 90"
+    assert store.cubin(variants(1)[0], 90) == b"add_0 90"
+    assert store.cubin(variants(1)[0], 90) == b"add_0 90"
     assert compiler.did == ["add_0"]
 
 
 def test_kernels_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Compiler(monkeypatch)
     store = Binaries(tmp_path)
-    newer = Kernel("newer", _add, "llllllif", 256, 24, {"THREADS": 256}, least=80)
+    newer = Kernel("newer", _add, "llllllif", 256, 24, {"THREADS": 256}, min_capability=80)
     with pytest.raises(BuildError, match=r"newer needs compute capability 8\.0; this GPU has 7\.5"):
         store.cubin(newer, 75)
     with pytest.raises(BuildError, match="bad"):
         store.cubin(doubling(), 90)
     with pytest.raises(EngineError, match=r"7\.5; this GPU has 6\.1"):
-        list(store.ready(forms(1), 61))
+        list(store.ready(variants(1), 61))
 
 
 def test_what_was_built_beforehand_is_taken_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    kernels = forms(2)
+    kernels = variants(2)
     # PTX of 86, 100 and 120
     assert prebuild.prebuild(tmp_path / "cubins", kernels) == 2 * (len(CAPABILITIES) + 3)
     assert (tmp_path / "cubins" / "compute_120" / cubin_cache.file_name(kernels[0])).is_file()
@@ -240,7 +240,7 @@ def test_workers_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it happens here."""
     monkeypatch.setattr(workers, "_START", "raise SystemExit(3)")
     monkeypatch.setattr(workers, "outcome_of", lambda kernel, capabilities: {90: kernel.name})
-    assert sorted(kernel.name for kernel, _ in workers.compiled(forms(5), [90], 2)) == [
+    assert sorted(kernel.name for kernel, _ in workers.compiled(variants(5), [90], 2)) == [
         f"add_{i}" for i in range(5)
     ]
 
@@ -257,15 +257,15 @@ def test_closing_ends_workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         "import sys, time, pickle; pickle.dump({}, sys.stdout.buffer); sys.stdout.flush(); time.sleep(1000)"
     )
     monkeypatch.setattr(workers, "_START", script)
-    outcomes: Any = workers.compiled(forms(4), [90], 2)
+    outcomes: Any = workers.compiled(variants(4), [90], 2)
     assert next(outcomes)[1] == {}
     outcomes.close()
 
 
 def test_instructions_are_sent_by_name() -> None:
-    kernel = Kernel("with_load", _add, "llllllif", 256, 24, {"THREADS": 256, "load": ptx.ld_f32})
+    kernel = Kernel("with_load", _add, "llllllif", 256, 24, {"THREADS": 256, "load": ptx.ldg_f32})
     job = workers._job(kernel, [90])
     assert job is not None
     again, capabilities = pickle.loads(job)
-    assert again.constants["load"] is ptx.ld_f32
+    assert again.constants["load"] is ptx.ldg_f32
     assert (again.body, capabilities) == (_add, (90,))

@@ -12,16 +12,16 @@ from engine.backends.cuda.codegen.build import build
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     block_x,
-    ld_f32,
-    ld_stream,
-    mma_halves,
+    ldg_f32,
+    ldg_stream,
+    mma_fp16,
     registers,
+    shfl_xor_f32,
     st_f32,
     st_f32x4,
     static,
     thread,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.targets import CAPABILITIES, BuildError, target
 from engine.backends.cuda.codegen.words import float32, int32, int64
@@ -36,7 +36,7 @@ def _wasteful(source: int, target: int, stride: int) -> None:
     at = 4 * int64(int32(block_x() * 1024 + thread()))
     kept = registers(float32(0.0), MANY)
     for i in static(range(MANY)):
-        kept[i] = ld_f32(source + at + int64(i) * stride)
+        kept[i] = ldg_f32(source + at + int64(i) * stride)
     for i in static(range(MANY)):
         st_f32(target + at + int64(i) * stride, kept[MANY - 1 - i])
 
@@ -49,15 +49,15 @@ def _double(target: int, scale: float) -> None:
 def _changing(source: int, target: int) -> None:
     """Instructions that have another text on newer devices."""
     wait_for_others()
-    a, b, c, d = ld_stream(source + 32 * int64(thread()))
-    e, f, _, _ = ld_stream(source + 32 * int64(thread()) + 16)
+    a, b, c, d = ldg_stream(source + 32 * int64(thread()))
+    e, f, _, _ = ldg_stream(source + 32 * int64(thread()) + 16)
     s = float32(0.0)
-    s, t, u, v = mma_halves(a, b, c, d, e, f, s, s, s, s)
+    s, t, u, v = mma_fp16(a, b, c, d, e, f, s, s, s, s)
     st_f32x4(target + 16 * int64(thread()), s, t, u, v)
 
 
 def _together(x: Any) -> Any:
-    return x + xor_f(x, 1)
+    return x + shfl_xor_f32(x, 1)
 
 
 def _meeting(target: int) -> None:
@@ -159,6 +159,6 @@ def test_float64_is_refused() -> None:
 
 
 def test_kernels_are_built_for_what_they_support() -> None:
-    newer: Any = Kernel("double", _double, "lf", 32, 32, least=80)
+    newer: Any = Kernel("double", _double, "lf", 32, 32, min_capability=80)
     assert build(newer, [75]) == {}
     assert CAPABILITIES[0] == 75

@@ -11,7 +11,7 @@ import pytest
 
 from engine.backends.cuda.codegen.build import build
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.codegen.ptx import block_x, fma, ld_f32, registers, shared, st_f32, static, thread
+from engine.backends.cuda.codegen.ptx import block_x, fma, ldg_f32, registers, shared, st_f32, static, thread
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.codegen.written import written_out
 from tests.simt.interpreter import Memory, run
@@ -24,7 +24,7 @@ def _fill(x: Any, source: int, first: int, scale: float) -> float:
     """Numbers into x, times a scale that it changes; the last of them."""
     for i in static(range(MANY)):
         if KIND == "plain":
-            x[i] = ld_f32(source + int64(4 * (first + i))) * scale
+            x[i] = ldg_f32(source + int64(4 * (first + i))) * scale
         else:
             x[i] = float32(OFFSET)
         scale = scale + float32(OFFSET)
@@ -86,7 +86,7 @@ def test_written_out_or_not_it_is_the_same(many: int) -> None:
     for i in range(32):
         leaves: dict[str, Any] = {
             "thread": lambda i=i: i, "int32": int, "int64": int, "float32": np.float32, "fma": lambda a, b,
-            c: np.float32(a * b + c), "ld_f32": lambda at: source.ravel()[at // 4],
+            c: np.float32(a * b + c), "ldg_f32": lambda at: source.ravel()[at // 4],
             "st_f32": written.__setitem__,
         }  # fmt: skip
         assert set(values) == set(leaves)

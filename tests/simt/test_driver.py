@@ -56,7 +56,7 @@ def test_attributes_that_a_driver_no_longer_knows_are_0(monkeypatch: pytest.Monk
     (gpu,) = found(
         monkeypatch, FakeCuda(attributes={k: v for k, v in H200.items() if k not in (13, 36)})
     ).gpus
-    assert (gpu.clock, gpu.memory_clock, gpu.processors) == (0, 0, 132)
+    assert (gpu.clock, gpu.memory_clock, gpu.sm_count) == (0, 0, 132)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from engine.backends.base import Routing, Step
 from engine.backends.cuda.kernels import moe
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.played import empty, laid_out, played
@@ -72,7 +72,7 @@ def test_spread(width: int) -> None:
 
 
 def test_records_are_spread_bit_for_bit() -> None:
-    a = record_buffer("halves", Buffer(100))
+    a = packed_buffer("fp16", Buffer(100))
     y = Buffer(a.width, copies=2)
     x = np.random.default_rng(0).integers(0, 1 << 32, (2, a.stride // 4), np.uint64).astype(np.uint32)
     for out in played(moe.spread_call(a, y), {a: x.view(np.float32), y: empty(y, 4)}, 2):

@@ -8,7 +8,7 @@ import torch
 
 from engine.backends.base import Step
 from engine.backends.cuda.kernels.norm import RowNorm, sum_norm_call
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.models.records import decoded
@@ -26,12 +26,12 @@ def numbers(seed: int, *shape: int) -> Any:
 @pytest.mark.parametrize(
     ("kind", "width", "record", "floats"),
     [
-        ("rms", 70, "none", True), ("layer", 131, "halves", True), ("rms", 260, "pairs", False),
-        ("rms", 1030, "halves", False),
+        ("rms", 70, "none", True), ("layer", 131, "fp16", True), ("rms", 260, "bf16x2", False),
+        ("rms", 1030, "fp16", False),
         *(
             pytest.param("rms", width, record, record == "none", marks=pytest.mark.slow)
             for width in (4001, 8100)
-            for record in ("none", "halves", "pairs")
+            for record in ("none", "fp16", "bf16x2")
         ),
     ],
 )  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool,
         *(numbers(i, width) for i in (3, 4, 5)),
     )
     a, b, total, y = Buffer(width), Buffer(width), Buffer(width), Buffer(width) if floats else None
-    to = record_buffer(record, a) if record != "none" else None
+    to = packed_buffer(record, a) if record != "none" else None
     norm = RowNorm(kind, EPS, TABLES[1], TABLES[2] if kind == "layer" else 0)
     call = sum_norm_call(
         a, RowNorm("rms", EPS, TABLES[0]) if post else None, b, 0.5, total, norm, y, record, to
@@ -70,5 +70,5 @@ def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool,
         if to is not None:
             for row, wanted in zip(out[to].view(np.uint8), expected, strict=True):
                 np.testing.assert_allclose(
-                    decoded(record, row, width), wanted, rtol=6e-4 if record == "halves" else 2e-5, atol=5e-6
+                    decoded(record, row, width), wanted, rtol=6e-4 if record == "fp16" else 2e-5, atol=5e-6
                 )

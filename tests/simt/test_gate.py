@@ -26,7 +26,7 @@ def complaints(kernel: Kernel, outcome: Outcome) -> list[str]:
     """What is wrong with what came of a kernel."""
     if isinstance(outcome, BuildError):
         return [f"{kernel.name}: {outcome}"]
-    wanted = {capability for capability in CAPABILITIES if capability >= kernel.least}
+    wanted = {capability for capability in CAPABILITIES if capability >= kernel.min_capability}
     wrong = [f"{kernel.name}: no code for sm_{c}" for c in sorted(wanted - set(outcome))]
     return (
         wrong

@@ -16,7 +16,7 @@ from engine.backends.cuda.kernels.linear.gemm_rows import (
     after_kernel,
     before_kernel,
     expert_biases_kernel,
-    halves_kernel,
+    fp16_rows_kernel,
 )
 from engine.backends.cuda.kernels.linear.linear import Part
 from engine.backends.cuda.kernels.packed_activations import padded
@@ -124,7 +124,7 @@ def test_products_of_many_rows(kind: str, rows: int, monkeypatch: pytest.MonkeyP
     parts = [Part(weights[0], Buffer(37), kept.data_ptr(), r), Part(weights[1], Buffer(16))]
     step.put(x, values)
     step.put(r, residual)
-    step.run(product_call(parts, x, device.processors))
+    step.run(product_call(parts, x, device.sm_count))
     near(step.tensor(parts[0].y).numpy(), values, files[0].dequantise(), bias + residual, kind)
     near(step.tensor(parts[1].y).numpy(), values, files[1].dequantise(), np.zeros(16), kind)
     assert product_scratch(weights[0]) == (2 * 16 * 128 if kind == "Q8_0" else 0)
@@ -148,7 +148,7 @@ def test_experts_of_several_families(tokens: int) -> None:
     tables = expert_tables(device, [CudaWeight(device, file) for file in files])
     assert len(tables) == 4
     for table in tables:
-        step.run(expert_product_call(table, x, ids, y, device.processors, kept.data_ptr(), 128))
+        step.run(expert_product_call(table, x, ids, y, device.sm_count, kept.data_ptr(), 128))
     found = step.tensor(y).numpy()
     for row, expert in enumerate(chosen.reshape(-1)):
         file = files[expert].dequantise()
@@ -192,7 +192,7 @@ def test_a_few_more_rows_take_several_short_passes(
         with monkeypatch.context() as patched:
             traffic = Traffic(device, weight, patched)
             step.put(x, given)
-            step.run(product_call([Part(weight, y)], x, device.processors))
+            step.run(product_call([Part(weight, y)], x, device.sm_count))
         passes = -(-rows // 8)
         assert traffic.launched.count("linear_codes") == (passes if rows <= most else 0)
         assert traffic.launched.count("unpack_codes") == (0 if rows <= most else 1)
@@ -210,7 +210,7 @@ def test_passes_add_bias_and_residual_and_may_write_over_it() -> None:
     kept = device.upload(bias)
     step.put(x, given)
     step.put(y, before)
-    step.run(product_call([Part(weight, y, kept.data_ptr(), y)], x, device.processors))
+    step.run(product_call([Part(weight, y, kept.data_ptr(), y)], x, device.sm_count))
     exact = given @ packed_tensor("Q4_0", 33, columns).dequantise().T.astype(np.float64) + bias + before
     assert np.abs(step.tensor(y).numpy() - exact).max() < 1e-2
 
@@ -223,7 +223,7 @@ def test_kernels_around_products() -> None:
     x[:, 70:] = np.nan
     halves, factors = np.full((6, 128), 5, np.float16), np.zeros(6, np.float32)
     arrays = [x, halves, factors]
-    found, modelled = both(halves_kernel(), (6, 1, 1), [At(0), 320, At(1), 256, At(2), 70], arrays)
+    found, modelled = both(fp16_rows_kernel(), (6, 1, 1), [At(0), 320, At(1), 256, At(2), 70], arrays)
     for a, b in zip(found, modelled, strict=True):
         assert a.tobytes() == b.tobytes()
     assert found[2][0] == 1 != found[2][2]

@@ -34,7 +34,7 @@ TOTAL = 1 << 30
 KERNEL_TESTS = [
     f"tests/simt/test_{name}.py"
     for name in (
-        "append", "append_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
+        "kv_write", "kv_write_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
         "norms", "plain",
         "pointwise", "records", "rope", "rows", "sampling",
     )

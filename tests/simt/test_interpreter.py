@@ -12,13 +12,13 @@ import pytest
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     barrier,
-    ld_u32_now,
+    ld_u32,
     lds_u32,
     shared,
+    shfl_xor_i32,
     st_u32,
     sts_u32,
     thread,
-    xor_i,
 )
 from engine.backends.cuda.codegen.words import int64, uint32
 from tests.simt.interpreter import KernelFault, Memory, run
@@ -60,12 +60,12 @@ def beyond(p: int) -> None:
 
 
 def misaligned(p: int) -> None:
-    st_u32(p, ld_u32_now(p + int64(2)))
+    st_u32(p, ld_u32(p + int64(2)))
 
 
 def diverged(p: int) -> None:
     if thread() % 2:
-        st_u32(p, uint32(xor_i(1, 1)))
+        st_u32(p, uint32(shfl_xor_i32(1, 1)))
 
 
 def missed(p: int) -> None:

@@ -110,20 +110,20 @@ def test_an_image_that_the_driver_refuses() -> None:
         launcher(FakeCuda())
 
 
-@pytest.mark.parametrize("letters", ["l", "i", "f", "ilf", "iifl", "flili", "llllllif", "ifl" * 9])
-def test_arguments_lie_as_c_lays_them(letters: str) -> None:
+@pytest.mark.parametrize("signature", ["l", "i", "f", "ilf", "iifl", "flili", "llllllif", "ifl" * 9])
+def test_arguments_lie_as_c_lays_them(signature: str) -> None:
     """Each at the address that the driver is given, and at a multiple of its size."""
     kinds = {"l": ctypes.c_int64, "i": ctypes.c_int32, "f": ctypes.c_float}
     values: list[int | float] = [
-        {"l": -(2**62) + i, "i": -(2**31) + i, "f": i + 0.5}[letter] for i, letter in enumerate(letters)
+        {"l": -(2**62) + i, "i": -(2**31) + i, "f": i + 0.5}[letter] for i, letter in enumerate(signature)
     ]
-    arguments = Arguments(letters)
+    arguments = Arguments(signature)
     arguments.set(values)
-    for letter, value, address in zip(letters, values, arguments.pointers, strict=True):
+    for letter, value, address in zip(signature, values, arguments.pointers, strict=True):
         assert kinds[letter].from_address(address).value == value
         assert (address - arguments.pointers[0]) % ctypes.sizeof(kinds[letter]) == 0
-    arguments.set([np.int64(3) if letter != "f" else np.float32(3) for letter in letters])
-    assert kinds[letters[-1]].from_address(arguments.pointers[len(letters) - 1]).value == 3
+    arguments.set([np.int64(3) if letter != "f" else np.float32(3) for letter in signature])
+    assert kinds[signature[-1]].from_address(arguments.pointers[len(signature) - 1]).value == 3
 
 
 def test_letters_are_the_parameters_of_the_machine_code() -> None:
@@ -133,10 +133,11 @@ def test_letters_are_the_parameters_of_the_machine_code() -> None:
     ptx = build(add_kernel(), [90])[90].ptx
     entry = re.search(r"\.entry (\w+)\((.*?)\)", ptx, flags=re.S)
     assert entry is not None
-    letters = {"u64": "l", "b64": "l", "u32": "i", "b32": "i", "f32": "f"}
+    signature = {"u64": "l", "b64": "l", "u32": "i", "b32": "i", "f32": "f"}
     assert entry[1] == "add"
     assert (
-        "".join(letters[kind] for kind in re.findall(r"\.param \.(\w+)", entry[2])) == add_kernel().parameters
+        "".join(signature[kind] for kind in re.findall(r"\.param \.(\w+)", entry[2]))
+        == add_kernel().parameters
     )
     assert f".maxntid {add_kernel().threads}, 1, 1" in ptx
 

@@ -59,7 +59,8 @@ REGISTERED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("type_name", "tiles", "warps"), [(name, *sizes) for name, forms in REGISTERED.items() for sizes in forms]
+    ("type_name", "tiles", "warps"),
+    [(name, *sizes) for name, variants in REGISTERED.items() for sizes in variants],
 )
 def test_products_as_models_ask_for_them(type_name: str, tiles: int, warps: int) -> None:
     products(type_name, tiles, warps)
@@ -160,7 +161,7 @@ def test_unpacking(type_name: str) -> None:
         assert (out[:5, columns:wide] == 0).all()
         near = (
             np.spacing(np.abs(values[16:]).astype(np.float16))
-            if weight_layout.lows in ("half", "sub")
+            if weight_layout.mins in ("half", "sub")
             else np.float16(0)
         )
         assert (np.abs(out[:5, :columns] - values[16:].astype(np.float16)) <= near).all()

@@ -11,7 +11,7 @@ import pytest
 
 from engine.backends.cuda.kernels.linear import codes
 from engine.backends.cuda.kernels.linear.linear import Part, embed_call, expert_call, linear_call
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS, weight_layout_of
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.cuda.weight import CudaWeight, WeightSpec, expert_tables
@@ -100,7 +100,7 @@ def test_three_matrices_in_one_launch() -> None:
     sources = [tensor("Q4_K", n, 256, n) for n in (40, 16, 33)]
     weights = [CudaWeight(device, s) for s in sources]
     x = np.random.default_rng(0).standard_normal((rows, 256)).astype(np.float32)
-    record = record_buffer("halves", Buffer(256))
+    record = packed_buffer("fp16", Buffer(256))
     ys = [Buffer(s.shape[0]) for s in sources]
     step = Step(device, rows)
     step.fill(record, records(x))
@@ -112,7 +112,7 @@ def test_three_matrices_in_one_launch() -> None:
         Part(weights[1], ys[1]),
         Part(weights[2], ys[2], residual=ys[2]),
     ]
-    step.run(linear_call(parts, record, device.processors))
+    step.run(linear_call(parts, record, device.sm_count))
     for y, source, more in zip(ys, sources, (np.arange(40), 0, residual), strict=True):
         np.testing.assert_allclose(
             step.read(y), recorded(x) @ source.dequantise().T.astype(np.float64) + more, rtol=1e-5, atol=1e-4
@@ -128,7 +128,7 @@ def test_experts(interpret: bool) -> None:
     chosen = np.array([[2, 0], [1, 2]], np.int32)
     x = np.random.default_rng(0).standard_normal((rows * used, 64)).astype(np.float32)
     spread, ids, y = Buffer(64, copies=used), Buffer(used), Buffer(20, copies=used)
-    record = record_buffer("halves", spread)
+    record = packed_buffer("fp16", spread)
     step = Step(device, rows)
     step.fill(record, records(x))
     step.fill(ids, chosen)

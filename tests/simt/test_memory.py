@@ -158,7 +158,7 @@ def test_one_word_for_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_headers_tell_what_a_gpu_needs(path: Path) -> None:
     """The work space is that of the CUDA backend, not the processor's."""
-    info, device = describe(path), FakeDevice(capability=80, processors=64)
+    info, device = describe(path), FakeDevice(capability=80, sm_count=64)
     backend, checkpoint = CudaBackend([device]), open_checkpoint(path)
     seen = survey(checkpoint, backend)
     assert seen.parts is not None

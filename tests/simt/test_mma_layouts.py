@@ -15,16 +15,16 @@ from engine.backends.cuda.codegen.emulation import bf16_bits, half_bits
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     Op,
-    ld_f32x4,
-    ld_u32,
-    ld_u32x2,
-    ld_u32x4,
+    ldg_f32x4,
+    ldg_u32,
+    ldg_u32x2,
+    ldg_u32x4,
     mma_bf16,
-    mma_halves,
+    mma_fp16,
     st_f32x4,
     st_u32,
     thread,
-    transpose_halves,
+    transpose_b16,
 )
 from engine.backends.cuda.codegen.words import int64
 from tests.simt.agree import aligned
@@ -49,27 +49,27 @@ def words(matrix: Any, at: Any, bits: Any) -> Any:
     return values[:, ::2] | values[:, 1::2] << 16
 
 
-def _halves(a: int, b: int, c: int, d: int) -> None:
+def _fp16_rows(a: int, b: int, c: int, d: int) -> None:
     lane = int64(thread())
-    a0, a1, a2, a3 = ld_u32x4(a + 16 * lane)
-    b0, b1 = ld_u32x2(b + 8 * lane)
-    c0, c1, c2, c3 = ld_f32x4(c + 16 * lane)
-    d0, d1, d2, d3 = mma_halves(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3)
+    a0, a1, a2, a3 = ldg_u32x4(a + 16 * lane)
+    b0, b1 = ldg_u32x2(b + 8 * lane)
+    c0, c1, c2, c3 = ldg_f32x4(c + 16 * lane)
+    d0, d1, d2, d3 = mma_fp16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3)
     st_f32x4(d + 16 * lane, d0, d1, d2, d3)
 
 
 def _bf16(a: int, b: int, c: int, d: int) -> None:
     lane = int64(thread())
-    a0, a1, a2, a3 = ld_u32x4(a + 16 * lane)
-    b0, b1 = ld_u32x2(b + 8 * lane)
-    c0, c1, c2, c3 = ld_f32x4(c + 16 * lane)
+    a0, a1, a2, a3 = ldg_u32x4(a + 16 * lane)
+    b0, b1 = ldg_u32x2(b + 8 * lane)
+    c0, c1, c2, c3 = ldg_f32x4(c + 16 * lane)
     d0, d1, d2, d3 = mma_bf16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3)
     st_f32x4(d + 16 * lane, d0, d1, d2, d3)
 
 
 def _transposed(source: int, target: int) -> None:
     lane = int64(thread())
-    st_u32(target + 4 * lane, transpose_halves(ld_u32(source + 4 * lane)))
+    st_u32(target + 4 * lane, transpose_b16(ldg_u32(source + 4 * lane)))
 
 
 def warp(body: Any, *arrays: Any) -> list[Any]:
@@ -94,7 +94,7 @@ def product(instruction: str, body: Any, bits: Any, a: Any, b: Any, c: Any) -> A
     return gathered
 
 
-CASES = [("m16n8k16 f16", _halves, half_bits), ("m16n8k16 bf16", _bf16, bf16_bits)]
+CASES = [("m16n8k16 f16", _fp16_rows, half_bits), ("m16n8k16 bf16", _bf16, bf16_bits)]
 
 
 @pytest.mark.parametrize(("instruction", "body", "bits"), CASES)
@@ -115,7 +115,7 @@ def test_another_layout_is_found(operand: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(LAYOUTS, "mma", changed["mma"])
     rng = np.random.default_rng(1)
     a, b, c = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((M, 16), (N, 16), (M, N)))
-    assert (product("m16n8k16 f16", _halves, half_bits, a, b, c) != a @ b.T + c).any()
+    assert (product("m16n8k16 f16", _fp16_rows, half_bits, a, b, c) != a @ b.T + c).any()
 
 
 def instructions(op: Op, capability: int) -> list[tuple[str, list[list[int]]]]:
@@ -129,7 +129,7 @@ def instructions(op: Op, capability: int) -> list[tuple[str, list[list[int]]]]:
 
 
 @pytest.mark.parametrize(
-    ("op", "capability"), [(mma_halves, 75), (mma_halves, 80), (mma_halves, 120), (mma_bf16, 80)]
+    ("op", "capability"), [(mma_fp16, 75), (mma_fp16, 80), (mma_fp16, 120), (mma_bf16, 80)]
 )
 def test_operands_are_in_the_order_of_the_layout(op: Op, capability: int) -> None:
     """D, A, B, C as `fragments` takes them; where two shorter instructions stand for one, each takes its half

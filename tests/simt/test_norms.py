@@ -9,7 +9,7 @@ import torch
 
 from engine.backends.base import Step
 from engine.backends.cuda.kernels import norm
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
@@ -31,15 +31,15 @@ def numbers(*shape: int, spread: float = 1.0, centre: float = 0.0) -> Any:
 
 
 WIDE = [(width, "none", True) for width in (4001, 8100, 8195)]
-WIDE += [(8100, "halves", True), (8100, "pairs", False), (8195, "halves", True)]
+WIDE += [(8100, "fp16", True), (8100, "bf16x2", False), (8195, "fp16", True)]
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize(
     ("width", "record", "floats"),
     [
-        (1, "none", True), (70, "halves", True), (515, "pairs", False), (1030, "halves", False),
-        (1344, "pairs", True),
+        (1, "none", True), (70, "fp16", True), (515, "bf16x2", False), (1030, "fp16", False),
+        (1344, "bf16x2", True),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in WIDE),
     ],
 )  # fmt: skip
@@ -48,7 +48,7 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
     x, weight, bias = numbers(rows, width, spread=3.0, centre=0.5), numbers(width), numbers(width, centre=1.0)
     with_bias = kind == "layer" and width != 515
     a, y = Buffer(width), Buffer(width) if floats else None
-    to = record_buffer(record, a) if record != "none" else None
+    to = packed_buffer(record, a) if record != "none" else None
     call = norm.norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, record, to)
     arrays: dict[Any, Any] = {a: laid_out(x), TABLES[0]: weight, TABLES[1]: bias}
     arrays |= {out: empty(out, rows) for out in (y, to) if out is not None}
@@ -60,9 +60,7 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
         if to is not None:
             for row, wanted in zip(out[to].view(np.uint8), expected, strict=True):
                 found = decoded(record, row, width)
-                np.testing.assert_allclose(
-                    found, wanted, rtol=6e-4 if record == "halves" else 2e-5, atol=4e-6
-                )
+                np.testing.assert_allclose(found, wanted, rtol=6e-4 if record == "fp16" else 2e-5, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -73,22 +71,22 @@ def test_long_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         width = 519
         x, weight, bias = numbers(2, width, centre=-2.0), numbers(width), numbers(width)
-        a, y, record = Buffer(width), Buffer(width), record_buffer("halves", Buffer(width))
+        a, y, record = Buffer(width), Buffer(width), packed_buffer("fp16", Buffer(width))
         call = norm.norm_call(
-            (kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "halves", record
+            (kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "fp16", record
         )
     finally:
         norm.norm_kernel.cache_clear()
-    assert call.kernel.name == f"{kind}_norm_long_halves"
+    assert call.kernel.name == f"{kind}_norm_long_fp16"
     call = replace(
-        call, kernel=replace(call.kernel, name=f"{kind}_norm_long_halves_by_64")
+        call, kernel=replace(call.kernel, name=f"{kind}_norm_long_fp16_by_64")
     )  # other code than that of models
     arrays = {a: laid_out(x), y: empty(y, 2), record: empty(record, 2), TABLES[0]: weight, TABLES[1]: bias}
     expected = expected_of(kind, x, weight, bias, 1e-6)
     for out in played(call, arrays, 2):
         np.testing.assert_allclose(out[y][:, :width], expected, rtol=3e-6, atol=3e-6)
         for row, wanted in zip(out[record].view(np.uint8), expected, strict=True):
-            np.testing.assert_allclose(decoded("halves", row, width), wanted, rtol=6e-4, atol=4e-6)
+            np.testing.assert_allclose(decoded("fp16", row, width), wanted, rtol=6e-4, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -123,8 +121,8 @@ def test_large_and_small_rows() -> None:
 def test_rows_do_not_know_of_each_other() -> None:
     x, weight = numbers(3, 200), numbers(200)
     a = Buffer(200)
-    record = record_buffer("halves", a)
-    call = norm.norm_call(("layer", 1e-5), a, TABLES[0], 0, None, "halves", record)
+    record = packed_buffer("fp16", a)
+    call = norm.norm_call(("layer", 1e-5), a, TABLES[0], 0, None, "fp16", record)
     together, _ = played(call, {a: laid_out(x), record: empty(record, 3), TABLES[0]: weight}, 3, twice=False)
     for row in range(3):
         part = slice(row, row + 1)

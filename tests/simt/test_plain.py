@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[WeightLayout, int]] = {
 }  # fmt: skip
 # What x loses in its record, against the row's largest number: 11 bits of a half, 16 of a pair, 24 of a
 # float32 (and its sums).
-LOST = {"halves": 2.0**-11, "pairs": 2.0**-16, "floats": 2.0**-22}
+LOST = {"fp16": 2.0**-11, "bf16x2": 2.0**-16, "fp32": 2.0**-22}
 
 
 def bf16_bits(values: Any) -> Any:
@@ -63,12 +63,12 @@ def record(kind: str, x: Any) -> Any:
     whole = padded(columns)
     wide = np.zeros((rows, whole), np.float32)
     wide[:, :columns] = x
-    if kind == "floats":
+    if kind == "fp32":
         stride = (columns + 15) // 16 * 16
         out = np.full((rows, stride), np.nan, np.float32)
         out[:, :columns] = x
         return out.view(np.uint8)
-    if kind == "pairs":
+    if kind == "bf16x2":
         first = bf16_bits(wide)
         return np.ascontiguousarray(
             np.concatenate([first, bf16_bits(wide - bf16_floats(first))], axis=1)

@@ -24,7 +24,7 @@ def product(device: FakeDevice, weight: CudaWeight, x: Any) -> Any:
     rows = record(weight.weight_layout.record, x)
     held, y = device.upload(rows), device.zeros(4 * 64 * len(x))
     buffer, source = Buffer(features), Buffer(rows.shape[1] // 4)
-    call = linear_call([Part(weight, buffer)], source, device.processors)
+    call = linear_call([Part(weight, buffer)], source, device.sm_count)
     values = {buffer: y.data_ptr(), source: held.data_ptr()}
     arguments: list[Any] = [values[a] if isinstance(a, Buffer) else a for a in call.arguments]
     list(device.prepare([call.kernel]))

@@ -9,7 +9,7 @@ import torch
 from engine.backends.base import ACTIVATIONS, Step
 from engine.backends.cuda.codegen.ptx import exp2
 from engine.backends.cuda.kernels import pointwise
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
@@ -32,13 +32,13 @@ def expected_of(activation: str, gate: Any, up: Any) -> Any:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize(("kind", "floats"), [("none", True), ("halves", False), ("pairs", True)])
+@pytest.mark.parametrize(("kind", "floats"), [("none", True), ("fp16", False), ("bf16x2", True)])
 def test_activations(activation: str, gated: bool, kind: str, floats: bool) -> None:
     if activation == "clamped_swiglu" and not gated:
         return
     gate, up = numbers(2, 71, spread=4.0), numbers(2, 71, spread=5.0) + 1 if gated else None
     a, b, y = Buffer(71), Buffer(71), Buffer(71) if floats else None
-    record = record_buffer(kind, a) if kind != "none" else None
+    record = packed_buffer(kind, a) if kind != "none" else None
     call = (
         pointwise.gated_call(activation, a, b, y, kind, record)
         if gated
@@ -56,7 +56,7 @@ def test_activations(activation: str, gated: bool, kind: str, floats: bool) -> N
         for out in (found, modelled):
             for row, wanted in zip(out[record].view(np.uint8), expected, strict=True):
                 np.testing.assert_allclose(
-                    decoded(kind, row, 71), wanted, rtol=6e-4 if kind == "halves" else 2e-5, atol=1e-5
+                    decoded(kind, row, 71), wanted, rtol=6e-4 if kind == "fp16" else 2e-5, atol=1e-5
                 )
 
 
@@ -138,11 +138,11 @@ def test_positions_are_added() -> None:
         np.testing.assert_array_equal(out[y][:, :131], ops.add_positions(torch.from_numpy(x), table).numpy())
 
 
-@pytest.mark.parametrize("kind", ["halves", "pairs"])
+@pytest.mark.parametrize("kind", ["fp16", "bf16x2"])
 def test_rows_do_not_know_of_each_other(kind: str) -> None:
     gate, up = numbers(3, 200), numbers(3, 200, spread=3.0)
     a, b = Buffer(200), Buffer(200)
-    record = record_buffer(kind, a)
+    record = packed_buffer(kind, a)
     call = pointwise.gated_call("gelu", a, b, None, kind, record)
     together, _ = played(call, {a: laid_out(gate), b: laid_out(up), record: empty(record, 3)}, 3, twice=False)
     for row in range(3):

@@ -88,8 +88,8 @@ def zeros(work: Callable[[], None]) -> None:
 
 
 KERNELS = (
-    "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "append", "gather_",
-    "gated", "gemm_halves", "gemm_before", "gemm_after", "record_halves", "sample_draw", "sample_sort",
+    "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "kv_write", "gather_",
+    "gated", "gemm_halves", "gemm_before", "gemm_after", "pack_fp16", "sample_draw", "sample_sort",
 )  # fmt: skip
 
 
@@ -234,14 +234,14 @@ def test_what_is_only_recorded_has_not_proved_itself(machine: FakeMachine) -> No
 @pytest.mark.slow
 def test_a_kernel_that_cannot_be_compiled(machine: FakeMachine, path: Path, exact: tuple[Any, ...]) -> None:
     def prepare(kernels: Any) -> Any:
-        raise BuildError("The kernel append_fp16_fp16_16 cannot be compiled: ptxas stopped.")
+        raise BuildError("The kernel kv_write_fp16_fp16_16 cannot be compiled: ptxas stopped.")
         yield
 
     machine.devices[0].prepare = prepare  # type: ignore[method-assign]
     chat, _ = loaded(path)
     assert chat.generator.model.backend.name == "torch"
     assert "a kernel that this model needs cannot be used" in chat.info.notice
-    assert chat.info.report == "The kernel append_fp16_fp16_16 cannot be compiled: ptxas stopped."
+    assert chat.info.report == "The kernel kv_write_fp16_fp16_16 cannot be compiled: ptxas stopped."
     assert tuple(Reply(chat, tokens=10).ids) == exact
     chat.close()
 

@@ -56,7 +56,7 @@ def test_a_gemma_layer_fuses_its_four_norms(tmp_path: Path) -> None:
     model = load(write_checkpoint(BY_NAME["Gemma 3"], tmp_path / "model"), CudaBackend([FakeDevice()]))
     found = launches(model.record(model.new_cache(300), 8))
     assert found["sum_norm"] == 2 * model.config.layers - 1
-    assert not found["heads_norm"]
+    assert not found["qk_norm"]
     model.close()
 
 

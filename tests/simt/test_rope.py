@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.backends.base import RotaryTable, Step
-from engine.backends.cuda.kernels.rope import HeadNorm, Turned, rope_call
+from engine.backends.cuda.kernels.rope import HeadNorm, Rotated, rope_call
 from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference import ReferenceOps
@@ -31,7 +31,7 @@ def reference(rows: int = ROWS, first: int = FIRST) -> Any:
 
 
 def turned(
-    parts: list[Turned], rotary: RotaryTable, inputs: list[Any], weights: Any = (), rows: int = ROWS
+    parts: list[Rotated], rotary: RotaryTable, inputs: list[Any], weights: Any = (), rows: int = ROWS
 ) -> list[list[Any]]:
     """y of each part, by the interpreter and by the model; `weights` go to TABLES from 2 on."""
     call = rope_call(parts, rotary, TABLES[0], TABLES[1])
@@ -53,7 +53,10 @@ def turned(
 def test_queries_and_keys_turn_together(half: int, width: int, interleaved: bool) -> None:
     rotary = table(half, interleaved)
     q, k = numbers(ROWS, 5 * width), numbers(ROWS, 2 * width)
-    parts = [Turned(Buffer(5 * width), Buffer(5 * width), 5), Turned(Buffer(2 * width), Buffer(2 * width), 2)]
+    parts = [
+        Rotated(Buffer(5 * width), Buffer(5 * width), 5),
+        Rotated(Buffer(2 * width), Buffer(2 * width), 2),
+    ]
     for outs in turned(parts, rotary, [q, k]):
         for x, out, part in zip((q, k), outs, parts, strict=True):
             expected = reference().rope(torch.from_numpy(x), rotary, part.heads).numpy()
@@ -80,7 +83,7 @@ def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, 
         HeadNorm(kind, 1e-5, TABLES[2 + i], TABLES[4 + i] if kind == "layer" else 0, shared) for i in range(2)
     ]
     parts = [
-        Turned(Buffer(heads * width), Buffer(heads * width), heads, norm)
+        Rotated(Buffer(heads * width), Buffer(heads * width), heads, norm)
         for heads, norm in zip((3, 2), norms, strict=True)
     ]
     for outs in turned(parts, rotary, [q, k], weights + biases):
@@ -97,7 +100,7 @@ def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, 
 
 def test_columns_of_a_wider_row() -> None:
     rotary, x = table(8, False), numbers(ROWS, 100)
-    part = Turned(Buffer(100), Buffer(48), 3, first=33)
+    part = Rotated(Buffer(100), Buffer(48), 3, first=33)
     for (out,) in turned([part], rotary, [x]):
         expected = reference().rope(torch.from_numpy(x[:, 33:81].copy()), rotary, 3).numpy()
         np.testing.assert_allclose(out[:, :48], expected, rtol=1e-6, atol=1e-6)
@@ -105,7 +108,7 @@ def test_columns_of_a_wider_row() -> None:
 
 def test_rows_do_not_know_of_each_other() -> None:
     rotary, x = table(16, False), numbers(2, 64)
-    part = Turned(Buffer(64), Buffer(64), 2, HeadNorm("rms", 1e-6, TABLES[2]))
+    part = Rotated(Buffer(64), Buffer(64), 2, HeadNorm("rms", 1e-6, TABLES[2]))
     weight = numbers(32)
     together = turned([part], rotary, [x], [weight])[0][0]
     alone = turned([part], rotary, [x[:1]], [weight], rows=1)[0][0]

@@ -13,7 +13,7 @@ from engine.backends.cuda.kernels.sampling import layout as lay
 from engine.backends.cuda.kernels.sampling.draw import draw_kernel
 from engine.backends.cuda.kernels.sampling.layout import NOTHING, PARTIAL_WORDS, plan_words
 from engine.backends.cuda.kernels.sampling.sampling import Shape, occurrences
-from engine.backends.cuda.kernels.sampling.scan import survey_kernel
+from engine.backends.cuda.kernels.sampling.scan import scan_kernel
 from engine.backends.cuda.kernels.sampling.sort import sort_kernel
 from engine.generator.overlap import sampling_plan
 from engine.sampling.passes import KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED, KEEP_TOP, SCALE
@@ -68,7 +68,7 @@ def test_survey(size: int, inside: int, group: int, edits: int) -> None:
     ]  # fmt: skip
     places: list[Any] = [At(i) for i in range(12)]
     arguments = [*places[:2], shape.stride, *places[2:], size]
-    found, expected = both(survey_kernel(group, bool(edits)), (shape.parts, 1, 1), arguments, arrays)
+    found, expected = both(scan_kernel(group, bool(edits)), (shape.parts, 1, 1), arguments, arrays)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
     assert found[11].reshape(-1, PARTIAL_WORDS)[:, lay.BAD].tolist() == [1.0] + [0.0] * (shape.parts - 1)

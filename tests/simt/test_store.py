@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import AttentionShape
-from engine.backends.cuda.kernels.kv_write.kv_write import append_kernel, segments
+from engine.backends.cuda.kernels.kv_write.kv_write import kv_write_kernel, segments
 from engine.backends.cuda.kv_cache import KEYS, VALUES, CudaCache, Layout, page_bytes, side_bytes
 from engine.backends.kv_formats import cache_type, key_bytes
 from engine.core import PAGE_TOKENS
@@ -17,7 +17,7 @@ from tests.simt.agree import aligned
 from tests.simt.fake import FakeDevice
 from tests.simt.interpreter import Memory, run
 from tests.simt.store_steps import StoreSteps, sequence
-from tests.simt.test_append import step, stores
+from tests.simt.test_kv_write import step, stores
 
 FORMATS = ("fp32", "fp16", "fp8", "q8", "q4")
 
@@ -113,7 +113,7 @@ def test_bodies_write_rows_together_as_one_by_one(position: int, rows: int) -> N
     rng = np.random.default_rng(position)
     x = step(rng, rows, 1, 2, 8)
     before = stores(rng, ("q4", "q4"), 1, 8, 3)
-    kernel, outcomes = append_kernel("q4", "q4", 8), []
+    kernel, outcomes = kv_write_kernel("q4", "q4", 8), []
     for count in (rows, 1):
         kept = [aligned(array) for array in before]
         for first in range(0, rows, count):

@@ -58,7 +58,7 @@ MORE = [pytest.param(*case, marks=pytest.mark.slow) for case in ((75, False), (9
 def test_whole_passes(path: Path, capability: int, early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch, ctypes and the driver as without them, to the last bit; nothing is refused, and nothing is
     left."""
-    fake = FakeDevice(capability=capability, processors=132)
+    fake = FakeDevice(capability=capability, sm_count=132)
     fake.memory.kept = {}
     expected = passes(fake, path)
     device = StrictDevice(monkeypatch, capability, early)
@@ -145,7 +145,7 @@ def test_code_of_another_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"threads": 1056}, (1, 1, 1), 90, False, "1056 threads in a block"),
         ({"threads": 1024, "registers": 72}, (1, 1, 1), 90, False, "72 registers for 32 warps"),
         ({"threads": 1024, "registers": 64}, (1, 1, 1), 75, False, ""),
-        ({"least": 80}, (1, 1, 1), 75, False, "compute capability 8.0"),
+        ({"min_capability": 80}, (1, 1, 1), 75, False, "compute capability 8.0"),
     ],
 )
 def test_limits_of_a_launch(change: Any, grid: Any, capability: int, early: bool, reason: str) -> None:

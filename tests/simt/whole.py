@@ -23,12 +23,7 @@ CUTS = (1, 6, 14)
 """Steps of 1, 5, 8 and, last, of more than 8 rows: the ones that short steps and long ones go by."""
 LENGTH = 26
 
-SHARES = {
-    "floats": (1e-5, 1e-5),
-    "pairs": (3e-5, 1.2e-2),
-    "halves": (1.5e-3, 2.5e-3),
-    "mixed": (1.5e-3, 1.2e-2),
-}
+SHARES = {"fp32": (1e-5, 1e-5), "bf16x2": (3e-5, 1.2e-2), "fp16": (1.5e-3, 2.5e-3), "mixed": (1.5e-3, 1.2e-2)}
 """How far logits may be off, as the root mean square of the error by that of the logits, in short steps and
 in long ones, by how products take their input (`packed_activations`). A number of "halves" is off by up to
 2^-12 of the largest near it, each product's output by about as much, and a model of one or two layers by a

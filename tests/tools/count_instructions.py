@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.backends.cuda.codegen.kernel import Kernel
-from engine.backends.cuda.kernels.linear.variants import forms
+from engine.backends.cuda.kernels.linear.variants import variants
 from engine.backends.cuda.layouts.codes import CodeLayout
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
@@ -109,7 +109,7 @@ def counted(kernel: Kernel) -> tuple[Kernel, Loop, float]:
 def lines(names: list[str]) -> Iterator[str]:
     """The table."""
     yield f"{'kernel':30} {'a block':>8} {'matrix':>7} {'loaded':>7} {'slots':>7} {'share':>6}"
-    for kernel in forms():
+    for kernel in variants():
         if kernel.name.startswith(("linear", "experts")) and (
             not names or any(name in kernel.name for name in names)
         ):

@@ -222,8 +222,7 @@ def _drawn(trial: Any) -> Generator[Outcome, None, None]:
 def _report(trial: Any, found: Sequence[Outcome]) -> str:
     """For a bug report: the device, and every check with its kernels."""
     lines = [
-        f"Kernels on {trial.device.identity}, {trial.device.processors} multiprocessors, against the "
-        "reference:"
+        f"Kernels on {trial.device.identity}, {trial.device.sm_count} multiprocessors, against the reference:"
     ]
     for row in found:
         off = "no number" if row["difference"] is None else f"{row['difference']:.2e}"

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simt.models import (
-    append,
     attention,
     experts,
     fused,
     gemm_rows,
+    kv_write,
     linear_codes,
     norms,
     plain,
@@ -26,11 +26,11 @@ from tests.simt.models import (
 )
 
 MODELS: dict[str, Callable[..., None]] = {
-    **append.MODELS,
     **attention.MODELS,
     **experts.MODELS,
     **fused.MODELS,
     **gemm_rows.MODELS,
+    **kv_write.MODELS,
     **linear_codes.MODELS,
     **norms.MODELS,
     **plain.MODELS,

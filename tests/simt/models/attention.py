@@ -8,7 +8,7 @@ import numpy as np
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.kv_formats import Q4_LEVELS, WHOLE_KEYS
 from tests.simt.interpreter import Memory
-from tests.simt.models.records import write_record
+from tests.simt.models.records import write_packed
 
 LOG2_E = np.float32(1.4426950408889634)
 E4M3 = np.array(
@@ -84,7 +84,7 @@ def attend(
                 head = g * ratio + r
                 query = np.zeros(sides[0].shape[1], np.float32)
                 query[: k.D] = memory.view(q + row * q_stride + 4 * head * k.D, np.float32, k.D)
-                query = turned(query) if k.TURNED else query
+                query = turned(query) if k.HADAMARD else query
                 seen = np.arange(low + 1, own + 1)
                 at = slice(low + 1 - 256 * first, own + 1 - 256 * first)
                 score = (sides[0][at] * query).sum(1) * np.float32(scale)
@@ -108,7 +108,7 @@ def attend(
 
 def combine(
     memory: Memory, blocks: Any, constants: Any, partial: int, partial_stride: int, y: int, y_stride: int,
-    record: int, record_stride: int, sinks: int, position: int, heads: int, splits: int, window: int,
+    record: int, packed_stride: int, sinks: int, position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
     for row in range(blocks[1]):
@@ -127,12 +127,12 @@ def combine(
         shares = np.exp2(parts[..., 0] - top[:, None])
         total = total + (shares * parts[..., 1]).sum(1)
         out = (shares[..., None] * parts[..., 4:]).sum(1)
-        out = (turned(out) if k.TURNED else out)[:, : k.D] / total[:, None]
+        out = (turned(out) if k.HADAMARD else out)[:, : k.D] / total[:, None]
         flat = out.reshape(-1).astype(np.float32)
         if k.FLOATS:
             memory.view(y + row * y_stride, np.float32, len(flat))[:] = flat
-        if k.RECORD:
-            write_record(memory, record + row * record_stride, k.RECORD, flat)
+        if k.FORM:
+            write_packed(memory, record + row * packed_stride, k.FORM, flat)
 
 
 MODELS = {"attend": attend, "combine": combine}

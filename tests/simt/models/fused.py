@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.simt.interpreter import Memory
 from tests.simt.models.norms import normed
-from tests.simt.models.records import write_record
+from tests.simt.models.records import write_packed
 
 
 def sum_norm(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> None:
@@ -25,7 +25,7 @@ def sum_norm(memory: Memory, blocks: Any, constants: Any, *arguments: Any) -> No
             out = out + memory.view(bias, np.float32, width)
         if y:
             memory.view(y + row * ys, np.float32, width)[:] = out
-        write_record(memory, record + row * rs, constants["RECORD"], out)
+        write_packed(memory, record + row * rs, constants["FORM"], out)
 
 
 MODELS: dict[str, Callable[..., None]] = {"sum_norm": sum_norm}

@@ -98,9 +98,9 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
                 n = numbers[8 * row : 8 * row + 8, :, own]
                 scale = _scale(c, mine[:, :, c["S_WORD"][at]], c["S_PLACE"][at], mine[:, :, c["D_WORD"]], row)
                 scale = scale.T[..., None].astype(np.float64)
-                if c["LOWS"]:
+                if c["MINS"]:
                     word, place = mine[:, :, c["L_WORD"][at]], c["L_PLACE"][at]
-                    if c["LOWS"] == "sub":
+                    if c["MINS"] == "sub":
                         byte = _byte(word, place)
                         less = -(
                             _half(mine[:, :, c["M_WORD"]], row)
@@ -109,7 +109,7 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
                     else:
                         less = _half(word, place)
                     less = less.T[..., None].astype(np.float64)
-                    result = (n - less) * scale if c["LOWS"] == "zero" else n * scale + less
+                    result = (n - less) * scale if c["MINS"] == "zero" else n * scale + less
                 else:
                     result = n * scale
                 out[8 * row : 8 * row + 8, :, own] = result

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.simt.interpreter import Memory
-from tests.simt.models.records import write_record
+from tests.simt.models.records import write_packed
 
 
 def normed(x: Any, centred: bool, inverse: float, eps: float) -> Any:
@@ -27,7 +27,7 @@ def norm(
             out = out + memory.view(bias, np.float32, width)
         if y:
             memory.view(y + row * ys, np.float32, width)[:] = out
-        write_record(memory, record + row * rs, constants["RECORD"], out)
+        write_packed(memory, record + row * rs, constants["FORM"], out)
 
 
 def qk_norm(

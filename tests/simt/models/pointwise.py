@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.simt.interpreter import Memory
-from tests.simt.models.records import write_record
+from tests.simt.models.records import write_packed
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -51,7 +51,7 @@ def gated(
             out = out.astype(np.float32)
         if y:
             memory.view(y + row * ys, np.float32, width)[:] = out
-        write_record(memory, record + row * rs, constants["RECORD"], out)
+        write_packed(memory, record + row * rs, constants["FORM"], out)
 
 
 def add(

@@ -26,7 +26,7 @@ def encoded(kind: str, x: Any) -> Any:
     """The record of a row (K,), as bytes."""
     x = np.pad(np.asarray(x, np.float32), (0, -len(x) % 64))
     with np.errstate(all="ignore"):
-        if kind == "pairs":
+        if kind == "bf16x2":
             first = bf16_bits(x)
             return np.concatenate([first, bf16_bits(x - bf16_values(first))]).view(np.uint8)
         blocks = x.reshape(-1, 64)
@@ -45,7 +45,7 @@ def encoded(kind: str, x: Any) -> Any:
 def decoded(kind: str, record: Any, width: int) -> Any:
     """The numbers (width,), float32, that a record (bytes) stands for; asserts that its padding is zeros."""
     whole = -(-width // 64) * 64
-    if kind == "pairs":
+    if kind == "bf16x2":
         halves = record[: 4 * whole].view(np.uint16)
         x = bf16_values(halves[:whole]) + bf16_values(halves[whole:])
     else:
@@ -55,7 +55,7 @@ def decoded(kind: str, record: Any, width: int) -> Any:
     return x[:width]
 
 
-def write_record(memory: Memory, address: int, kind: str, x: Any) -> None:
+def write_packed(memory: Memory, address: int, kind: str, x: Any) -> None:
     """A row's record to an address; `kind` "none" is nothing."""
     if kind != "none":
         record = encoded(kind, x)
@@ -66,12 +66,12 @@ def record(
     memory: Memory, blocks: Any, constants: Any, x: int, x_stride: int, to: int, to_stride: int, width: int
 ) -> None:
     for row in range(blocks[0]):
-        write_record(
+        write_packed(
             memory,
             to + row * to_stride,
-            constants["RECORD"],
+            constants["FORM"],
             memory.view(x + row * x_stride, np.float32, width),
         )
 
 
-MODELS: dict[str, Callable[..., None]] = {"record": record}
+MODELS: dict[str, Callable[..., None]] = {"pack": record}

@@ -14,7 +14,7 @@ from tests.simt.interpreter import Memory
 f32, i32 = np.float32, np.int32
 
 
-def survey(
+def scan(
     memory: Memory, blocks: Any, constants: Any, logits: int, kept: int, kept_stride: int, state: int,
     plan: int, position: int, bias: int, amounts: int, latest: int, scores: int, groups: int, raw_groups: int,
     partials: int, size: int,
@@ -237,4 +237,4 @@ def _remember(
             memory.view(amounts, i32, int(gone) + 1)[gone] -= 1
 
 
-MODELS = {"sample_survey": survey, "sample_sort": sort, "sample_draw": draw}
+MODELS = {"sample_scan": scan, "sample_sort": sort, "sample_draw": draw}

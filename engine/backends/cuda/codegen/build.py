@@ -55,7 +55,7 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
             "Numba's own old CUDA target was found in place of numba-cuda; install the package with its "
             "gpu extra anew."
         )
-    wanted = [capability for capability in capabilities if capability >= kernel.least]
+    wanted = [capability for capability in capabilities if capability >= kernel.min_capability]
     if not wanted:
         return {}
     function, later = _numba_function(kernel)
@@ -193,9 +193,9 @@ def _instruction(op: Op) -> Any:
     returned_llvm = (
         ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
     )
-    letters = {"i": "r", "r": "r", "l": "l", "f": "f"}
+    signature = {"i": "r", "r": "r", "l": "l", "f": "f"}
     constraints = ",".join(
-        [f"={letters[o]}" for o in op.outs] + [letters[i] for i in op.ins] + ["~{memory}"] * op.memory
+        [f"={signature[o]}" for o in op.outs] + [signature[i] for i in op.ins] + ["~{memory}"] * op.memory
     )
     operands = ", ".join(f"${i}" for i in range(len(op.outs) + len(op.ins)))
     text = f"{{@{op.name} {operands}}}" if op.since else _scoped(op.text)

@@ -131,10 +131,10 @@ class Binaries:
         if not missing:
             return
         for kernel in missing:
-            if kernel.least > wanted.capability:
+            if kernel.min_capability > wanted.capability:
                 raise BuildError(
-                    f"The kernel {kernel.name} needs compute capability {kernel.least / 10}; this GPU has "
-                    f"{capability / 10}."
+                    f"The kernel {kernel.name} needs compute capability {kernel.min_capability / 10}; this "
+                    f"GPU has {capability / 10}."
                 )
         if folder is not None:
             _forget_old(folder)

@@ -228,18 +228,18 @@ def votes(machine: Machine, flag: int) -> int:
     return sum(1 << i for i, each in enumerate(lanes) if each)
 
 
-def reader(letters: str, size: int, numpy: str, shared_memory: bool = False) -> Callable[..., Any]:
-    if "f" in letters:  # through NumPy, so that numbers which are none keep their bits
+def reader(signature: str, size: int, numpy: str, shared_memory: bool = False) -> Callable[..., Any]:
+    if "f" in signature:  # through NumPy, so that numbers which are none keep their bits
 
         def load(machine: Machine, address: int) -> Any:
             values = np.frombuffer(machine.load(int(address), size, shared_memory), numpy)
-            return values[0] if len(letters) == 1 else tuple(values)
+            return values[0] if len(signature) == 1 else tuple(values)
 
         assert numpy == "<f4"
         return load
     kind = np.dtype(numpy)
     letter = {1: "b", 2: "h", 4: "i", 8: "q"}[kind.itemsize]
-    unpack = struct.Struct("<" + (letter.upper() if kind.kind == "u" else letter) * len(letters)).unpack
+    unpack = struct.Struct("<" + (letter.upper() if kind.kind == "u" else letter) * len(signature)).unpack
 
     def load_whole(machine: Machine, address: int) -> Any:
         values = unpack(machine.load(int(address), size, shared_memory))

@@ -20,12 +20,12 @@ Leaf = Callable[[str, Any], Any]
 class Kernel:
     """One kernel, compiled or not.
 
-    `name` is unique and tells all `constants`, which replace globals of `body` and of what it calls.
+    `name` is unique and names all `constants`, which replace globals of `body` and of what it calls.
 
-    `parameters` has a letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32.
-    Blocks have `threads` threads, of which `blocks` fit on a multiprocessor at once; `registers` is the most
-    that a thread may take, `least` the compute capability that it needs (80 for 8.0). `model` names what the
-    tests' fake device runs instead: an operation, told the constants.
+    `parameters` is the signature, a letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f"
+    float32. Blocks have `threads` threads, and `blocks` of them fit on a multiprocessor at once; `registers`
+    is the most that a thread may take, `min_capability` the compute capability it needs (80 for 8.0). `model`
+    names the operation that the tests' fake device runs instead.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Kernel:
     registers: int
     constants: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     blocks: int = 1
-    least: int = 75
+    min_capability: int = 75
     model: str = ""
 
     def __hash__(self) -> int:

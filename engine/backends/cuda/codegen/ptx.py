@@ -66,7 +66,7 @@ class Op:
     memory: bool = False
     convergent: bool = False
     since: Mapping[int, str] = field(default_factory=dict)
-    least: int = 75
+    min_capability: int = 75
 
     def __call__(self, *arguments: Any) -> Any:
         """Kernels are never called as they are."""
@@ -74,7 +74,7 @@ class Op:
 
     def text_for(self, capability: int) -> str:
         """The PTX for a device of this compute capability."""
-        fitting = [least for least in self.since if least <= capability]
+        fitting = [min_capability for min_capability in self.since if min_capability <= capability]
         return self.since[max(fitting)] if fitting else self.text
 
 
@@ -138,8 +138,8 @@ high_half_float = Op(
     lambda _, w: np.float32(halves_of(w)[1]),
 )
 """float32 of the fp16 number in the high 16 bits."""
-pack_halves = Op(
-    "pack_halves",
+pack_fp16 = Op(
+    "pack_fp16",
     "{.reg .b16 l, h; cvt.rn.f16.f32 l, $1; cvt.rn.f16.f32 h, $2; mov.b32 $0, {l, h};}",
     "r",
     "ff",
@@ -152,7 +152,7 @@ pack_bf16 = Op(
     "r",
     "ff",
     lambda _, low, high: bf16_bits(low) | bf16_bits(high) << 16,
-    least=80,
+    min_capability=80,
 )
 """The same to bf16; from compute capability 8.0 on."""
 e4m3_float = Op(
@@ -165,9 +165,9 @@ e4m3_float = Op(
 )
 """float32 of an e4m3 byte; NaN becomes 480. Its exponent and fraction moved into a float32's, times 2^120."""
 fma = Op("fma", "fma.rn.f32 $0, $1, $2, $3;", "f", "fff", fused)
-add_halves = Op("add_halves", "add.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a + b))
-multiply_halves = Op("multiply_halves", "mul.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a * b))
-fma_halves = Op("fma_halves", "fma.rn.f16x2 $0, $1, $2, $3;", "r", "rrr", fused_halves)
+add_fp16x2 = Op("add_fp16x2", "add.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a + b))
+mul_fp16x2 = Op("mul_fp16x2", "mul.rn.f16x2 $0, $1, $2;", "r", "rr", each_half(lambda a, b: a * b))
+fma_fp16x2 = Op("fma_fp16x2", "fma.rn.f16x2 $0, $1, $2, $3;", "r", "rrr", fused_halves)
 exp2 = Op("exp2", "ex2.approx.ftz.f32 $0, $1;", "f", "f", quietly(np.exp2))
 log2 = Op("log2", "lg2.approx.ftz.f32 $0, $1;", "f", "f", quietly(np.log2))
 rsqrt = Op("rsqrt", "rsqrt.approx.ftz.f32 $0, $1;", "f", "f", quietly(lambda x: 1 / np.sqrt(x)))
@@ -207,8 +207,8 @@ and_or = Op(
 popcount = Op("popcount", "popc.b32 $0, $1;", "i", "r", lambda _, a: (int(a) & M32).bit_count())
 
 
-mma_halves = Op(
-    "mma_halves",
+mma_fp16 = Op(
+    "mma_fp16",
     "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$4, $5}, {$8}, {$10, $11, $12, $13};"
     " mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {$0, $1, $2, $3}, {$6, $7}, {$9}, {$0, $1, $2, $3};",
     "ffff",
@@ -231,12 +231,12 @@ mma_bf16 = Op(
     "rrrrrrffff",
     lambda m, *v: fragments(m, v[:6], v[6:], bf16s_of_words),
     convergent=True,
-    least=80,
+    min_capability=80,
 )
 """The same of bf16."""
 
-transpose_halves = Op(
-    "transpose_halves",
+transpose_b16 = Op(
+    "transpose_b16",
     "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;",
     "r",
     "r",
@@ -270,17 +270,17 @@ def _shuffle(name: str, mode: str, letter: str, emulate: Callable[..., Any]) -> 
     return Op(name, text, letter, letter + "i", emulate, memory=True, convergent=True)
 
 
-xor_f = _shuffle("xor_f", "bfly", "f", from_xor)
+shfl_xor_f32 = _shuffle("shfl_xor_f32", "bfly", "f", from_xor)
 """The float32 of the lane whose number is this one's, exclusive or the second argument."""
-xor_r = _shuffle("xor_r", "bfly", "r", from_xor)
-xor_i = _shuffle("xor_i", "bfly", "i", from_xor)
-lane_f = _shuffle("lane_f", "idx", "f", from_lane)
+shfl_xor_u32 = _shuffle("shfl_xor_u32", "bfly", "r", from_xor)
+shfl_xor_i32 = _shuffle("shfl_xor_i32", "bfly", "i", from_xor)
+shfl_f32 = _shuffle("shfl_f32", "idx", "f", from_lane)
 """The float32 of the lane that is named."""
-lane_r = _shuffle("lane_r", "idx", "r", from_lane)
-lane_i = _shuffle("lane_i", "idx", "i", from_lane)
-up_f = _shuffle("up_f", "up", "f", from_below)
+shfl_u32 = _shuffle("shfl_u32", "idx", "r", from_lane)
+shfl_i32 = _shuffle("shfl_i32", "idx", "i", from_lane)
+shfl_up_f32 = _shuffle("shfl_up_f32", "up", "f", from_below)
 """The float32 of the lane that is so many before this one; its own where there is none."""
-up_i = _shuffle("up_i", "up", "i", from_below)
+shfl_up_i32 = _shuffle("shfl_up_i32", "up", "i", from_below)
 ballot = Op(
     "ballot",
     "{.reg .pred p; setp.ne.s32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff;}",
@@ -313,7 +313,7 @@ unknown = Op("unknown", "mov.b32 $0, $1;", "i", "i", lambda _, x: int(x), memory
 its registers.
 """
 stay = Op("stay", "bar.warp.sync 0xffffffff;", "", "", lambda m: None, memory=True, convergent=True)
-"""Loads of memory that changes (`_now`) are asked for where they stand, before this or after it: the
+"""Loads of memory that changes (`ld_`) are asked for where they stand, before this or after it: the
 assembler would put off those whose numbers a loop takes on its next turn.
 """
 prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", lambda m, a: None, memory=True)
@@ -328,29 +328,27 @@ def _loads(name: str, kind: str, letter: str, numpy: str, count: int = 1) -> tup
     target = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
     read = reader(outs, np.dtype(numpy).itemsize * count, numpy)
     constant = Op(
-        f"ld_{name}", f"ld.global.nc{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True
+        f"ldg_{name}", f"ld.global.nc{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True
     )
     changing = Op(
-        f"ld_{name}_now", f"ld.global{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True
+        f"ld_{name}", f"ld.global{vector}.{kind} {target}, [${count}];", outs, "l", read, memory=True
     )
     return constant, changing
 
 
-ld_f32, ld_f32_now = _loads("f32", "f32", "f", "<f4")
-"""`ld_X`: from memory that no kernel writes while this one runs (the read-only cache); `ld_X_now`: from
-any.
-"""
-ld_f32x2, ld_f32x2_now = _loads("f32x2", "f32", "f", "<f4", 2)
-ld_f32x4, ld_f32x4_now = _loads("f32x4", "f32", "f", "<f4", 4)
-ld_u32, ld_u32_now = _loads("u32", "b32", "r", "<u4")
-ld_u32x2, ld_u32x2_now = _loads("u32x2", "b32", "r", "<u4", 2)
-ld_u32x4, ld_u32x4_now = _loads("u32x4", "b32", "r", "<u4", 4)
-ld_i32, ld_i32_now = _loads("i32", "b32", "i", "<i4")
-ld_i64, ld_i64_now = _loads("i64", "b64", "l", "<i8")
-ld_u16, ld_u16_now = _loads("u16", "u16", "r", "<u2")
-ld_u8, ld_u8_now = _loads("u8", "u8", "r", "<u1")
-ld_stream = Op(
-    "ld_stream",
+ldg_f32, ld_f32 = _loads("f32", "f32", "f", "<f4")
+"""`ldg_X` reads memory that no kernel writes while this one runs (the read-only cache), `ld_X` any."""
+ldg_f32x2, ld_f32x2 = _loads("f32x2", "f32", "f", "<f4", 2)
+ldg_f32x4, ld_f32x4 = _loads("f32x4", "f32", "f", "<f4", 4)
+ldg_u32, ld_u32 = _loads("u32", "b32", "r", "<u4")
+ldg_u32x2, ld_u32x2 = _loads("u32x2", "b32", "r", "<u4", 2)
+ldg_u32x4, ld_u32x4 = _loads("u32x4", "b32", "r", "<u4", 4)
+ldg_i32, ld_i32 = _loads("i32", "b32", "i", "<i4")
+ldg_i64, ld_i64 = _loads("i64", "b64", "l", "<i8")
+ldg_u16, ld_u16 = _loads("u16", "u16", "r", "<u2")
+ldg_u8, ld_u8 = _loads("u8", "u8", "r", "<u1")
+ldg_stream = Op(
+    "ldg_stream",
     "ld.global.nc.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4];",
     "rrrr",
     "l",
@@ -359,20 +357,8 @@ ld_stream = Op(
     since={80: "ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {$0, $1, $2, $3}, [$4];"},
 )
 """16 bytes of weights, which are read once: they push nothing out of the first-level cache."""
-ld_stream2 = Op(
-    "ld_stream2",
-    "ld.global.nc.L1::no_allocate.v2.b32 {$0, $1}, [$2];",
-    "rr",
-    "l",
-    reader("rr", 8, "<u4"),
-    memory=True,
-)
-ld_stream1 = Op(
-    "ld_stream1", "ld.global.nc.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True
-)
-
-ld_stream_now = Op(
-    "ld_stream_now",
+ld_stream = Op(
+    "ld_stream",
     "ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4];",
     "rrrr",
     "l",
@@ -381,16 +367,16 @@ ld_stream_now = Op(
     since={80: "ld.global.L1::no_allocate.L2::128B.v4.b32 {$0, $1, $2, $3}, [$4];"},
 )
 """The same, which keep their place before a `stay`."""
-ld_stream2_now = Op(
-    "ld_stream2_now",
+ld_stream2 = Op(
+    "ld_stream2",
     "ld.global.L1::no_allocate.v2.b32 {$0, $1}, [$2];",
     "rr",
     "l",
     reader("rr", 8, "<u4"),
     memory=True,
 )
-ld_stream1_now = Op(
-    "ld_stream1_now", "ld.global.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True
+ld_stream1 = Op(
+    "ld_stream1", "ld.global.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True
 )
 
 st_f32 = Op("st_f32", "st.global.f32 [$0], $1;", "", "lf", writer("<f4"), memory=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from engine.backends.cuda.codegen.ptx import barrier, lds_f32, maximum, static, sts_f32, thread, xor_f
+from engine.backends.cuda.codegen.ptx import barrier, lds_f32, maximum, shfl_xor_f32, static, sts_f32, thread
 from engine.backends.cuda.codegen.words import float32, int32
 from engine.backends.kv_formats import GROUP
 
@@ -17,14 +17,14 @@ HADAMARD_SCALE = 1 / math.sqrt(GROUP)
 def warp_sum(x: Any) -> Any:
     """The sum over the 32 lanes, the same bits in all of them."""
     for stage in static(range(5)):
-        x = x + xor_f(x, int32(16 >> stage))
+        x = x + shfl_xor_f32(x, int32(16 >> stage))
     return x
 
 
 def warp_max(x: Any) -> Any:
     """The maximum over the 32 lanes."""
     for stage in static(range(5)):
-        x = maximum(x, xor_f(x, int32(16 >> stage)))
+        x = maximum(x, shfl_xor_f32(x, int32(16 >> stage)))
     return x
 
 
@@ -44,6 +44,6 @@ def block_sum(x: Any, memory: Any) -> Any:
 def hadamard(x: Any, lane: Any) -> Any:
     """The orthonormal Walsh-Hadamard transform of 32 numbers, one a lane; it is its own inverse."""
     for stage in static(range(5)):
-        other = xor_f(x, int32(1 << stage))
+        other = shfl_xor_f32(x, int32(1 << stage))
         x = other - x if (lane & (1 << stage)) != 0 else other + x
     return x * float32(HADAMARD_SCALE)

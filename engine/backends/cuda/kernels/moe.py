@@ -18,17 +18,17 @@ from engine.backends.cuda.codegen.ptx import (
     block_x,
     block_y,
     fma,
-    ld_f32_now,
-    ld_u32_now,
+    ld_f32,
+    ld_u32,
     reciprocal,
     registers,
+    shfl_xor_i32,
+    shfl_xor_u32,
     st_f32,
     st_i32,
     static,
     thread,
     wait_for_others,
-    xor_i,
-    xor_r,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.common import warp_sum
@@ -77,7 +77,7 @@ def _route(
     for k in static(range(VALUES)):
         expert = int32(lane + 32 * k)
         if expert < experts:
-            key[k] = _sortable(ld_u32_now(logits + row * stride + 4 * int64(expert)))
+            key[k] = _sortable(ld_u32(logits + row * stride + 4 * int64(expert)))
     top, total = float32(0.0), float32(0.0)
     for j in range(used):
         best, place = key[0], lane
@@ -85,7 +85,10 @@ def _route(
             if key[k] > best:
                 best, place = key[k], int32(lane + 32 * k)
         for step in static(range(5)):
-            other, there = uint32(xor_r(best, int32(1 << step))), int32(xor_i(place, int32(1 << step)))
+            other, there = (
+                uint32(shfl_xor_u32(best, int32(1 << step))),
+                int32(shfl_xor_i32(place, int32(1 << step))),
+            )
             if other > best or (other == best and there < place):
                 best, place = other, there
         logit = _number(best)
@@ -108,7 +111,7 @@ def _route(
     times = reciprocal(total)
     for j in range(lane, used, 32):
         at = weights + row * used_stride + 4 * int64(j)
-        st_f32(at, ld_f32_now(at) * times)
+        st_f32(at, ld_f32(at) * times)
 
 
 def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
@@ -143,7 +146,7 @@ def _gather(
                     value[4 * i], value[4 * i + 1], value[4 * i + 2], value[4 * i + 3] = load_four(
                         source + int64(first + i) * stride, column, width
                     )
-                    times[i] = ld_f32_now(factors + 4 * int64(first + i))
+                    times[i] = ld_f32(factors + 4 * int64(first + i))
             for i in static(range(AT_ONCE)):
                 if int32(first + i) < used:
                     a, b = fma(times[i], value[4 * i], a), fma(times[i], value[4 * i + 1], b)
@@ -207,7 +210,7 @@ def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call
     return Call(gather_kernel(), blocks, arguments, (x, weights, residual), (y,), x.on_logit_rows)
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry."""
     for experts in (32, 64, 128, 256, 512):
         yield route_kernel(experts, True)

@@ -27,7 +27,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.common import block_sum
 from engine.backends.cuda.kernels.packed_activations_write import (
-    least,
+    capability_for,
     load_four,
     load_four_fixed,
     rows_first,
@@ -47,7 +47,7 @@ WARPS = 8
 VECTORS = 1
 CENTRED = False
 POST = True
-RECORD = "none"
+FORM = "none"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _inverse_rms(value: Any, memory: int, inverse: float, eps: float) -> Any:
 
 
 def _write_normed(
-    value: Any, factor: Any, bias: int, y: int, y_stride: int, record: int, record_stride: int, row: int,
+    value: Any, factor: Any, bias: int, y: int, y_stride: int, record: int, packed_stride: int, row: int,
     me: int, memory: int, width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     """The norm of the row `value`, its weights in `factor`, to y and the packed activations."""
@@ -111,13 +111,13 @@ def _write_normed(
             value[4 * k + 2] = value[4 * k + 2] + b2
             value[4 * k + 3] = value[4 * k + 3] + b3
         write_four(
-            y, y_stride, record, record_stride, row, width, column,
+            y, y_stride, record, packed_stride, row, width, column,
             value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3],
         )  # fmt: skip
 
 
 def _norm(
-    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, record_stride: int,
+    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, packed_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     """y = (x - mean) / sqrt(var + eps) * weight (+ bias), the mean 0 for RMS norm; grid (row).
@@ -133,13 +133,13 @@ def _norm(
     wait_for_others()
     _load(value, x + row * x_stride, me, width)
     _write_normed(
-        value, factor, bias, y, y_stride, record, record_stride, row, me, memory, width, inverse, eps
+        value, factor, bias, y, y_stride, record, packed_stride, row, me, memory, width, inverse, eps
     )
 
 
 def _sum_norm(
     z: int, z_stride: int, post: int, x: int, x_stride: int, total: int, total_stride: int, weight: int,
-    bias: int, y: int, y_stride: int, record: int, record_stride: int, width: int, inverse: float,
+    bias: int, y: int, y_stride: int, record: int, packed_stride: int, width: int, inverse: float,
     scale: float, post_eps: float, eps: float,
 ) -> None:  # fmt: skip
     """total = x + scale * z, with POST x + scale * (RMS norm of z, weights `post`, `post_eps`); y and the
@@ -168,12 +168,12 @@ def _sum_norm(
             value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3],
         )  # fmt: skip
     _write_normed(
-        value, factor, bias, y, y_stride, record, record_stride, row, me, memory, width, inverse, eps
+        value, factor, bias, y, y_stride, record, packed_stride, row, me, memory, width, inverse, eps
     )
 
 
 def _long_norm(
-    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, record_stride: int,
+    x: int, x_stride: int, weight: int, bias: int, y: int, y_stride: int, record: int, packed_stride: int,
     width: int, inverse: float, eps: float,
 ) -> None:  # fmt: skip
     """`_norm` of any width: every pass reads the row, 4 THREADS columns at a time."""
@@ -208,7 +208,7 @@ def _long_norm(
             # Past the width the weight is 0, and so is the result.
             value[i] = fma((value[i] - centre) * times, factor[i], add[i])
         write_four(
-            y, y_stride, record, record_stride, row, width, column, value[0], value[1], value[2], value[3]
+            y, y_stride, record, packed_stride, row, width, column, value[0], value[1], value[2], value[3]
         )
 
 
@@ -224,10 +224,19 @@ def norm_kernel(kind: str, width: int, record: str = "none") -> Kernel:
         "WARPS": threads // 32,
         "VECTORS": vectors,
         "CENTRED": kind == "layer",
-        "RECORD": record,
+        "FORM": record,
     }
     body, most = _norm if kept else _long_norm, {256: 40, 512: 48}.get(threads, 60)
-    return Kernel(name, body, "lllllllliff", threads, most, constants, least=least(record), model="norm")
+    return Kernel(
+        name,
+        body,
+        "lllllllliff",
+        threads,
+        most,
+        constants,
+        min_capability=capability_for(record),
+        model="norm",
+    )
 
 
 @cache
@@ -244,7 +253,7 @@ def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> 
         "VECTORS": vectors,
         "POST": post,
         "CENTRED": kind == "layer",
-        "RECORD": record,
+        "FORM": record,
     }
     most = {256: 48, 512: 64}.get(threads, 64)
     return Kernel(
@@ -254,7 +263,7 @@ def sum_norm_kernel(kind: str, width: int, post: bool, record: str = "none") -> 
         threads,
         most,
         constants,
-        least=least(record),
+        min_capability=capability_for(record),
         model="sum_norm",
     )
 
@@ -307,17 +316,17 @@ def sum_norm_call(
     return Call(kernel, rows_first(), arguments, (z, x), (total, *written), x.on_logit_rows, x.copies)
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry."""
     for kind in ("rms", "layer"):
-        for record in ("none", "halves", "pairs"):
+        for record in ("none", "fp16", "bf16x2"):
             # Layer norms of rows beyond 4096 columns are all but gone.
             for threads, vectors in SIZES if kind == "rms" or record == "none" else SIZES[:2]:
                 yield norm_kernel(kind, 4 * threads * vectors, record)
         yield norm_kernel(kind, MOST_KEPT + 1)
-    yield norm_kernel("rms", MOST_KEPT + 1, "halves")
+    yield norm_kernel("rms", MOST_KEPT + 1, "fp16")
     # Models with a norm after each block, and those that scale what a block adds.
-    for record in ("none", "halves", "pairs"):
+    for record in ("none", "fp16", "bf16x2"):
         for width in (4096, MOST_KEPT):
             yield sum_norm_kernel("rms", width, True, record)
         yield sum_norm_kernel("rms", 4096, False, record)

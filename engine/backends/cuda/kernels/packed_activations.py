@@ -26,10 +26,10 @@ def padded(columns: int) -> int:
     return -(-columns // COLUMNS) * COLUMNS
 
 
-def record_buffer(kind: str, x: Buffer) -> Buffer:
+def packed_buffer(kind: str, x: Buffer) -> Buffer:
     """A buffer for the records of x, "halves" or "pairs"; "floats" are x itself."""
-    if kind == "floats":
+    if kind == "fp32":
         return x
     whole = padded(x.width)
-    assert kind in ("halves", "pairs")
-    return Buffer(whole // 2 + whole // COLUMNS if kind == "halves" else whole, x.on_logit_rows, x.copies)
+    assert kind in ("fp16", "bf16x2")
+    return Buffer(whole // 2 + whole // COLUMNS if kind == "fp16" else whole, x.on_logit_rows, x.copies)

@@ -3,7 +3,7 @@ already.
 
 All share one arrangement of threads: each holds four neighbouring columns, the first of them a multiple of 4,
 and neighbouring lanes hold neighbouring columns, so sixteen lanes hold a block of 64, and a warp two. All
-lanes of a warp come to `write_halves` and `write_pairs` together; lanes whose columns lie past the padded row
+lanes of a warp come to `write_fp16` and `write_bf16x2` together; lanes whose columns lie past the padded row
 write nothing.
 """
 
@@ -21,17 +21,17 @@ from engine.backends.cuda.codegen.ptx import (
     block_y,
     float_bits,
     ld_f32,
-    ld_f32_now,
     ld_f32x4,
-    ld_f32x4_now,
+    ldg_f32,
+    ldg_f32x4,
     pack_bf16,
-    pack_halves,
+    pack_fp16,
+    shfl_xor_u32,
     st_f32,
     st_f32x4,
     st_u32x2,
     thread,
     wait_for_others,
-    xor_r,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.packed_activations import padded
@@ -39,7 +39,7 @@ from engine.backends.cuda.lowering.call import Blocks, Call
 from engine.backends.graph.buffers import Buffer
 
 THREADS = 128
-RECORD = "halves"
+FORM = "fp16"
 
 
 def rows_first(chunks: int = 1) -> Blocks:
@@ -56,21 +56,6 @@ def load_four(row: int, column: int, width: int) -> Any:
     """
     at = row + 4 * int64(column)
     if int32(column + 4) <= width:
-        return ld_f32x4_now(at)
-    a, b, c = float32(0.0), float32(0.0), float32(0.0)
-    if column < width:
-        a = ld_f32_now(at)
-    if int32(column + 1) < width:
-        b = ld_f32_now(at + 4)
-    if int32(column + 2) < width:
-        c = ld_f32_now(at + 8)
-    return a, b, c, float32(0.0)
-
-
-def load_four_fixed(row: int, column: int, width: int) -> Any:
-    """The same of a weight or a table, which no kernel writes."""
-    at = row + 4 * int64(column)
-    if int32(column + 4) <= width:
         return ld_f32x4(at)
     a, b, c = float32(0.0), float32(0.0), float32(0.0)
     if column < width:
@@ -79,6 +64,21 @@ def load_four_fixed(row: int, column: int, width: int) -> Any:
         b = ld_f32(at + 4)
     if int32(column + 2) < width:
         c = ld_f32(at + 8)
+    return a, b, c, float32(0.0)
+
+
+def load_four_fixed(row: int, column: int, width: int) -> Any:
+    """The same of a weight or a table, which no kernel writes."""
+    at = row + 4 * int64(column)
+    if int32(column + 4) <= width:
+        return ldg_f32x4(at)
+    a, b, c = float32(0.0), float32(0.0), float32(0.0)
+    if column < width:
+        a = ldg_f32(at)
+    if int32(column + 1) < width:
+        b = ldg_f32(at + 4)
+    if int32(column + 2) < width:
+        c = ldg_f32(at + 8)
     return a, b, c, float32(0.0)
 
 
@@ -104,7 +104,7 @@ def _larger(a: int, b: int) -> int:
     return a if a > b else b
 
 
-def write_halves(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
+def write_fp16(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
     """This thread's four columns of a "halves" record (`records`) at an address; of `width` columns, before
     it is padded.
 
@@ -115,10 +115,10 @@ def write_halves(record: int, width: int, column: int, a: float, b: float, c: fl
         _larger(uint32(float_bits(absolute(a))), uint32(float_bits(absolute(b)))),
         _larger(uint32(float_bits(absolute(c))), uint32(float_bits(absolute(d)))),
     )
-    top = _larger(top, uint32(xor_r(top, int32(8))))
-    top = _larger(top, uint32(xor_r(top, int32(4))))
-    top = _larger(top, uint32(xor_r(top, int32(2))))
-    top = _larger(top, uint32(xor_r(top, int32(1))))
+    top = _larger(top, uint32(shfl_xor_u32(top, int32(8))))
+    top = _larger(top, uint32(shfl_xor_u32(top, int32(4))))
+    top = _larger(top, uint32(shfl_xor_u32(top, int32(2))))
+    top = _larger(top, uint32(shfl_xor_u32(top, int32(1))))
     exponent = uint32(top >> uint32(23))  # 127 more than e
     scale, factor = uint32(0x7FC00000), uint32(0)
     if exponent < uint32(27):
@@ -131,7 +131,7 @@ def write_halves(record: int, width: int, column: int, a: float, b: float, c: fl
         low, high = uint32(0), uint32(0)
         if factor != uint32(0):
             times = bits_float(factor)
-            low, high = pack_halves(a * times, b * times), pack_halves(c * times, d * times)
+            low, high = pack_fp16(a * times, b * times), pack_fp16(c * times, d * times)
         st_u32x2(record + 2 * int64(column), low, high)
         if (column & 63) == 0:
             st_f32(record + 2 * int64(whole) + 4 * int64(column >> 6), bits_float(scale))
@@ -144,7 +144,7 @@ def _missing(word: int, low: float, high: float) -> Any:
     )
 
 
-def write_pairs(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
+def write_bf16x2(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
     """The same of a "pairs" record; from compute capability 8.0 on."""
     whole = int32(int32(int32(width + 63) >> 6) << 6)
     if column < whole:
@@ -155,7 +155,7 @@ def write_pairs(record: int, width: int, column: int, a: float, b: float, c: flo
 
 
 def write_four(
-    y: int, y_stride: int, record: int, record_stride: int, row: int, width: int, column: int,
+    y: int, y_stride: int, record: int, packed_stride: int, row: int, width: int, column: int,
     a: float, b: float, c: float, d: float,
 ) -> None:  # fmt: skip
     """This thread's four columns of a row, as float32 unless y is 0, and as packed activations of the kind
@@ -163,41 +163,42 @@ def write_four(
     """
     if y != 0:
         store_four(y + row * y_stride, column, width, a, b, c, d)
-    if RECORD == "halves":
-        write_halves(record + row * record_stride, width, column, a, b, c, d)
-    elif RECORD == "pairs":
-        write_pairs(record + row * record_stride, width, column, a, b, c, d)
+    if FORM == "fp16":
+        write_fp16(record + row * packed_stride, width, column, a, b, c, d)
+    elif FORM == "bf16x2":
+        write_bf16x2(record + row * packed_stride, width, column, a, b, c, d)
 
 
-def _record(x: int, x_stride: int, record: int, record_stride: int, width: int) -> None:
+def _pack(x: int, x_stride: int, record: int, packed_stride: int, width: int) -> None:
     """Packs rows. Grid (row, chunk of 4 THREADS columns)."""
     wait_for_others()
     row = int64(block_x())
     column = int32(4 * int32(block_y() * THREADS + thread()))
     a, b, c, d = load_four(x + row * x_stride, column, width)
-    write_four(int64(0), int64(0), record, record_stride, row, width, column, a, b, c, d)
+    write_four(int64(0), int64(0), record, packed_stride, row, width, column, a, b, c, d)
 
 
 @cache
-def record_kernel(kind: str) -> Kernel:
-    """See `_record`; `kind` is "halves" or "pairs"."""
-    constants = {"THREADS": THREADS, "RECORD": kind}
+def pack_kernel(kind: str) -> Kernel:
+    """See `_pack`; `kind` is "halves" or "pairs"."""
+    constants = {"THREADS": THREADS, "FORM": kind}
     return Kernel(
-        f"record_{kind}", _record, "lllli", THREADS, 24, constants, least=least(kind), model="record"
+        f"pack_{kind}",
+        _pack,
+        "lllli",
+        THREADS,
+        24,
+        constants,
+        min_capability=capability_for(kind),
+        model="pack",
     )
 
 
-def record_call(kind: str, x: Buffer, record: Buffer) -> Call:
-    """The records of all rows of x, into a `records.record_buffer`."""
+def pack_call(kind: str, x: Buffer, record: Buffer) -> Call:
+    """The records of all rows of x, into a `records.packed_buffer`."""
     arguments = (x, x.stride, record, record.stride, x.width)
     return Call(
-        record_kernel(kind),
-        rows_first(chunks(x.width)),
-        arguments,
-        (x,),
-        (record,),
-        x.on_logit_rows,
-        x.copies,
+        pack_kernel(kind), rows_first(chunks(x.width)), arguments, (x,), (record,), x.on_logit_rows, x.copies
     )
 
 
@@ -206,9 +207,9 @@ def chunks(width: int, threads: int = THREADS) -> int:
     return -(-padded(width) // (4 * threads))
 
 
-def least(record: str) -> int:
+def capability_for(record: str) -> int:
     """The compute capability that writing such records needs."""
-    return 80 if record == "pairs" else 75
+    return 80 if record == "bf16x2" else 75
 
 
 def wanted(
@@ -226,7 +227,7 @@ def wanted(
     return tuple(arguments), written
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry."""
-    yield record_kernel("halves")
-    yield record_kernel("pairs")
+    yield pack_kernel("fp16")
+    yield pack_kernel("bf16x2")

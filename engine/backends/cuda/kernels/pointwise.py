@@ -21,8 +21,8 @@ from engine.backends.cuda.codegen.ptx import (
     exp2,
     fma,
     ld_f32,
-    ld_f32_now,
-    ld_i32_now,
+    ld_i32,
+    ldg_f32,
     maximum,
     minimum,
     reciprocal,
@@ -35,8 +35,8 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.common import LOG2_E
 from engine.backends.cuda.kernels.packed_activations_write import (
+    capability_for,
     chunks,
-    least,
     load_four,
     rows_first,
     store_four,
@@ -50,7 +50,7 @@ THREADS = 128
 ACTIVATION = "silu"
 GATED = True
 CAPPED = True
-RECORD = "none"
+FORM = "none"
 
 # --- functions of one number --------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ def _gated(
     y: int,
     y_stride: int,
     record: int,
-    record_stride: int,
+    packed_stride: int,
     width: int,
 ) -> None:
     """activation(gate) * up, or activation(gate): floats unless y is 0, and a record.
@@ -156,7 +156,7 @@ def _gated(
                 out[i] = out[i] * out[i]
         if GATED and ACTIVATION != "clamped_swiglu":
             out[i] = out[i] * other[i]
-    write_four(y, y_stride, record, record_stride, row, width, column, out[0], out[1], out[2], out[3])
+    write_four(y, y_stride, record, packed_stride, row, width, column, out[0], out[1], out[2], out[3])
 
 
 def _add(
@@ -196,11 +196,11 @@ def _add_positions(
     row = int64(block_x())
     column = int32(block_y() * THREADS + thread())
     if column < width:
-        place = int64(ld_i32_now(position)) + row
+        place = int64(ld_i32(position)) + row
         at = 4 * int64(column)
         st_f32(
             y + row * y_stride + at,
-            ld_f32_now(x + row * x_stride + at) + ld_f32(table + 4 * (place * int64(width)) + at),
+            ld_f32(x + row * x_stride + at) + ldg_f32(table + 4 * (place * int64(width)) + at),
         )
 
 
@@ -209,9 +209,18 @@ def gated_kernel(activation: str, record: str = "none", gated: bool = True) -> K
     """See `_gated`; `record` is "none", "halves" or "pairs". Without `gated` the second input is not read."""
     assert activation in ACTIVATIONS
     assert gated or activation != "clamped_swiglu"
-    constants = {"THREADS": THREADS, "ACTIVATION": activation, "RECORD": record, "GATED": gated}
+    constants = {"THREADS": THREADS, "ACTIVATION": activation, "FORM": record, "GATED": gated}
     name = f"{'gated' if gated else 'activate'}_{activation}_{record}"
-    return Kernel(name, _gated, "lllllllli", THREADS, 36, constants, least=least(record), model="gated")
+    return Kernel(
+        name,
+        _gated,
+        "lllllllli",
+        THREADS,
+        36,
+        constants,
+        min_capability=capability_for(record),
+        model="gated",
+    )
 
 
 @cache
@@ -319,9 +328,9 @@ def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
     return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry: what models ask for."""
-    for record in ("none", "halves", "pairs"):
+    for record in ("none", "fp16", "bf16x2"):
         for activation in ("silu", "gelu_tanh", "clamped_swiglu"):
             yield gated_kernel(activation, record)
         for activation in ("gelu", "gelu_tanh", "relu", "relu2"):

@@ -14,7 +14,7 @@ from engine.backends.cuda.codegen.ptx import (
     block_y,
     fma,
     ld_f32,
-    ld_f32_now,
+    ldg_f32,
     reciprocal,
     sqrt,
     st_f32,
@@ -60,14 +60,14 @@ def _qk_norm(
                 for k in static(range(VALUES)):
                     column = int32(start + lane + 32 * k)
                     if column < width:
-                        total = total + ld_f32_now(source + 4 * int64(column))
+                        total = total + ld_f32(source + 4 * int64(column))
             centre = warp_sum(total) * inverse
         squares = float32(0.0)
         for start in range(0, width, 32 * VALUES):
             for k in static(range(VALUES)):
                 column = int32(start + lane + 32 * k)
                 if column < width:
-                    value = ld_f32_now(source + 4 * int64(column)) - centre
+                    value = ld_f32(source + 4 * int64(column)) - centre
                     squares = fma(value, value, squares)
         times = reciprocal(sqrt(fma(warp_sum(squares), inverse, eps)))
         for start in range(0, width, 32 * VALUES):
@@ -75,9 +75,9 @@ def _qk_norm(
                 column = int32(start + lane + 32 * k)
                 if column < width:
                     at = 4 * int64(column)
-                    value = (ld_f32_now(source + at) - centre) * times * ld_f32(factors + at)
+                    value = (ld_f32(source + at) - centre) * times * ldg_f32(factors + at)
                     if bias != 0:
-                        value = value + ld_f32(adds + at)
+                        value = value + ldg_f32(adds + at)
                     st_f32(target + at, value)
 
 
@@ -108,7 +108,7 @@ def qk_norm_call(
     return Call(qk_norm_kernel(name), blocks, arguments, (x,), (y,), x.on_logit_rows, x.copies)
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry."""
     yield qk_norm_kernel("rms")
     yield qk_norm_kernel("layer")

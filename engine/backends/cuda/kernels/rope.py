@@ -19,8 +19,8 @@ from engine.backends.cuda.codegen.ptx import (
     block_y,
     fma,
     ld_f32,
-    ld_f32_now,
-    ld_i32_now,
+    ld_i32,
+    ldg_f32,
     reciprocal,
     registers,
     sqrt,
@@ -58,7 +58,7 @@ class HeadNorm:
     shared: bool = True
 
 
-class Turned(NamedTuple):
+class Rotated(NamedTuple):
     """Queries or keys: `heads` heads in x from column `first` on, and y (rows, heads * D), where they go."""
 
     x: Buffer
@@ -118,7 +118,7 @@ def _normalised(
         rest[k] = rest[k] * times * w_rest[k]
 
 
-def _write_turned(
+def _write_rotated(
     one: Any, other: Any, rest: Any, c: Any, s: Any, target: int, bias: int, lane: int, half: int, width: int
 ) -> None:  # fmt: skip
     """A head's numbers, with the norm's bias where there is one, turned by cosines c and sines s."""
@@ -126,15 +126,15 @@ def _write_turned(
         i = int32(lane + 32 * k)
         if i < half:
             if NORM == "layer" and bias != 0:
-                one[k] = one[k] + ld_f32(bias + 4 * int64(_one(i, half)))
-                other[k] = other[k] + ld_f32(bias + 4 * int64(_other(i, half)))
+                one[k] = one[k] + ldg_f32(bias + 4 * int64(_one(i, half)))
+                other[k] = other[k] + ldg_f32(bias + 4 * int64(_other(i, half)))
             st_f32(target + 4 * int64(_one(i, half)), one[k] * c[k] - other[k] * s[k])
             st_f32(target + 4 * int64(_other(i, half)), other[k] * c[k] + one[k] * s[k])
     for k in static(range(REST)):
         column = int32(2 * half + lane + 32 * k)
         if column < width:
             if NORM == "layer" and bias != 0:
-                rest[k] = rest[k] + ld_f32(bias + 4 * int64(column))
+                rest[k] = rest[k] + ldg_f32(bias + 4 * int64(column))
             st_f32(target + 4 * int64(column), rest[k])
 
 
@@ -176,28 +176,28 @@ def _rope(
             for k in static(range(PAIRS)):
                 i = int32(lane + 32 * k)
                 if i < half:
-                    w_one[k] = ld_f32(weight + 4 * int64(_one(i, half)))
-                    w_other[k] = ld_f32(weight + 4 * int64(_other(i, half)))
+                    w_one[k] = ldg_f32(weight + 4 * int64(_one(i, half)))
+                    w_other[k] = ldg_f32(weight + 4 * int64(_other(i, half)))
             for k in static(range(REST)):
                 column = int32(2 * half + lane + 32 * k)
                 if column < width:
-                    w_rest[k] = ld_f32(weight + 4 * int64(column))
+                    w_rest[k] = ldg_f32(weight + 4 * int64(column))
         wait_for_others()
-        place = int64(ld_i32_now(position)) + row
+        place = int64(ld_i32(position)) + row
         for k in static(range(PAIRS)):
             i = int32(lane + 32 * k)
             if i < half:
-                one[k] = ld_f32_now(source + 4 * int64(_one(i, half)))
-                other[k] = ld_f32_now(source + 4 * int64(_other(i, half)))
-                c[k] = ld_f32(cos + 4 * (place * int64(half) + int64(i)))
-                s[k] = ld_f32(sin + 4 * (place * int64(half) + int64(i)))
+                one[k] = ld_f32(source + 4 * int64(_one(i, half)))
+                other[k] = ld_f32(source + 4 * int64(_other(i, half)))
+                c[k] = ldg_f32(cos + 4 * (place * int64(half) + int64(i)))
+                s[k] = ldg_f32(sin + 4 * (place * int64(half) + int64(i)))
         for k in static(range(REST)):
             column = int32(2 * half + lane + 32 * k)
             if column < width:
-                rest[k] = ld_f32_now(source + 4 * int64(column))
+                rest[k] = ld_f32(source + 4 * int64(column))
         if NORM != "none":
             _normalised(one, other, rest, w_one, w_other, w_rest, lane, half, width, inverse, eps)
-        _write_turned(one, other, rest, c, s, target, bias, lane, half, width)
+        _write_rotated(one, other, rest, c, s, target, bias, lane, half, width)
 
 
 @cache
@@ -213,13 +213,13 @@ def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") ->
 
 
 def rope_call(
-    turned: Sequence[Turned | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int
+    turned: Sequence[Rotated | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int
 ) -> Call:
     """Turn the heads of one or two parts, which are equally wide and have the same kind of norm, or none.
 
     `cos` and `sin` are the addresses of the table's numbers on the device.
     """
-    parts, half = [Turned(*part) for part in turned], table.cos.shape[1]
+    parts, half = [Rotated(*part) for part in turned], table.cos.shape[1]
     assert 1 <= len(parts) <= 2
     ((width, kind),) = {
         (part.y.width // part.heads, part.norm.kind if part.norm else "none") for part in parts
@@ -243,7 +243,7 @@ def rope_call(
     )
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry: heads of 64, 128 and 256 columns, and of those that turn only in part."""
     for interleaved in (False, True):
         for half, width in ((32, 64), (64, 128), (128, 256), (32, 128)):

@@ -9,8 +9,8 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     block_x,
     block_y,
-    ld_i32,
-    ld_u32_now,
+    ld_u32,
+    ldg_i32,
     st_u32,
     thread,
     wait_for_others,
@@ -29,7 +29,7 @@ def _columns(x: int, x_stride: int, start: int, y: int, y_stride: int, width: in
     row = int64(block_x())
     column = int32(block_y() * THREADS + thread())
     if column < width:
-        value = ld_u32_now(x + row * x_stride + 4 * (int64(column) + int64(start)))
+        value = ld_u32(x + row * x_stride + 4 * (int64(column) + int64(start)))
         st_u32(y + row * y_stride + 4 * int64(column), value)
 
 
@@ -39,10 +39,10 @@ def _permute(x: int, x_stride: int, order: int, y: int, y_stride: int, width: in
     column = int32(block_y() * THREADS + thread())
     source = int32(0)
     if column < width:
-        source = ld_i32(order + 4 * int64(column))
+        source = ldg_i32(order + 4 * int64(column))
     wait_for_others()
     if column < width:
-        st_u32(y + row * y_stride + 4 * int64(column), ld_u32_now(x + row * x_stride + 4 * int64(source)))
+        st_u32(y + row * y_stride + 4 * int64(column), ld_u32(x + row * x_stride + 4 * int64(source)))
 
 
 def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
@@ -102,7 +102,7 @@ def last_rows_call(x: Buffer, y: Buffer) -> Call:
     return Call(last_rows_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), True)
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry."""
     yield columns_kernel()
     yield permute_kernel()

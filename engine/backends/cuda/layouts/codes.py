@@ -60,14 +60,14 @@ def iq4_index(codes: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Taken:
+class CodeParts:
     """Rows taken apart: codes uint8 (N, K); scales and lows of groups (N, K / group), bytes or fp16 as uint16
     or float32; d and dmin (N, K / 256), fp16 as uint16.
     """
 
     codes: Bytes
     scales: Numbers | None = None
-    lows: Numbers | None = None
+    mins: Numbers | None = None
     d: Numbers | None = None
     dmin: Numbers | None = None
 
@@ -96,7 +96,7 @@ class CodeLayout:
 
     `group`: columns of one scale, `span`: blocks of a span. `scales`: "half" or "float", a number for each
     group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a byte e:
-    2^(e - 127); "one", the span's d alone. `lows`: ""; "half", a number that is added; "zero", fp16, taken
+    2^(e - 127); "one", the span's d alone. `mins`: ""; "half", a number that is added; "zero", fp16, taken
     off the codes; "sub", bytes times the span's dmin, taken off. `zero`: a code n stands for n - `zero`.
     `table`: "iq4" or "fp4", what codes of 4 bits stand for (then `zero` is that of the table's numbers).
     """
@@ -104,17 +104,17 @@ class CodeLayout:
     name: str
     types: tuple[str, ...]
     bits: int
-    take_apart: Callable[[Bytes, int, int], Taken]
+    split: Callable[[Bytes, int, int], CodeParts]
     group: int = 32
     scales: str = "half"
-    lows: str = ""
+    mins: str = ""
     zero: int = 0
     span: int = 1
     table: str = ""
 
     @property
     def record(self) -> str:
-        return "halves"
+        return "fp16"
 
     @property
     def groups(self) -> int:
@@ -149,11 +149,11 @@ class CodeLayout:
         word, apart = _NUMBERS, self.span > 1 and self.scales in ("half", "float")
         if self.scales != "one":
             word = add(self.scale_words, word, header=apart)
-        if self.lows in ("half", "zero"):
+        if self.mins in ("half", "zero"):
             word = add(self.groups, word, header=apart)
         if self.scales in ("signed", "unsigned", "nibbles", "one"):
             word = add(1, word, header=True)
-        if self.lows == "sub":
+        if self.mins == "sub":
             add(1, word, header=True)
         return tuple(out)
 
@@ -197,7 +197,7 @@ class CodeLayout:
         return slot // each, width * starts[slot % each] + 4 * row
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        taken = self.take_apart(raw, rows, columns)
+        taken = self.split(raw, rows, columns)
         height, blocks = rows // ROWS, columns // BLOCK
         spans = blocks // self.span
         out = np.empty((height, spans, self.span_bytes), np.uint8)
@@ -245,7 +245,7 @@ class CodeLayout:
             out += [np.ascontiguousarray(part).view(np.uint8) for part in parts]
         return out
 
-    def _pack_numbers(self, taken: Taken, height: int, blocks: int) -> list[Bytes]:
+    def _pack_numbers(self, taken: CodeParts, height: int, blocks: int) -> list[Bytes]:
         """Scales, lows, d, dmin: of rows g and g + 8 together."""
 
         def by_row(values: Numbers | None, whole: int) -> Numbers:
@@ -261,12 +261,12 @@ class CodeLayout:
             if self.scales == "signed":
                 scales = scales ^ np.uint8(0x80)
             out.append(
-                np.concatenate([scales, by_row(taken.lows, whole)], axis=4)
+                np.concatenate([scales, by_row(taken.mins, whole)], axis=4)
                 if self.scales == "unsigned"
                 else scales
             )
-        if self.lows in ("half", "zero"):
-            out.append(by_row(taken.lows, whole))
+        if self.mins in ("half", "zero"):
+            out.append(by_row(taken.mins, whole))
         out += [
             by_row(numbers, blocks // self.span) for numbers in (taken.d, taken.dmin) if numbers is not None
         ]

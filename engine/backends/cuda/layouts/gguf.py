@@ -6,27 +6,27 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.cuda.layouts.codes import CodeLayout, Taken
+from engine.backends.cuda.layouts.codes import CodeLayout, CodeParts
 from engine.backends.cuda.layouts.layout import Bytes
 from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS, PACKED_BLOCKS, BlockType
 
 _TABLES = {IQ4_LEVELS: "iq4", FP4_LEVELS: "fp4", (): ""}
 
 
-def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> Taken:
-    """How `CodeLayout` gets its `Taken` from file bytes."""
+def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
+    """How `CodeLayout` gets its `CodeParts` from file bytes."""
     parts = block.split(raw.reshape(rows * (columns // block.values), block.nbytes))
     codes, d = parts.codes.reshape(rows, columns), parts.d.reshape(rows, -1)
     dmin = None if parts.dmin is None else parts.dmin.reshape(rows, -1)
     if parts.scales is None:
-        return Taken(codes, d=d) if _scales(block) == "one" else Taken(codes, d, dmin)
+        return CodeParts(codes, d=d) if _scales(block) == "one" else CodeParts(codes, d, dmin)
     scales = parts.scales.reshape(rows, -1)
     if parts.mins is None:
-        return Taken(codes, scales, d=d)
+        return CodeParts(codes, scales, d=d)
     mins = parts.mins.reshape(rows, -1)
     if _scales(block) == "nibbles":
-        return Taken(codes, scales | mins << np.uint8(4), d=d, dmin=dmin)
-    return Taken(codes, scales, mins, d, dmin)
+        return CodeParts(codes, scales | mins << np.uint8(4), d=d, dmin=dmin)
+    return CodeParts(codes, scales, mins, d, dmin)
 
 
 def _scales(block: BlockType) -> str:

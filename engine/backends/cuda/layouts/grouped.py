@@ -8,27 +8,27 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.backends.cuda.layouts.codes import CodeLayout, Taken
+from engine.backends.cuda.layouts.codes import CodeLayout, CodeParts
 from engine.backends.cuda.layouts.layout import Bytes
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)
 
 
-def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], Taken]:
+def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], CodeParts]:
     """From `unit` bytes of codes, a float32 scale and an int16 zero for each row and group; zeros up to
     2048 are exact in fp16.
     """
 
-    def take_apart(raw: Bytes, rows: int, columns: int) -> Taken:
+    def split(raw: Bytes, rows: int, columns: int) -> CodeParts:
         parts = raw.reshape(rows, columns // unit, unit + 6)
         codes = parts[..., :unit].reshape(rows, columns)
         scales = np.ascontiguousarray(parts[..., unit : unit + 4]).view(np.float32)[..., 0]
         zeros = np.ascontiguousarray(parts[..., unit + 4 :]).view(np.int16)[..., 0]
         kept = scales.astype(np.float16).view(np.uint16) if half else scales
-        return Taken(codes, kept, zeros.astype(np.float16).view(np.uint16))
+        return CodeParts(codes, kept, zeros.astype(np.float16).view(np.uint16))
 
-    return take_apart
+    return split
 
 
 def _weight_layout(bits: int, unit: int, half: bool) -> CodeLayout:

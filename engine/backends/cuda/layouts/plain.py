@@ -51,7 +51,7 @@ class Fp8:
 
     unit: int
 
-    record = "halves"
+    record = "fp16"
 
     @property
     def name(self) -> str:
@@ -93,9 +93,9 @@ class Fp8:
 
 
 BF16, FP16, FP32 = (
-    Plain("bf16", ("BF16",), "pairs"),
-    Plain("fp16", ("F16",), "halves"),
-    Plain("fp32", ("F32",), "floats"),
+    Plain("bf16", ("BF16",), "bf16x2"),
+    Plain("fp16", ("F16",), "fp16"),
+    Plain("fp32", ("F32",), "fp32"),
 )
 PLAIN_WEIGHT_LAYOUTS = (BF16, FP16, FP32, Fp8(128), Fp8(32))
 """All of them. bf16 needs compute capability 8.0: older devices take such matrices as fp16."""

@@ -50,9 +50,9 @@ class Constants:
             self.kept.append(self._expert_tables[key])
         return self._expert_tables[key]
 
-    def processors(self, device: int) -> int:
+    def sm_count(self, device: int) -> int:
         """The multiprocessors of a device."""
-        return self._devices[device].processors
+        return self._devices[device].sm_count
 
     def has_flash(self, device: int, shape: AttentionShape) -> bool:
         """Whether torch's flash attention takes heads of this shape there."""
@@ -77,8 +77,8 @@ class CountedConstants(Constants):
     def table(self, table: Floats, device: int) -> int:
         return 256
 
-    def processors(self, device: int) -> int:
-        return super().processors(device) if self._devices else USUAL_SM_COUNT
+    def sm_count(self, device: int) -> int:
+        return super().sm_count(device) if self._devices else USUAL_SM_COUNT
 
     def has_flash(self, device: int, shape: AttentionShape) -> bool:
         if not self._devices:

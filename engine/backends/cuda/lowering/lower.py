@@ -18,7 +18,7 @@ from engine.backends.cuda.kernels.attention import attention, prefill
 from engine.backends.cuda.kernels.kv_write import kv_write
 from engine.backends.cuda.kernels.linear import gemm, linear
 from engine.backends.cuda.kernels.norm import RowNorm, sum_norm_call
-from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.cuda.lowering.call import Call, Operation, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
@@ -119,7 +119,7 @@ def _steps(context: Context, graph: Iterable[nodes.Node], table: Table) -> list[
 def _form(weight: Weight) -> tuple[str, int] | None:
     """The form in which a product of a small batch reads its input."""
     form = cast(WeightSpec, weight).weight_layout.record
-    return None if form == "floats" else (form, record_buffer(form, Buffer(weight.shape[1])).width)
+    return None if form == "fp32" else (form, packed_buffer(form, Buffer(weight.shape[1])).width)
 
 
 # -- both
@@ -187,7 +187,7 @@ def _ropes(context: Context, node: nodes.RopeGroup) -> Calls:
     for part in node.parts:
         params, width = part.norm, part.y.width // part.heads
         norm = None if params is None else context.head_norm(params, width, part.device)
-        parts.append(rope.Turned(part.x, part.y, part.heads, norm, part.first))
+        parts.append(rope.Rotated(part.x, part.y, part.heads, norm, part.first))
     cos, sin = (context.constants.table(each, node.device) for each in (table.cos, table.sin))
     return (rope.rope_call(parts, table, cos, sin),)
 
@@ -208,12 +208,12 @@ def _gather(context: Context, node: nodes.Gather) -> Calls:
 
 
 def _pack(context: Context, node: nodes.Pack) -> Calls:
-    return (packed_activations_write.record_call(node.form, node.x, node.y),)
+    return (packed_activations_write.pack_call(node.form, node.x, node.y),)
 
 
 def _linears(context: Context, node: nodes.LinearGroup) -> Calls:
     return (
-        linear.linear_call(_parts(context, node), node.parts[0].x, context.constants.processors(node.device)),
+        linear.linear_call(_parts(context, node), node.parts[0].x, context.constants.sm_count(node.device)),
     )
 
 
@@ -233,31 +233,31 @@ def _experts(context: Context, node: nodes.ExpertLinear) -> Calls:
 def _expert_arguments(context: Context, node: nodes.ExpertLinear) -> Any:
     constants, device = context.constants, node.device
     bias, stride = context.vector(node.bias, device), 4 * node.y.width
-    table, processors = constants.expert_table(node), constants.processors(device)
-    return table, node.x, node.experts, node.y, processors, bias, stride
+    table, sm_count = constants.expert_table(node), constants.sm_count(device)
+    return table, node.x, node.experts, node.y, sm_count, bias, stride
 
 
 def _attention(context: Context, node: nodes.Attention) -> Calls:
-    cache, processors = context.cache, context.constants.processors(node.device)
+    cache, sm_count = context.cache, context.constants.sm_count(node.device)
     packed = None if node.packed is None else (node.form, node.packed)
     return attention.attention_calls(
         cache.kind, cache.addresses(node.layer), node.q, node.y, packed, node.shape,
-        context.vector(node.sinks, node.device), processors, node.floats,
+        context.vector(node.sinks, node.device), sm_count, node.floats,
     )  # fmt: skip
 
 
 def _kv_write(context: Context, node: nodes.KvWrite) -> Operation:
     cache = context.cache
     addresses = cache.addresses(node.layer)
-    return kv_write.append_calls(cache.kind, addresses, node.q, node.k, node.v, node.shape)
+    return kv_write.kv_write_calls(cache.kind, addresses, node.q, node.k, node.v, node.shape)
 
 
 # -- large batches
 
 
 def _large_linears(context: Context, node: nodes.LinearGroup) -> Calls:
-    processors = context.constants.processors(node.device)
-    return (gemm.product_call(_parts(context, node), node.parts[0].x, processors),)
+    sm_count = context.constants.sm_count(node.device)
+    return (gemm.product_call(_parts(context, node), node.parts[0].x, sm_count),)
 
 
 def _large_experts(context: Context, node: nodes.ExpertLinear) -> Calls:

@@ -71,10 +71,10 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
     elif weight_layout.scales != "one":
         each = _by_row(next(rest), torch.uint8)
         if weight_layout.scales == "unsigned":
-            each, lows = each.chunk(2, -1)
-            low = _spread(lows, columns)
+            each, mins = each.chunk(2, -1)
+            low = _spread(mins, columns)
         scale = _spread(each, columns)
-    if weight_layout.lows in ("half", "zero"):
+    if weight_layout.mins in ("half", "zero"):
         low = _spread(_by_row(next(rest), torch.float16), columns)
     if weight_layout.scales == "nibbles":
         scale, low = torch.remainder(scale, 16), torch.floor(scale / 16)
@@ -84,9 +84,9 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
         return (number.double() * torch.exp2(scale.double() - 127)).float()
     if weight_layout.scales in ("signed", "unsigned", "nibbles", "one"):
         scale = scale * _spread(_by_row(next(rest), torch.float16), columns)
-    if weight_layout.lows == "sub":
+    if weight_layout.mins == "sub":
         return number * scale - low * _spread(_by_row(next(rest), torch.float16), columns)
-    return (number - low) * scale if weight_layout.lows == "zero" else number * scale + low
+    return (number - low) * scale if weight_layout.mins == "zero" else number * scale + low
 
 
 def _region(region: Region, parts: torch.Tensor) -> torch.Tensor:

@@ -29,8 +29,8 @@ class Narrowed:
 
     identity = ""  # nothing is proved while something is proved
 
-    def __init__(self, device: Device, processors: int) -> None:
-        self._device, self.processors, self.ran = device, processors, set[str]()
+    def __init__(self, device: Device, sm_count: int) -> None:
+        self._device, self.sm_count, self.ran = device, sm_count, set[str]()
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         """See `Device.launch`."""
@@ -76,13 +76,13 @@ class Trial:
         self.device, self.left, self._vocabulary = device, left, vocabulary
         self.short = False
 
-    def narrowed(self, processors: int = 0) -> Narrowed:
+    def narrowed(self, sm_count: int = 0) -> Narrowed:
         """The device with so many multiprocessors, 0: as many as it has."""
-        return Narrowed(self.device, processors or self.device.processors)
+        return Narrowed(self.device, sm_count or self.device.sm_count)
 
-    def kernels(self, forward: Forward, cache_dtype: str, processors: int = 0) -> frozenset[str]:
+    def kernels(self, forward: Forward, cache_dtype: str, sm_count: int = 0) -> frozenset[str]:
         """Names of the kernels that a pass may run."""
-        lowered = dry_pass(forward, cache_dtype, cast(Device, self.narrowed(processors)))
+        lowered = dry_pass(forward, cache_dtype, cast(Device, self.narrowed(sm_count)))
         return frozenset(kernel.name for kernel in lowered.kernels(0))
 
     def passed(self, names: Iterable[str]) -> None:

@@ -54,7 +54,7 @@ def decode_loop_kernels(vocabulary: int) -> list[Kernel]:
     """All kernels that decode loops over so many tokens may launch besides the step's own, to be prepared
     when the program is.
     """
-    return sampling.all_forms(sampling.Shape.of(vocabulary))
+    return sampling.all_variants(sampling.Shape.of(vocabulary))
 
 
 def decode_loop_bytes(vocabulary: int) -> int:

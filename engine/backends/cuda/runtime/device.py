@@ -39,7 +39,7 @@ class Mark(Protocol):
 class Device(Protocol):
     """One GPU and its one stream of work. Used by one thread.
 
-    `capability` is its compute capability times ten (90 for 9.0), `processors` the number of its
+    `capability` is its compute capability times ten (90 for 9.0), `sm_count` the number of its
     multiprocessors. Everything that is launched runs in order, later than the call; only `read`, `Mark.wait`
     and `synchronize` wait.
     """
@@ -47,7 +47,7 @@ class Device(Protocol):
     name: str
     index: int
     capability: int
-    processors: int
+    sm_count: int
     total_memory: int
 
     @property

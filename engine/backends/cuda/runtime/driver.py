@@ -154,7 +154,7 @@ class GpuInfo:
     name: str
     capability: int
     total_memory: int
-    processors: int
+    sm_count: int
     clock: int = 0
     memory_clock: int = 0
     bus: int = 0

@@ -51,8 +51,8 @@ class Arguments:
     The driver copies them during the launch, so one such memory serves all launches of one thread.
     """
 
-    def __init__(self, letters: str) -> None:
-        formats = "".join(_FORMATS[letter] for letter in letters)
+    def __init__(self, signature: str) -> None:
+        formats = "".join(_FORMATS[letter] for letter in signature)
         self._pack = struct.Struct("@" + formats)
         self._room = ctypes.create_string_buffer(max(1, self._pack.size))
         start = ctypes.addressof(self._room)

@@ -139,7 +139,7 @@ class TorchDevice:
             ) from error
         self.name = str(properties.name)
         self.capability = 10 * int(properties.major) + int(properties.minor)
-        self.processors = int(properties.multi_processor_count)
+        self.sm_count = int(properties.multi_processor_count)
         self.total_memory = int(properties.total_memory)
         with nvml.opened() as manager:
             version = manager.driver_version() if manager else ""

@@ -26,11 +26,11 @@ PARAMETERS = "llllllll" + "ii" + "ff" + "i"
 """Of both forms of the first kernel."""
 
 
-def splits_for(kv_heads: int, processors: int) -> int:
+def splits_for(kv_heads: int, sm_count: int) -> int:
     """Blocks that the positions of one key/value head are shared out to: a power of two, about two blocks
     a multiprocessor in all.
     """
-    wanted, splits = 2 * processors // kv_heads, 1
+    wanted, splits = 2 * sm_count // kv_heads, 1
     while 2 * splits <= min(wanted, MOST_SPLITS):
         splits *= 2
     return splits
@@ -55,7 +55,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "D": head_dim,
         "GROUPS": groups,
         "DP": width,
-        "TURNED": int(turned),
+        "HADAMARD": int(turned),
         "COLUMNS": stage.COLUMNS,
         "KEYS": kind.keys,
         "VALUES": kind.values,
@@ -87,8 +87,8 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
         "AT_ONCE": max(1, 16 // groups) if groups > 4 else 4,
         "KEYS": kind.keys,
         "VALUES": kind.values,
-        "TURNED": int(kind.keys in QUANTISED),
-        "Q_turn": hadamard if kind.keys in QUANTISED else attention_plain.not_turned,
+        "HADAMARD": int(kind.keys in QUANTISED),
+        "Q_transform": hadamard if kind.keys in QUANTISED else attention_plain.no_transform,
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
@@ -117,12 +117,12 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
         "HEADS": heads,
         "ITEMS": heads * groups,
         "WIDTH": heads * head_dim,
-        "TURNED": int(turned),
+        "HADAMARD": int(turned),
         "FLOATS": int(floats),
-        "RECORD": record,
+        "FORM": record,
     }
     name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
-    least = 80 if record == "pairs" else 75
+    min_capability = 80 if record == "bf16x2" else 75
     return Kernel(
         name,
         attention_combine._combine,
@@ -130,7 +130,7 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
         attention_combine.THREADS,
         80,
         constants,
-        least=least,
+        min_capability=min_capability,
         model="combine",
     )
 
@@ -143,7 +143,7 @@ def attention_calls(
     record: tuple[str, Buffer] | None,
     shape: AttentionShape,
     sinks: int,
-    processors: int,
+    sm_count: int,
     floats: bool = True,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values, which lie at
@@ -152,12 +152,12 @@ def attention_calls(
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`,
     and to `record`: a kind of `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H
     float32, or 0.
-    `processors`: the device's; the same for all calls of a program. The buffer between the two calls has
+    `sm_count`: the device's; the same for all calls of a program. The buffer between the two calls has
     `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
-    ratio, splits = heads // groups, splits_for(groups, processors)
-    partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
+    ratio, splits = heads // groups, splits_for(groups, sm_count)
+    partial = Buffer(partial_numbers(shape, sm_count), q.on_logit_rows, q.copies)
     kernel = kernel_for(kind, dim)
     columns = kernel.constants["COLUMNS"]
     given = (Runtime.POSITION, Runtime.PAGES, Runtime.ROWS)
@@ -187,12 +187,12 @@ def attention_calls(
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
 
-def partial_numbers(shape: AttentionShape, processors: int) -> int:
+def partial_numbers(shape: AttentionShape, sm_count: int) -> int:
     """float32 numbers of a row's partial results: an output of every head in every split."""
-    return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
+    return shape.heads * splits_for(shape.kv_heads, sm_count) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry."""
     for keys, values, dim in (
         ("fp16", "fp16", 64),
@@ -207,8 +207,8 @@ def forms() -> Iterator[Kernel]:
     yield kernel_for(CacheType("fp32", "fp32"), 128)
     for dim, turned, floats, record in (
         (64, False, True, ""),
-        (128, False, False, "halves"),
-        (80, False, True, "pairs"),
-        (128, True, True, "halves"),
+        (128, False, False, "fp16"),
+        (80, False, True, "bf16x2"),
+        (128, True, True, "fp16"),
     ):
         yield combine_kernel(dim, turned, floats, record)

@@ -12,16 +12,16 @@ from engine.backends.cuda.codegen.ptx import (
     block_x,
     block_y,
     exp2,
-    lane_f,
     ld_f32,
-    ld_f32_now,
-    ld_f32x2_now,
-    ld_i32_now,
+    ld_f32x2,
+    ld_i32,
+    ldg_f32,
     lds_f32,
     maximum,
     reciprocal,
     registers,
     shared,
+    shfl_f32,
     static,
     sts_f32,
     thread,
@@ -30,7 +30,7 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.attention.parts import HEAD, LOWEST
 from engine.backends.cuda.kernels.common import LOG2_E, hadamard, warp_max, warp_sum
-from engine.backends.cuda.kernels.packed_activations_write import store_four, write_halves, write_pairs
+from engine.backends.cuda.kernels.packed_activations_write import store_four, write_bf16x2, write_fp16
 
 WARPS = 4
 THREADS = 32 * WARPS
@@ -38,7 +38,7 @@ AT_ONCE = 8
 D, GROUPS, DP = 64, 2, 64
 HEADS, ITEMS, WIDTH = 1, 2, 64
 """Heads of a block, their groups of 32 dimensions, and their dimensions."""
-TURNED, FLOATS, RECORD = 0, 1, ""
+HADAMARD, FLOATS, FORM = 0, 1, ""
 
 
 def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
@@ -48,9 +48,9 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
     size = int64(4 * (DP + HEAD))
     first = heads + 4 * HEAD + 4 * int64(dim)
     if lane < count:
-        one, one_sum = ld_f32x2_now(heads + int64(int32(begin + lane) & int32(splits - 1)) * size)
+        one, one_sum = ld_f32x2(heads + int64(int32(begin + lane) & int32(splits - 1)) * size)
     if int32(lane + 32) < count:
-        two, two_sum = ld_f32x2_now(heads + int64(int32(int32(begin + lane) + 32) & int32(splits - 1)) * size)
+        two, two_sum = ld_f32x2(heads + int64(int32(int32(begin + lane) + 32) & int32(splits - 1)) * size)
     top = maximum(warp_max(maximum(one, two)), sink)
     one, two = exp2(one - top), exp2(two - top)
     total = warp_sum(one_sum * one + two_sum * two) + (
@@ -64,10 +64,10 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
             at = int32(k + u)
             parts[u] = float32(0.0)
             if at < count:
-                parts[u] = ld_f32_now(first + int64(int32(begin + at) & int32(splits - 1)) * size)
+                parts[u] = ld_f32(first + int64(int32(begin + at) & int32(splits - 1)) * size)
         for u in static(range(AT_ONCE)):
             at = int32(k + u)
-            share = lane_f(one, int32(at & 31)) if at < 32 else lane_f(two, int32(at & 31))
+            share = shfl_f32(one, int32(at & 31)) if at < 32 else shfl_f32(two, int32(at & 31))
             if at < count:
                 out = out + share * parts[u]
         k = int32(k + AT_ONCE)
@@ -75,14 +75,14 @@ def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: flo
 
 
 def _combine(
-    partial: int, partial_stride: int, y: int, y_stride: int, record: int, record_stride: int, sinks: int,
+    partial: int, partial_stride: int, y: int, y_stride: int, record: int, packed_stride: int, sinks: int,
     position: int, heads: int, splits: int, window: int,
 ) -> None:  # fmt: skip
     """Block (HEADS heads, row)."""
     wait_for_others()
     base = shared(4 * WIDTH)
     lane, warp, row = int32(thread() & 31), int32(thread() >> 5), int64(block_y())
-    own = int32(ld_i32_now(position) + block_y())
+    own = int32(ld_i32(position) + block_y())
     low = int32(own - window)
     low = low if window > 0 and low > -1 else int32(-1)
     begin = int32(int32(low + 1) >> 6)
@@ -98,10 +98,10 @@ def _combine(
         dim = int32(int32(group << 5) + lane)
         sink = float32(LOWEST)
         if sinks != 0:
-            sink = ld_f32(sinks + 4 * int64(head)) * float32(LOG2_E)
+            sink = ldg_f32(sinks + 4 * int64(head)) * float32(LOG2_E)
         source = partial + row * partial_stride + int64(int32(head * splits)) * int64(4 * (DP + HEAD))
         out = _joined(source, dim, begin, count, splits, sink, lane)
-        if TURNED == 1:
+        if HADAMARD == 1:
             out = hadamard(out, lane)
         if item < ITEMS and dim < D:
             sts_f32(int32(base + int32(4 * int32(int32(local * D) + dim))), out)
@@ -121,7 +121,7 @@ def _combine(
             column = int32(1 << 28)
         if FLOATS == 1:
             store_four(y + row * y_stride, column, width, a, b, c, d)
-        if RECORD == "halves":
-            write_halves(record + row * record_stride, width, column, a, b, c, d)
-        if RECORD == "pairs":
-            write_pairs(record + row * record_stride, width, column, a, b, c, d)
+        if FORM == "fp16":
+            write_fp16(record + row * packed_stride, width, column, a, b, c, d)
+        if FORM == "bf16x2":
+            write_bf16x2(record + row * packed_stride, width, column, a, b, c, d)

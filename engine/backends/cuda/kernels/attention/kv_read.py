@@ -11,18 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 from engine.backends.cuda.codegen.ptx import (
-    add_halves,
+    add_fp16x2,
     and_or,
     e4m3_float,
-    fma_halves,
+    fma_fp16x2,
     half_float,
-    ld_f32_now,
-    ld_u8_now,
-    ld_u16_now,
-    ld_u32_now,
-    ld_u32x2_now,
-    ld_u32x4_now,
-    multiply_halves,
+    ld_f32,
+    ld_u8,
+    ld_u16,
+    ld_u32,
+    ld_u32x2,
+    ld_u32x4,
+    mul_fp16x2,
     permute_bytes,
     to_float,
 )
@@ -38,18 +38,18 @@ FP8_FACTOR = 256.0
 
 def octet_fp16(address: int) -> Any:
     """Four words as they lie."""
-    return ld_u32x4_now(address)
+    return ld_u32x4(address)
 
 
 def octet_bytes(address: int) -> Any:
     """Two words."""
-    a, b = ld_u32x2_now(address)
+    a, b = ld_u32x2(address)
     return a, b, uint32(0), uint32(0)
 
 
 def octet_q4(address: int) -> Any:
     """One word."""
-    return ld_u32_now(address), uint32(0), uint32(0), uint32(0)
+    return ld_u32(address), uint32(0), uint32(0), uint32(0)
 
 
 def halves_fp16(a: int, b: int, c: int, d: int) -> Any:
@@ -78,17 +78,17 @@ def halves_q8(a: int, b: int, c: int, d: int) -> Any:
     x, y = uint32(a ^ uint32(0x80808080)), uint32(b ^ uint32(0x80808080))
     high, less = uint32(0x64646464), uint32(0xE480E480)  # -1152
     return (
-        add_halves(permute_bytes(x, high, uint32(0x4140)), less),
-        add_halves(permute_bytes(x, high, uint32(0x4342)), less),
-        add_halves(permute_bytes(y, high, uint32(0x4140)), less),
-        add_halves(permute_bytes(y, high, uint32(0x4342)), less),
+        add_fp16x2(permute_bytes(x, high, uint32(0x4140)), less),
+        add_fp16x2(permute_bytes(x, high, uint32(0x4342)), less),
+        add_fp16x2(permute_bytes(y, high, uint32(0x4140)), less),
+        add_fp16x2(permute_bytes(y, high, uint32(0x4342)), less),
     )
 
 
 def _levels(word: int) -> int:
     """Two levels of the codes in the low four bits of each half: c + 3 c^3 / 512 with c = code - 8."""
-    c = add_halves(and_or(word, uint32(0x000F000F), uint32(0x64006400)), uint32(0xE408E408))
-    return multiply_halves(c, fma_halves(multiply_halves(c, c), uint32(0x1E001E00), uint32(0x3C003C00)))
+    c = add_fp16x2(and_or(word, uint32(0x000F000F), uint32(0x64006400)), uint32(0xE408E408))
+    return mul_fp16x2(c, fma_fp16x2(mul_fp16x2(c, c), uint32(0x1E001E00), uint32(0x3C003C00)))
 
 
 def halves_q4(a: int, b: int, c: int, d: int) -> Any:
@@ -105,22 +105,22 @@ def element_fp32(block: int, place: int, dim: int, row: int, scales: int, groups
     """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the
     page's address, `place` the position in it, or in the sequence.
     """
-    return ld_f32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim))
+    return ld_f32(block + int64(place & 255) * int64(row) + 4 * int64(dim))
 
 
 def element_fp16(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
-    return half_float(ld_u16_now(block + int64(place & 255) * int64(row) + 2 * int64(dim)))
+    return half_float(ld_u16(block + int64(place & 255) * int64(row) + 2 * int64(dim)))
 
 
 def element_fp8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
-    return e4m3_float(ld_u8_now(block + int64(place & 255) * int64(row) + int64(dim)))
+    return e4m3_float(ld_u8(block + int64(place & 255) * int64(row) + int64(dim)))
 
 
 def scale_word(block: int, place: int, group: int, scales: int, groups: int) -> int:
     """The fp16 scale of a group, in the low bits."""
-    return ld_u16_now(block + int64(scales) + 2 * int64(int32(int32(place & 255) * groups) + group))
+    return ld_u16(block + int64(scales) + 2 * int64(int32(int32(place & 255) * groups) + group))
 
 
 def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> int:
@@ -131,12 +131,7 @@ def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> in
 def times_scale(a: int, b: int, c: int, d: int, scale: int) -> Any:
     """An octet times a scale in the low bits."""
     scale = permute_bytes(scale, scale, uint32(0x1010))
-    return (
-        multiply_halves(a, scale),
-        multiply_halves(b, scale),
-        multiply_halves(c, scale),
-        multiply_halves(d, scale),
-    )
+    return (mul_fp16x2(a, scale), mul_fp16x2(b, scale), mul_fp16x2(c, scale), mul_fp16x2(d, scale))
 
 
 def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
@@ -146,13 +141,13 @@ def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
 
 def element_q8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
-    code = int32(uint32(ld_u8_now(block + int64(place & 255) * int64(row) + int64(dim)) ^ uint32(0x80)))
+    code = int32(uint32(ld_u8(block + int64(place & 255) * int64(row) + int64(dim)) ^ uint32(0x80)))
     return to_float(int32(code - 128)) * half_float(scale_word(block, place, int32(dim >> 5), scales, groups))
 
 
 def element_q4(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`; without a mean."""
-    word = ld_u32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim >> 3))
+    word = ld_u32(block + int64(place & 255) * int64(row) + 4 * int64(dim >> 3))
     shift = uint32(int32(int32(dim & 6) << 1) + int32(int32(dim & 1) << 4))
     c = to_float(int32(int32(uint32(uint32(word >> shift) & uint32(15))) - 8))
     level = c + c * c * c * float32(3.0 / 512.0)
@@ -161,12 +156,12 @@ def element_q4(block: int, place: int, dim: int, row: int, scales: int, groups: 
 
 def kept_key(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """The first key, which q4 keeps whole: as `element_fp32` of position 0."""
-    return ld_f32_now(block + int64(scales) + int64(640 * groups) + 4 * int64(dim))
+    return ld_f32(block + int64(scales) + int64(640 * groups) + 4 * int64(dim))
 
 
 def kept_value(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """The first value, likewise."""
-    return ld_f32_now(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
+    return ld_f32(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
 
 
 def number_q4_key(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
@@ -175,7 +170,7 @@ def number_q4_key(block: int, position: int, dim: int, row: int, scales: int, gr
         return kept_key(block, position, dim, row, scales, groups)
     x = element_q4(block, position, dim, row, scales, groups)
     if position > 15:
-        x = x + ld_f32_now(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
+        x = x + ld_f32(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
     return x
 
 

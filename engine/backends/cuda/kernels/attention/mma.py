@@ -21,20 +21,20 @@ from engine.backends.cuda.codegen.ptx import (
     blocks_x,
     exp2,
     half_float,
-    ld_f32x4_now,
-    ld_i32_now,
+    ld_f32x4,
+    ld_i32,
     lds_f32x2,
     lds_u32x4,
     maximum,
-    mma_halves,
-    pack_halves,
+    mma_fp16,
+    pack_fp16,
     permute_bytes,
     registers,
     shared,
     static,
     sts_f32x2,
     thread,
-    transpose_halves,
+    transpose_b16,
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
@@ -64,7 +64,7 @@ from engine.backends.cuda.kernels.attention.stage import (
 )
 
 D, GROUPS, DP = 64, 2, 64
-TURNED = 0
+HADAMARD = 0
 KEPT_FIRST = 0
 """1 where q4 keeps a first key or value whole."""
 VBLOCKS, KP, VP = 1, 2, 1
@@ -99,26 +99,26 @@ def _key_scores(
     q0, q1, r0, r1 = lds_u32x4(fragment)
     q2, q3, r2, r3 = lds_u32x4(int32(fragment + 512))
     c0, c1, c2, c3 = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
-    c0, c1, c2, c3 = mma_halves(a0, b0, a1, b1, r0, r1, c0, c1, c2, c3)
-    c0, c1, c2, c3 = mma_halves(a2, b2, a3, b3, r2, r3, c0, c1, c2, c3)
-    c0, c1, c2, c3 = mma_halves(a0, b0, a1, b1, q0, q1, c0, c1, c2, c3)
-    c0, c1, c2, c3 = mma_halves(a2, b2, a3, b3, q2, q3, c0, c1, c2, c3)
+    c0, c1, c2, c3 = mma_fp16(a0, b0, a1, b1, r0, r1, c0, c1, c2, c3)
+    c0, c1, c2, c3 = mma_fp16(a2, b2, a3, b3, r2, r3, c0, c1, c2, c3)
+    c0, c1, c2, c3 = mma_fp16(a0, b0, a1, b1, q0, q1, c0, c1, c2, c3)
+    c0, c1, c2, c3 = mma_fp16(a2, b2, a3, b3, q2, q3, c0, c1, c2, c3)
     one_scale, two_scale = half_float(one), half_float(two)
     return s0 + one_scale * c0, s1 + one_scale * c1, s2 + two_scale * c2, s3 + two_scale * c3
 
 
 def _mean_scores(address: int, fragment: int, s0: float, s1: float, s2: float, s3: float) -> Any:
     """The same of a page's mean, of which this lane has eight dimensions, in row 0 .. 7 of the fragments."""
-    f0, f1, f2, f3 = ld_f32x4_now(address)
-    f4, f5, f6, f7 = ld_f32x4_now(address + 16)
-    m0, m1, m2, m3 = pack_halves(f0, f1), pack_halves(f2, f3), pack_halves(f4, f5), pack_halves(f6, f7)
+    f0, f1, f2, f3 = ld_f32x4(address)
+    f4, f5, f6, f7 = ld_f32x4(address + 16)
+    m0, m1, m2, m3 = pack_fp16(f0, f1), pack_fp16(f2, f3), pack_fp16(f4, f5), pack_fp16(f6, f7)
     q0, q1, r0, r1 = lds_u32x4(fragment)
     q2, q3, r2, r3 = lds_u32x4(int32(fragment + 512))
     none = uint32(0)
-    s0, s1, s2, s3 = mma_halves(m0, none, m1, none, r0, r1, s0, s1, s2, s3)
-    s0, s1, s2, s3 = mma_halves(m2, none, m3, none, r2, r3, s0, s1, s2, s3)
-    s0, s1, s2, s3 = mma_halves(m0, none, m1, none, q0, q1, s0, s1, s2, s3)
-    return mma_halves(m2, none, m3, none, q2, q3, s0, s1, s2, s3)
+    s0, s1, s2, s3 = mma_fp16(m0, none, m1, none, r0, r1, s0, s1, s2, s3)
+    s0, s1, s2, s3 = mma_fp16(m2, none, m3, none, r2, r3, s0, s1, s2, s3)
+    s0, s1, s2, s3 = mma_fp16(m0, none, m1, none, q0, q1, s0, s1, s2, s3)
+    return mma_fp16(m2, none, m3, none, q2, q3, s0, s1, s2, s3)
 
 
 def _key(block: int, octet: int, at: int) -> Any:
@@ -159,7 +159,7 @@ def _outputs(
         permute_bytes(c, d, low),
         permute_bytes(c, d, high),
     )
-    return mma_halves(x0, x1, x2, x3, w0, w1, o0 * less_a, o1 * less_b, o2 * less_a, o3 * less_b)
+    return mma_fp16(x0, x1, x2, x3, w0, w1, o0 * less_a, o1 * less_b, o2 * less_a, o3 * less_b)
 
 
 def _softmax(
@@ -336,7 +336,7 @@ def _decode_loop(
             s[0], s[1], s[2], s[3], factor_a, factor_b, cap, top_a, top_b, seen
         )
         sum_a, sum_b = sum_a * less_a + (s[0] + s[2]), sum_b * less_b + (s[1] + s[3])
-        w0, w1 = transpose_halves(pack_halves(s[0], s[1])), transpose_halves(pack_halves(s[2], s[3]))
+        w0, w1 = transpose_b16(pack_fp16(s[0], s[1])), transpose_b16(pack_fp16(s[2], s[3]))
         for h in static(range(0, VBLOCKS, VP)):
             if VP < VBLOCKS:
                 _load_values(vw, vs, value_block, g, pair, last, h)
@@ -353,7 +353,7 @@ def _attend(
     of the columns.
     """
     wait_for_others()
-    base, start = shared(SHARED), ld_i32_now(position)
+    base, start = shared(SHARED), ld_i32(position)
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     g, t = int32(lane >> 2), int32(lane & 3)
     first = int32(block_z() * COLUMNS)

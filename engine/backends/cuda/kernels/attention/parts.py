@@ -9,7 +9,16 @@ decides.
 
 from __future__ import annotations
 
-from engine.backends.cuda.codegen.ptx import exp2, fma, maximum, reciprocal, static, to_float, to_int, xor_f
+from engine.backends.cuda.codegen.ptx import (
+    exp2,
+    fma,
+    maximum,
+    reciprocal,
+    shfl_xor_f32,
+    static,
+    to_float,
+    to_int,
+)
 from engine.backends.cuda.codegen.words import float32, int32
 from engine.backends.cuda.kernels.common import LOG2_E
 
@@ -35,12 +44,12 @@ def capped(score: float, cap: float) -> float:
 def rows_sum(x: float) -> float:
     """Of the eight lanes that agree in their last two bits."""
     for i in static(range(3)):
-        x = x + xor_f(x, int32(16 >> i))
+        x = x + shfl_xor_f32(x, int32(16 >> i))
     return x
 
 
 def rows_maximum(x: float) -> float:
     """The largest of the eight lanes that agree in their last two bits."""
     for i in static(range(3)):
-        x = maximum(x, xor_f(x, int32(16 >> i)))
+        x = maximum(x, shfl_xor_f32(x, int32(16 >> i)))
     return x

@@ -15,8 +15,8 @@ from engine.backends.cuda.codegen.ptx import (
     block_z,
     blocks_x,
     exp2,
-    ld_f32_now,
-    ld_i32_now,
+    ld_f32,
+    ld_i32,
     maximum,
     registers,
     st_f32,
@@ -35,7 +35,7 @@ THREADS = 32
 COLUMNS = 4
 AT_ONCE = 4
 D, GROUPS, DP = 64, 2, 64
-TURNED = 0
+HADAMARD = 0
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = V_BLOCK = V_ROW = V_SCALES = V_LIMIT = 0
 K_number: Any = element_fp32
 V_number: Any = element_fp32
@@ -47,16 +47,16 @@ def _query(q: int, q_stride: int, index: int, ratio: int, dim: int) -> float:
     head = int32(int32(block_y() * ratio) + int32(index - int32(row * ratio)))
     x = float32(0.0)
     if dim < D:
-        x = ld_f32_now(q + int64(row) * q_stride + 4 * int64(int32(int32(head * D) + dim)))
-    return Q_turn(x, int32(dim & 31))
+        x = ld_f32(q + int64(row) * q_stride + 4 * int64(int32(int32(head * D) + dim)))
+    return Q_transform(x, int32(dim & 31))
 
 
-def not_turned(x: float, lane: int) -> float:
+def no_transform(x: float, lane: int) -> float:
     """Queries of plain keys."""
     return x
 
 
-Q_turn: Any = hadamard
+Q_transform: Any = hadamard
 
 
 def _key(block: int, position: int, dim: int) -> float:
@@ -96,7 +96,7 @@ def _attend_plain(
     of the columns.
     """
     wait_for_others()
-    lane, start = thread(), ld_i32_now(position)
+    lane, start = thread(), ld_i32(position)
     first = int32(block_z() * COLUMNS)
     count = int32(min(int32(int32(rows * ratio) - first), int32(COLUMNS)))
     last = int32(start + int32(rows - 1))

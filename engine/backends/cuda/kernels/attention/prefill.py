@@ -99,14 +99,14 @@ def prefill_attention(
         with bound.device.torch_work():
             work.end()
 
-    forms = [halves] if halves and not shape.window else [False, halves] if halves else [False]
+    variants = [halves] if halves and not shape.window else [False, halves] if halves else [False]
     sides = ((KEYS, kind.keys), (VALUES, kind.values))
-    kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in forms]
+    kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in variants]
     scratch_sizes: dict[int, ScratchSize] = {}
     if sinks:
         kernels.append(columns_kernel())
         scratch_sizes[_SINKS] = ScratchSize(4 * shape.heads)
-    if False in forms:
+    if False in variants:
         scratch_sizes |= prefill_pieces.scratch_sizes(shape)
     if halves:
         scratch_sizes[_QUERIES] = ScratchSize(row=2 * shape.heads * shape.head_dim)

@@ -21,13 +21,13 @@ from engine.backends.cuda.codegen.ptx import (
     float_bits,
     half_float,
     high_half_float,
-    ld_f32_now,
-    ld_i32_now,
+    ld_f32,
+    ld_i32,
     lds_f32,
     lds_f32x2,
     lds_f32x4,
     maximum,
-    pack_halves,
+    pack_fp16,
     registers,
     st_f32,
     st_f32x2,
@@ -46,7 +46,7 @@ THREADS = 32 * WARPS
 COLUMNS = 8
 
 D, GROUPS, DP = 64, 2, 64
-TURNED = 0
+HADAMARD = 0
 KEPT_FIRST = 0
 """1 where q4 keeps a first key or value whole."""
 FRAGMENTS, STATE = 0, 0
@@ -99,8 +99,8 @@ def stage(
             dim = int32(lane + 32 * i)
             x[i] = float32(0.0)
             if dim < D:
-                x[i] = ld_f32_now(source + 4 * int64(dim))
-            if TURNED == 1:
+                x[i] = ld_f32(source + 4 * int64(dim))
+            if HADAMARD == 1:
                 x[i] = hadamard(x[i], lane)
             top = maximum(top, absolute(x[i]))
         exponent = uint32(uint32(float_bits(warp_max(top))) >> uint32(23))
@@ -128,7 +128,7 @@ def stage(
 
 
 def fragments(base: int) -> None:
-    """Staged queries as the columns of `mma_halves`: for each 16 dimensions two words of what fp16 has of
+    """Staged queries as the columns of `mma_fp16`: for each 16 dimensions two words of what fp16 has of
     them, two of what it lacks.
     """
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
@@ -140,9 +140,9 @@ def fragments(base: int) -> None:
                 + int32(int32(int32(lane & 3) << 3) + int32(int32(step & 1) << 2))
             )
             a, b, c, d = lds_f32x4(int32(base + int32(4 * int32(int32(int32(lane >> 2) * DP) + dim))))
-            low, high = pack_halves(a, b), pack_halves(c, d)
-            low_rest = pack_halves(a - half_float(low), b - high_half_float(low))
-            high_rest = pack_halves(c - half_float(high), d - high_half_float(high))
+            low, high = pack_fp16(a, b), pack_fp16(c, d)
+            low_rest = pack_fp16(a - half_float(low), b - high_half_float(low))
+            high_rest = pack_fp16(c - half_float(high), d - high_half_float(high))
             at = int32(base + FRAGMENTS + int32(16 * int32(int32(step << 5) + lane)))
             sts_u32x4(at, low, high, low_rest, high_rest)
 
@@ -224,7 +224,7 @@ def unseen(own: int, window: int) -> int:
 
 def block_of(pages: int, chunk: int) -> int:
     """Which block of the store a chunk of this key/value head lies in."""
-    return int64(int32(ld_i32_now(pages + 4 * int64(chunk >> 2)) * blocks_y()) + block_y())
+    return int64(int32(ld_i32(pages + 4 * int64(chunk >> 2)) * blocks_y()) + block_y())
 
 
 def begun(base: int, cap: float, t: int, warp: int, low_a: int, low_b: int) -> Any:

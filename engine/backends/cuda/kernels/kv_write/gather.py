@@ -18,16 +18,17 @@ from engine.backends.cuda.codegen.ptx import (
     fma,
     half_float,
     high_half_float,
-    ld_f32_now,
-    ld_f32x4_now,
-    ld_i32_now,
-    ld_u8_now,
-    ld_u16_now,
-    ld_u32_now,
-    ld_u32x2_now,
-    ld_u32x4_now,
-    pack_halves,
+    ld_f32,
+    ld_f32x4,
+    ld_i32,
+    ld_u8,
+    ld_u16,
+    ld_u32,
+    ld_u32x2,
+    ld_u32x4,
+    pack_fp16,
     registers,
+    shfl_xor_f32,
     st_f32,
     st_f32x4,
     st_u16,
@@ -36,7 +37,6 @@ from engine.backends.cuda.codegen.ptx import (
     thread,
     to_float,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.kv_write.codes import SHRINK, level
@@ -48,7 +48,7 @@ THREADS = 256
 FORMAT = ""
 DIM = GROUPS = CHUNKS = NUMBER = 1
 BLOCK = ROW = SCALES = MEAN = FIRST = 0
-HALVES = WHOLE = TURNED = ADDS_MEAN = False
+HALVES = WHOLE = HADAMARD = ADDS_MEAN = False
 
 
 def _gather(store: int, pages: int, target: int, first: int, count: int) -> None:
@@ -61,10 +61,10 @@ def _gather(store: int, pages: int, target: int, first: int, count: int) -> None
     chunk = int32(item - index * CHUNKS)
     position = int32(first + index)
     heads, head = int64(blocks_y()), int64(block_y())
-    block = store + (int64(ld_i32_now(pages + int64(4 * int32(position >> 8)))) * heads + head) * int64(BLOCK)
+    block = store + (int64(ld_i32(pages + int64(4 * int32(position >> 8)))) * heads + head) * int64(BLOCK)
     x = registers(float32(0.0), 8)
-    if TURNED:
-        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _turned_back(block, position, chunk)
+    if HADAMARD:
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _transformed_back(block, position, chunk)
     else:
         x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _plain(
             block + int64(int32(position & 255) * ROW), chunk
@@ -77,10 +77,10 @@ def _gather(store: int, pages: int, target: int, first: int, count: int) -> None
             if HALVES:
                 st_u32x4(
                     out,
-                    pack_halves(x[0], x[1]),
-                    pack_halves(x[2], x[3]),
-                    pack_halves(x[4], x[5]),
-                    pack_halves(x[6], x[7]),
+                    pack_fp16(x[0], x[1]),
+                    pack_fp16(x[2], x[3]),
+                    pack_fp16(x[4], x[5]),
+                    pack_fp16(x[6], x[7]),
                 )
             else:
                 st_f32x4(out, x[0], x[1], x[2], x[3])
@@ -95,22 +95,22 @@ def _put(at: Any, x: Any, inside: Any) -> None:
     for _ in static(range(1)):  # a condition on a constant is taken where loops are written out
         if HALVES:
             if inside:
-                st_u16(at, pack_halves(x, float32(0.0)))
+                st_u16(at, pack_fp16(x, float32(0.0)))
         elif inside:
             st_f32(at, x)
 
 
-def _turned_back(block: Any, position: Any, chunk: Any) -> Any:
+def _transformed_back(block: Any, position: Any, chunk: Any) -> Any:
     """Eight dimensions of a group, of which four neighbouring lanes have a quarter each."""
     slot = int32(position & 255)
-    scale = half_float(ld_u16_now(block + int64(SCALES + 2 * (slot * GROUPS + (chunk >> 2)))))
+    scale = half_float(ld_u16(block + int64(SCALES + 2 * (slot * GROUPS + (chunk >> 2)))))
     x = registers(float32(0.0), 8)
     if FORMAT == "q8":
-        low, high = ld_u32x2_now(block + int64(slot * ROW + 8 * chunk))
+        low, high = ld_u32x2(block + int64(slot * ROW + 8 * chunk))
         for d in static(range(8)):
             x[d] = _byte(low if d < 4 else high, 24 - 8 * (d % 4)) * scale
     else:
-        word = ld_u32_now(block + int64(slot * ROW + 4 * chunk))
+        word = ld_u32(block + int64(slot * ROW + 4 * chunk))
         for d in static(range(8)):
             x[d] = _code(word, 4 * (d // 2) + 16 * (d % 2)) * scale
         kept = registers(float32(0.0), 8)
@@ -141,7 +141,7 @@ def _across(x: Any) -> Any:
     """The transform's two stages between four lanes."""
     lane = thread() & 31
     for stage in static(range(2)):
-        other = xor_f(x, 1 << stage)
+        other = shfl_xor_f32(x, 1 << stage)
         x = other - x if lane & (1 << stage) else other + x
     return x
 
@@ -150,7 +150,7 @@ def _kept(at: Any, wanted: Any) -> Any:
     """Four numbers, or zeros where they are of no meaning."""
     a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
     if wanted:
-        a, b, c, d = ld_f32x4_now(at)
+        a, b, c, d = ld_f32x4(at)
     return a, b, c, d
 
 
@@ -168,14 +168,14 @@ def _plain(row: Any, chunk: Any) -> Any:
     x = registers(float32(0.0), 8)
     at = row + int64(8 * NUMBER * chunk)
     if WHOLE and FORMAT == "fp16":
-        a, b, c, d = ld_u32x4_now(at)
+        a, b, c, d = ld_u32x4(at)
         x[0], x[1], x[2], x[3] = half_float(a), high_half_float(a), half_float(b), high_half_float(b)
         x[4], x[5], x[6], x[7] = half_float(c), high_half_float(c), half_float(d), high_half_float(d)
     elif WHOLE and FORMAT == "fp32":
-        x[0], x[1], x[2], x[3] = ld_f32x4_now(at)
-        x[4], x[5], x[6], x[7] = ld_f32x4_now(at + 16)
+        x[0], x[1], x[2], x[3] = ld_f32x4(at)
+        x[4], x[5], x[6], x[7] = ld_f32x4(at + 16)
     elif WHOLE:
-        low, high = ld_u32x2_now(at)
+        low, high = ld_u32x2(at)
         for d in static(range(8)):
             x[d] = e4m3_float(uint32(uint32((low if d < 4 else high) >> uint32(8 * (d % 4))) & uint32(255)))
     else:
@@ -190,11 +190,11 @@ def _number(at: Any, place: Any, inside: Any) -> Any:
     for _ in static(range(1)):  # as in `_put`
         if inside:
             if FORMAT == "fp32":
-                x = ld_f32_now(at + 4 * place)
+                x = ld_f32(at + 4 * place)
             elif FORMAT == "fp16":
-                x = half_float(ld_u16_now(at + 2 * place))
+                x = half_float(ld_u16(at + 2 * place))
             else:
-                x = e4m3_float(ld_u8_now(at + place))
+                x = e4m3_float(ld_u8(at + place))
     return x
 
 
@@ -208,7 +208,7 @@ def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
         "CHUNKS": 4 * layout.groups if turned else -(-head_dim // 8),
         "NUMBER": 0 if turned else layout.row // head_dim, "BLOCK": layout.block, "ROW": layout.row,
         "SCALES": layout.scales, "MEAN": layout.mean, "FIRST": layout.first, "HALVES": halves,
-        "WHOLE": head_dim % 8 == 0, "TURNED": turned, "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
+        "WHOLE": head_dim % 8 == 0, "HADAMARD": turned, "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
     }  # fmt: skip
     label = f"gather_store_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
     return Kernel(label, _gather, "lllii", THREADS, 48, constants, model="gather_store")
@@ -236,7 +236,7 @@ def gather_call(
     return Call(kernel, lambda _: (chunks, shape.kv_heads, 1), arguments, (own,), (target,))
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """What models ask for; long prompts need them."""
     for halves in (True, False):  # float32 where there is no flash attention
         yield gather_kernel(KEYS, "fp16", 128, halves)

@@ -18,15 +18,15 @@ from engine.backends.cuda.codegen.ptx import (
     block_z,
     blocks_x,
     fma,
-    lane_f,
-    ld_f32_now,
-    ld_i32_now,
+    ld_f32,
+    ld_i32,
     let_others_start,
-    pack_halves,
+    pack_fp16,
     reciprocal,
     registers,
     rsqrt,
     shared,
+    shfl_f32,
     st_f32,
     st_u8,
     st_u16,
@@ -45,7 +45,12 @@ from engine.backends.cuda.kernels.kv_write.mean import (
     mean_constants,
     mean_of_group,
 )
-from engine.backends.cuda.kernels.kv_write.query_aware import ENTRY, keep_plain_q8, keep_q4, keep_steered_q8
+from engine.backends.cuda.kernels.kv_write.query_aware import (
+    ENTRY,
+    keep_plain_q8,
+    keep_q4,
+    keep_query_aware_q8,
+)
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
 from engine.backends.cuda.lowering.call import Bound, Call, Operation, Runtime, TorchCall
 from engine.backends.graph.buffers import Buffer
@@ -63,13 +68,13 @@ TINY = 1e-30
 
 def _element(vector: Any, dim: Any) -> Any:
     """A head's number, 0 behind its end."""
-    x = ld_f32_now(vector + int64(4 * (dim if dim < DIM else DIM - 1)))
+    x = ld_f32(vector + int64(4 * (dim if dim < DIM else DIM - 1)))
     return x if dim < DIM else float32(0.0)
 
 
 def _block(base: Any, pages: Any, position: Any, size: Any) -> Any:
     """The address of the block that holds a position of this warp's head."""
-    page = int64(ld_i32_now(pages + int64(4 * int32(position >> 8))))
+    page = int64(ld_i32(pages + int64(4 * int32(position >> 8))))
     return base + (page * int64(blocks_x()) + int64(block_x())) * int64(size)
 
 
@@ -78,21 +83,21 @@ def _unit(length: Any) -> Any:
     return rsqrt(length) if length > float32(TINY) else float32(0.0)
 
 
-def _put_entry(at: Any, x: Any, aim: Any, rest: Any) -> Any:
+def _put_entry(at: Any, x: Any, direction: Any, rest: Any) -> Any:
     """A group's entries, and the aim's square in it; `rest` is that of later groups and the slack."""
     lane = int32(thread() & 31)
-    square = aim * aim
+    square = direction * direction
     behind = square  # and all lanes above
     for stage in static(range(5)):
         behind = behind + _above(behind, lane, 1 << stage)
     tail = rest + _above(behind, lane, 1)
-    sts_f32x4(int32(at + ENTRY * lane), x, aim * reciprocal(tail + square), aim, aim * x)
-    return lane_f(behind, 0)
+    sts_f32x4(int32(at + ENTRY * lane), x, direction * reciprocal(tail + square), direction, direction * x)
+    return shfl_f32(behind, 0)
 
 
 def _above(x: Any, lane: Any, distance: Any) -> Any:
     """x of the lane that is so many above, or 0."""
-    other = lane_f(x, int32(lane + distance))
+    other = shfl_f32(x, int32(lane + distance))
     return other if lane + distance < 32 else float32(0.0)
 
 
@@ -102,7 +107,7 @@ def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
         if format_bytes == 4:
             st_f32(at + int64(4 * dim), x)
         elif format_bytes == 2:
-            st_u16(at + int64(2 * dim), pack_halves(x, float32(0.0)))
+            st_u16(at + int64(2 * dim), pack_fp16(x, float32(0.0)))
         else:
             st_u8(at + int64(dim), e4m3_byte(x))
 
@@ -119,7 +124,7 @@ def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: An
         for j in static(range(GROUPS)):
             _put_plain(block + int64(int32(position & 255) * K_ROW), int32(32 * j + lane), x[j], K_ROW // DIM)
     else:
-        aims = registers(float32(0.0), GROUPS)
+        directions = registers(float32(0.0), GROUPS)
         heads = registers(float32(0.0), GROUPS * HEADS_AT_ONCE)
         for start in range(0, ratio, HEADS_AT_ONCE):
             for h in static(range(HEADS_AT_ONCE)):
@@ -133,24 +138,24 @@ def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: An
                 unit = _unit(warp_sum(length))
                 unit = unit if start + h < ratio else float32(0.0)
                 for j in static(range(GROUPS)):
-                    aims[j] = fma(heads[h * GROUPS + j], unit, aims[j])
+                    directions[j] = fma(heads[h * GROUPS + j], unit, directions[j])
         whole = float32(0.0)
         for j in static(range(GROUPS)):
             x[j] = hadamard(limited(x[j]), lane)
-            aims[j] = hadamard(limited(aims[j]), lane)
-            whole = fma(aims[j], aims[j], whole)
+            directions[j] = hadamard(limited(directions[j]), lane)
+            whole = fma(directions[j], directions[j], whole)
         if KEY_FORMAT == "q4":
             for j in static(range(GROUPS)):
                 at = block + int64(4 * (32 * j + lane))
                 if position == 0:
                     st_f32(at + int64(FIRST), x[j])
                 if position >= WHOLE_KEYS:
-                    x[j] = x[j] - ld_f32_now(at + int64(MEAN))
+                    x[j] = x[j] - ld_f32(at + int64(MEAN))
         unit, rest = _unit(warp_sum(whole)), float32(SLACK)
         for j in static(range(GROUPS - 1, -1, -1)):
             if lane == 0:
                 sts_f32(int32(entries + TAILS + ENTRY * j), rest)
-            rest = rest + _put_entry(int32(entries + 32 * ENTRY * j), x[j], aims[j] * unit, rest)
+            rest = rest + _put_entry(int32(entries + 32 * ENTRY * j), x[j], directions[j] * unit, rest)
 
 
 def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
@@ -189,7 +194,7 @@ def _means(keys: Any, pages: Any, position: Any, groups: Any) -> None:
         mean_of_group(before, here, int32(group), page)
 
 
-def _append(
+def _kv_write(
     q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int,
     pages: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
@@ -203,7 +208,7 @@ def _append(
     """
     wait_for_others()
     let_others_start()
-    begin, row, head, side = ld_i32_now(start), int32(first + block_y()), int64(block_x()), block_z()
+    begin, row, head, side = ld_i32(start), int32(first + block_y()), int64(block_x()), block_z()
     position, before, entries = int32(begin + row), int32(0), shared(SHARED)
     since = int32(WHOLE_KEYS) if position < PAGE_TOKENS else int32(position & ~255)
     lacks = KEYS_Q4 and side == 0 and alone != 0 and position >= WHOLE_KEYS and since >= begin
@@ -228,9 +233,9 @@ def _append(
         codes = block + int64(int32(place & 255) * (V_ROW if side else K_ROW))
         scales = block + int64((V_SCALES if side else K_SCALES) + 2 * GROUPS * int32(place & 255))
         if KEYS_Q8:
-            steers = not side
-            if steers:
-                keep_steered_q8(entries, groups, codes, scales)
+            aware = not side
+            if aware:
+                keep_query_aware_q8(entries, groups, codes, scales)
         if KEYS_Q4 or VALUES_Q4:
             turns = (KEYS_Q4 and not side) or (VALUES_Q4 and side)
             if turns:
@@ -238,8 +243,8 @@ def _append(
 
 
 @cache
-def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
-    """See `_append`; formats as in `kv_formats`."""
+def kv_write_kernel(keys: str, values: str, head_dim: int) -> Kernel:
+    """See `_kv_write`; formats as in `kv_formats`."""
     k, v = Layout(KEYS, keys, head_dim), Layout(VALUES, values, head_dim)
     entries = 32 * ENTRY * k.groups
     constants = {
@@ -254,24 +259,24 @@ def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     if k.groups > 8 and most > 64:
         most, blocks = 248, 8
     return Kernel(
-        f"append_{keys}_{values}_{head_dim}",
-        _append,
+        f"kv_write_{keys}_{values}_{head_dim}",
+        _kv_write,
         "lllllllllliiii",
         32,
         most,
         constants,
         blocks,
-        model="append",
+        model="kv_write",
     )
 
 
-def append_calls(
+def kv_write_calls(
     kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape
 ) -> Operation:
     """Write k, v (T, G D) into a layer's store (`CudaCache.addresses`); q (T, H D) steers the rounding of
     q8 and q4 keys.
     """
-    kernel = append_kernel(kind.keys, kind.values, shape.head_dim)
+    kernel = kv_write_kernel(kind.keys, kind.values, shape.head_dim)
     reads, writes = (q, k, v), touched(addresses)
     groups = Layout(KEYS, kind.keys, shape.head_dim).groups
 
@@ -313,9 +318,9 @@ def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
         first += min(rows - first, end - place)
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """What models ask for."""
-    yield append_kernel("fp16", "fp16", 64)
+    yield kv_write_kernel("fp16", "fp16", 64)
     for keys, values in (("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q8", "q4"), ("q4", "q4")):
-        yield append_kernel(keys, values, 128)
+        yield kv_write_kernel(keys, values, 128)
     yield key_mean_kernel(128)

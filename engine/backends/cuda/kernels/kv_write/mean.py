@@ -14,16 +14,16 @@ from engine.backends.cuda.codegen.ptx import (
     blocks_y,
     fma,
     half_float,
-    ld_f32_now,
-    ld_i32_now,
-    ld_u16_now,
-    ld_u32_now,
+    ld_f32,
+    ld_i32,
+    ld_u16,
+    ld_u32,
     registers,
+    shfl_xor_f32,
     st_f32,
     static,
     thread,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.kv_write.codes import level
@@ -66,16 +66,16 @@ def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
         mean = mine * float32(1 / (WHOLE_KEYS - 1))
     else:
         # Of the first page the first sixteen are whole keys, and the very first is kept as it is.
-        kept = ld_f32_now(before + int64(FIRST) + at) if page == 1 else float32(0.0)
+        kept = ld_f32(before + int64(FIRST) + at) if page == 1 else float32(0.0)
         share = float32(LATER_SHARE) if page == 1 else float32(1.0)
-        mean = fma(mine + kept, float32(1 / PAGE_TOKENS), share * ld_f32_now(before + int64(MEAN) + at))
+        mean = fma(mine + kept, float32(1 / PAGE_TOKENS), share * ld_f32(before + int64(MEAN) + at))
     st_f32(here + int64(MEAN) + at, mean)
 
 
 def _codes(before: Any, row: Any, word: Any, wanted: Any) -> Any:
     """A word of codes, and its scale, or 0 where the position is not wanted."""
-    codes = ld_u32_now(before + int64(16 * row + 4 * word))
-    scale = half_float(ld_u16_now(before + int64(K_SCALES + 2 * row)))
+    codes = ld_u32(before + int64(16 * row + 4 * word))
+    scale = half_float(ld_u16(before + int64(K_SCALES + 2 * row)))
     return codes, scale if wanted else float32(0.0)
 
 
@@ -87,7 +87,7 @@ def _with_code(total: Any, word: Any, shift: Any, scale: Any) -> Any:
 def _sum_if(wanted: Any, total: Any, other: Any) -> Any:
     """The sum over lanes of the same word, or `other`."""
     for stage in static(range(3)):
-        total = total + xor_f(total, 4 << stage)
+        total = total + shfl_xor_f32(total, 4 << stage)
     return total if wanted else other
 
 
@@ -95,8 +95,8 @@ def _key_mean(keys: int, pages: int, page: int) -> None:
     """Block (group, head) of one warp: see `mean_of_group`."""
     wait_for_others()
     heads, head = int32(blocks_y()), int32(block_y())
-    here = int64(ld_i32_now(pages + int64(4 * page)))
-    before = int64(ld_i32_now(pages + int64(4 * (page - 1)))) if page > 0 else here
+    here = int64(ld_i32(pages + int64(4 * page)))
+    before = int64(ld_i32(pages + int64(4 * (page - 1)))) if page > 0 else here
     mean_of_group(
         keys + (before * heads + head) * int64(K_BLOCK),
         keys + (here * heads + head) * int64(K_BLOCK),

@@ -17,17 +17,19 @@ from engine.backends.cuda.codegen.ptx import (
     float_bits,
     fma,
     half_float,
-    lane_f,
-    lane_i,
-    lane_r,
     lds_f32,
     lds_f32x4,
     lds_u32,
     maximum,
     minimum,
-    pack_halves,
+    pack_fp16,
     reciprocal,
     registers,
+    shfl_f32,
+    shfl_i32,
+    shfl_u32,
+    shfl_xor_f32,
+    shfl_xor_i32,
     st_u8,
     st_u16,
     st_u32,
@@ -36,8 +38,6 @@ from engine.backends.cuda.codegen.ptx import (
     sts_u32,
     thread,
     to_float,
-    xor_f,
-    xor_i,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.kv_write.codes import CURVE, INVERSE
@@ -63,13 +63,16 @@ def extreme(x: Any) -> Any:
     """Of 32 lanes the number of largest magnitude; of two, the positive one."""
     top, bottom = x, x
     for stage in static(range(5)):
-        top, bottom = maximum(top, xor_f(top, 16 >> stage)), minimum(bottom, xor_f(bottom, 16 >> stage))
+        top, bottom = (
+            maximum(top, shfl_xor_f32(top, 16 >> stage)),
+            minimum(bottom, shfl_xor_f32(bottom, 16 >> stage)),
+        )
     return top if top >= -bottom else bottom
 
 
 def q8_scale(x: Any) -> Any:
     """The fp16 scale, bits, that makes the extreme of 32 lanes the lowest code."""
-    return uint32(pack_halves(extreme(x) * float32(-1 / 128), float32(0.0)))
+    return uint32(pack_fp16(extreme(x) * float32(-1 / 128), float32(0.0)))
 
 
 def inverse_of(scale: Any) -> Any:
@@ -86,7 +89,7 @@ def keep_plain_q8(x: Any, codes: Any, scales: Any) -> None:
         st_u16(scales, bits)
 
 
-def keep_steered_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> None:
+def keep_query_aware_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> None:
     """All groups of a vector: codes and scales to memory. Entries are overwritten."""
     lane, error = int32(thread()), float32(0.0)
     for group in range(groups):
@@ -112,20 +115,22 @@ def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
     """
     wanted = registers(float32(0.0), Q8_AT_ONCE)
     gains = registers(float32(0.0), Q8_AT_ONCE)
-    aims = registers(float32(0.0), Q8_AT_ONCE)
+    directions = registers(float32(0.0), Q8_AT_ONCE)
     parts = registers(float32(0.0), Q8_AT_ONCE)
     for i in static(range(Q8_AT_ONCE)):
-        wanted[i], gains[i], aims[i], parts[i] = lds_f32x4(base + i * ENTRY)
+        wanted[i], gains[i], directions[i], parts[i] = lds_f32x4(base + i * ENTRY)
     for i in static(range(Q8_AT_ONCE)):
-        code, error = _q8_entry(wanted[i], gains[i], aims[i], parts[i], mine == i, code, error)
+        code, error = _q8_entry(wanted[i], gains[i], directions[i], parts[i], mine == i, code, error)
     return code, error
 
 
-def _q8_entry(wanted: Any, gain: Any, aim: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
+def _q8_entry(wanted: Any, gain: Any, direction: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
     """The error behind one entry; its code, if it is `mine`."""
     within = minimum(maximum(fma(-gain, error, wanted), float32(-128.0)), float32(127.0))
     whole = fma(within, float32(1.0), float32(MAGIC))
-    return uint32(float_bits(whole)) if mine else uint32(code), fma(aim, whole - float32(MAGIC), error - part)
+    return uint32(float_bits(whole)) if mine else uint32(code), fma(
+        direction, whole - float32(MAGIC), error - part
+    )
 
 
 def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
@@ -143,9 +148,7 @@ def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scale
         base = int32(entries + group * (GROUP * ENTRY))
         top = extreme(lds_f32(int32(base + lane * ENTRY)))
         bits = uint32(
-            pack_halves(
-                minimum(maximum(top, float32(-Q4_EXTREME)), float32(Q4_EXTREME)) * share, float32(0.0)
-            )
+            pack_fp16(minimum(maximum(top, float32(-Q4_EXTREME)), float32(Q4_EXTREME)) * share, float32(0.0))
         )
         scale = half_float(bits)
         inverse = inverse_of(scale)
@@ -156,11 +159,11 @@ def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scale
         cost = fma(error * error, reciprocal(lds_f32(int32(tails + group * ENTRY))), cost)
         best = trial
         for stage in static(range(4)):
-            other_cost, other = xor_f(cost, 8 >> stage), xor_i(best, 8 >> stage)
+            other_cost, other = shfl_xor_f32(cost, 8 >> stage), shfl_xor_i32(best, 8 >> stage)
             better = other_cost < cost or (other_cost == cost and other < best)
             cost, best = (other_cost if better else cost), (other if better else best)
-        best = lane_i(best, 0)
-        before, chosen = lane_f(error, best), lane_r(bits, best)
+        best = shfl_i32(best, 0)
+        before, chosen = shfl_f32(error, best), shfl_u32(bits, best)
         barrier()
         if lane < 4:
             st_u32(codes + int64(16 * group + 4 * lane), lds_u32(int32(words + 16 * best + 4 * lane)))
@@ -175,18 +178,22 @@ def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any
     """
     numbers = registers(float32(0.0), Q4_AT_ONCE)
     gains = registers(float32(0.0), Q4_AT_ONCE)
-    aims = registers(float32(0.0), Q4_AT_ONCE)
+    directions = registers(float32(0.0), Q4_AT_ONCE)
     parts = registers(float32(0.0), Q4_AT_ONCE)
     word = uint32(0)
     for i in static(range(Q4_AT_ONCE)):
-        numbers[i], gains[i], aims[i], parts[i] = lds_f32x4(base + i * ENTRY)
+        numbers[i], gains[i], directions[i], parts[i] = lds_f32x4(base + i * ENTRY)
     for i in static(range(Q4_AT_ONCE)):
-        code, error, cost = _q4_entry(numbers[i], gains[i], aims[i], parts[i], scale, inverse, error, cost)
+        code, error, cost = _q4_entry(
+            numbers[i], gains[i], directions[i], parts[i], scale, inverse, error, cost
+        )
         word = in_word(word, code, 4 * (i // 2) + 16 * (i % 2))
     return word, error, cost
 
 
-def _q4_entry(x: Any, gain: Any, aim: Any, part: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
+def _q4_entry(
+    x: Any, gain: Any, direction: Any, part: Any, scale: Any, inverse: Any, error: Any, cost: Any
+) -> Any:
     """One entry's code, the error behind it, and the cost so far."""
     wanted = fma(-(gain * inverse), error, x * inverse)
     wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
@@ -200,7 +207,7 @@ def _q4_entry(x: Any, gain: Any, aim: Any, part: Any, scale: Any, inverse: Any, 
     miss = fma(c * bend, scale, -x)
     return (
         uint32(uint32(float_bits(whole)) & uint32(15)),
-        fma(c * (aim * scale), bend, error - part),
+        fma(c * (direction * scale), bend, error - part),
         fma(miss, miss, cost),
     )
 

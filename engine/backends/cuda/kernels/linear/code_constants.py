@@ -40,9 +40,9 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
     scale_words, groups = weight_layout.scale_words, weight_layout.groups
     places = [_place(weight_layout, row, group) for row in range(2) for group in range(groups)]
     d = first_number + (0 if weight_layout.scales == "one" else scale_words)
-    lows_at = first_number + scale_words
+    mins_at = first_number + scale_words
     halves = [
-        (lows_at + (row if groups == 2 else 0), group if groups == 2 else row)
+        (mins_at + (row if groups == 2 else 0), group if groups == 2 else row)
         for row in range(2)
         for group in range(groups)
     ]
@@ -51,7 +51,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         for row in range(2)
         for group in range(groups)
     ]
-    lows = halves if weight_layout.lows in ("half", "zero") else bytes_
+    mins = halves if weight_layout.mins in ("half", "zero") else bytes_
     plain = by_table or weight_layout.bits == 8
     offset = 0x8000 | weight_layout.zero
     high_one = 0x8001 if plain else 0x8010
@@ -66,7 +66,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "HEADER_BYTES": weight_layout.header_bytes, "BLOCK_BYTES": weight_layout.block_bytes,
         "BITS": weight_layout.bits, "TABLE": weight_layout.table, "GROUPS": groups, "STEPS": 4 // groups,
         "PAIRED": int(weight_layout.paired),
-        "SCALES": weight_layout.scales, "LOWS": weight_layout.lows, "ZERO": weight_layout.zero,
+        "SCALES": weight_layout.scales, "MINS": weight_layout.mins, "ZERO": weight_layout.zero,
         "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if weight_layout.bits == 8 else bit for _,
         bit in slots),
         "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others),
@@ -74,7 +74,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "MASK": low * 0x10001, "SECOND": ((1 << more[0]) - 1) * 0x10001 << more[1],
         **{f"TABLE_{i}": word for i, word in enumerate(_table(weight_layout.table))},
         "S_WORD": tuple(first_number + w for w, _ in places), "S_PLACE": tuple(p for _, p in places),
-        "L_WORD": tuple(w for w, _ in lows), "L_PLACE": tuple(p for _, p in lows), "D_WORD": d,
+        "L_WORD": tuple(w for w, _ in mins), "L_PLACE": tuple(p for _, p in mins), "D_WORD": d,
         "M_WORD": d + 1,
         # What the sums of x are multiplied with: minus the code of zero, or one.
         "SUM_LOW": (offset if weight_layout.zero else 1) * 0x10001,

@@ -22,7 +22,7 @@ def _light(weight_layout: CodeLayout) -> bool:
     """Whether there are so few numbers beside the codes that a warp can take two tiles."""
     return (
         weight_layout.scales == "half"
-        and weight_layout.lows == ""
+        and weight_layout.mins == ""
         and weight_layout.bits < 8
         and weight_layout.table == ""
     )
@@ -45,7 +45,7 @@ def variant(
 _CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32")
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """The products of usual types and of those with the most numbers; of other kernels a few."""
     for weight_layout in WEIGHT_LAYOUTS:
         if isinstance(weight_layout, CodeLayout) and weight_layout.name in _CHECKED:

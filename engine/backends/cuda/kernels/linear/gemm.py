@@ -18,16 +18,16 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.linear.gemm_passes import (
     MOST_ROWS,
     multiply_in_passes,
+    packed_scratch,
     passes_kernels,
-    record_scratch,
     short_passes,
-    write_record,
+    write_packed,
 )
 from engine.backends.cuda.kernels.linear.gemm_rows import (
     after_kernel,
     before_kernel,
     expert_biases_kernel,
-    halves_kernel,
+    fp16_rows_kernel,
     row_blocks,
 )
 from engine.backends.cuda.kernels.linear.interface import UNPACK_COLUMNS
@@ -76,7 +76,7 @@ def _scratch_sizes(
     its factor; of experts the rows of one, too, and its results."""
     scratch_sizes = {
         _WEIGHT: ScratchSize(max(product_scratch(weight) for weight in weights)),
-        _RECORD: record_scratch(weights),
+        _RECORD: packed_scratch(weights),
     }
     columns, kinds = padded(weights[0].shape[1]), {dense_type(weight) for weight in weights}
     if kinds != {"fp32"}:
@@ -123,7 +123,7 @@ def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
         return _Input(kind, halves, None)
     factors = bound.scratch(4 * rows, _FACTORS)[: 4 * rows].view(torch.float32)
     arguments = (x, x.stride, scratch.data_ptr(), 2 * whole, factors.data_ptr(), x.width)
-    bound.launch(Call(halves_kernel(), row_blocks(rows), arguments, (x,), ()))
+    bound.launch(Call(fp16_rows_kernel(), row_blocks(rows), arguments, (x,), ()))
     return _Input(kind, halves, factors)
 
 
@@ -174,7 +174,7 @@ def _product(bound: Bound, weight: WeightSpec, x: torch.Tensor, y: torch.Tensor,
 def _kernels(weights: Sequence[WeightSpec], sm_count: int) -> list[Kernel]:
     """Those that read the weights, and rows as fp16 for them."""
     unpacking = [unpack_kernel(w.weight_layout) for w in weights]
-    halves = [halves_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
+    halves = [fp16_rows_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
     unique = dict.fromkeys(kernel for kernel in unpacking if kernel is not None)
     return [*halves, *unique, *passes_kernels(weights, sm_count)]
 
@@ -200,7 +200,7 @@ def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
                 continue
             kind = part.weight.weight_layout.record
             if kind not in records:
-                records = {kind: write_record(bound, kind, (x, x.stride), x.width, bound.rows, _RECORD)}
+                records = {kind: write_packed(bound, kind, (x, x.stride), x.width, bound.rows, _RECORD)}
             residual = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
             y = part.y, part.y.stride
             multiply_in_passes(bound, part.weight, records[kind], bound.rows, y, part.bias_address, residual)
@@ -218,7 +218,7 @@ def product_call(parts: Sequence[Part], x: Buffer, sm_count: int) -> TorchCall:
     kernels += (
         [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
     )
-    kernels += [after_kernel()] if halves_kernel() in kernels else []
+    kernels += [after_kernel()] if fp16_rows_kernel() in kernels else []
     return TorchCall(run, reads, writes, tuple(kernels), x.on_logit_rows, x.copies, scratch_sizes)
 
 
@@ -312,7 +312,7 @@ def _expert_in_passes(bound: Bound, weight: WeightSpec, x: Buffer, places: torch
             .view(count, stride // 4)
         )
         torch.index_select(rows, 0, places, out=room)
-    record = write_record(
+    record = write_packed(
         bound, weight.weight_layout.record, (room.data_ptr(), stride), x.width, count, _RECORD
     )
     result = (

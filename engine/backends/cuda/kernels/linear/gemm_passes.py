@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.linear.interface import PARTS
 from engine.backends.cuda.kernels.linear.variants import linear_variant
-from engine.backends.cuda.kernels.packed_activations import padded, record_buffer
-from engine.backends.cuda.kernels.packed_activations_write import chunks, record_kernel
+from engine.backends.cuda.kernels.packed_activations import packed_buffer, padded
+from engine.backends.cuda.kernels.packed_activations_write import chunks, pack_kernel
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Plain
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Argument, Blocks, Bound, Call, ScratchSize
@@ -38,32 +38,32 @@ def _is_packed(weight: WeightSpec) -> bool:
 
 
 def passes_kernels(weights: Sequence[WeightSpec], sm_count: int) -> tuple[Kernel, ...]:
-    """Those that `multiply_in_passes` and `write_record` launch."""
+    """Those that `multiply_in_passes` and `write_packed` launch."""
     packed = [weight for weight in weights if _is_packed(weight)]
     kernels = [linear_variant(w.weight_layout, w.tiles, w.shape[1], sm_count).kernel for w in packed]
-    kinds = {weight.weight_layout.record for weight in packed} - {"floats"}
-    return (*dict.fromkeys(kernels), *(record_kernel(kind) for kind in sorted(kinds)))
+    kinds = {weight.weight_layout.record for weight in packed} - {"fp32"}
+    return (*dict.fromkeys(kernels), *(pack_kernel(kind) for kind in sorted(kinds)))
 
 
-def record_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
+def packed_scratch(weights: Sequence[WeightSpec]) -> ScratchSize:
     """For the records of rows that several passes take."""
     width = weights[0].shape[1]
     kinds = {weight.weight_layout.record for weight in weights if _is_packed(weight)}
     return ScratchSize(
-        max((MOST_ROWS * record_buffer(kind, Buffer(width)).stride for kind in kinds), default=0)
+        max((MOST_ROWS * packed_buffer(kind, Buffer(width)).stride for kind in kinds), default=0)
     )
 
 
-def write_record(
+def write_packed(
     bound: Bound, kind: str, x: tuple[Argument, int], width: int, rows: int, place: int
 ) -> tuple[Argument, int]:
     """The records of x in scratch memory. Rows here are addresses, each with the bytes from row to row."""
-    if kind == "floats":
+    if kind == "fp32":
         return x
-    stride = record_buffer(kind, Buffer(width)).stride
+    stride = packed_buffer(kind, Buffer(width)).stride
     room = bound.scratch(rows * stride, place)
     arguments = (*x, room.data_ptr(), stride, width)
-    bound.launch(Call(record_kernel(kind), _grid(rows, chunks(width)), arguments, (), ()))
+    bound.launch(Call(pack_kernel(kind), _grid(rows, chunks(width)), arguments, (), ()))
     return room.data_ptr(), stride
 
 
@@ -79,7 +79,7 @@ def multiply_in_passes(
     """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the
     records.
     """
-    variant = linear_variant(weight.weight_layout, weight.tiles, weight.shape[1], bound.device.processors)
+    variant = linear_variant(weight.weight_layout, weight.tiles, weight.shape[1], bound.device.sm_count)
     blocks = -(-weight.tiles // variant.tiles)
     rest = [0] * (7 * (PARTS - 1))
     for first in range(0, rows, SMALL_BATCH):

@@ -16,21 +16,21 @@ from engine.backends.cuda.codegen.ptx import (
     block_x,
     float_bits,
     ld_f32,
-    ld_f32_now,
-    ld_f32x4_now,
-    ld_i32_now,
-    ld_i64,
+    ld_f32x4,
+    ld_i32,
+    ldg_f32,
+    ldg_i64,
     lds_f32,
     maximum,
-    pack_halves,
+    pack_fp16,
     shared,
+    shfl_xor_f32,
     st_f32,
     st_u32x2,
     static,
     sts_f32,
     thread,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.lowering.call import Blocks
@@ -52,11 +52,11 @@ def _largest(x: int, columns: int) -> Any:
     """The largest magnitude of a row, known to all threads."""
     top, column = float32(0.0), int32(thread())
     while column < columns:
-        top = maximum(top, absolute(ld_f32_now(x + 4 * int64(column))))
+        top = maximum(top, absolute(ld_f32(x + 4 * int64(column))))
         column = int32(column + THREADS)
     tops = shared(32)
     for i in static(range(5)):
-        top = maximum(top, xor_f(top, 1 << i))
+        top = maximum(top, shfl_xor_f32(top, 1 << i))
     if thread() & 31 == 0:
         sts_f32(int32(tops + 4 * (thread() >> 5)), top)
     barrier()
@@ -65,7 +65,7 @@ def _largest(x: int, columns: int) -> Any:
     return top
 
 
-def _halves(x: int, x_stride: int, target: int, target_stride: int, factors: int, columns: int) -> None:
+def _fp16_rows(x: int, x_stride: int, target: int, target_stride: int, factors: int, columns: int) -> None:
     """x[row] = factor * target[row], fp16; the factor is 1, or a power of two near the largest magnitude
     where that is far from 1.
     """
@@ -85,14 +85,14 @@ def _halves(x: int, x_stride: int, target: int, target_stride: int, factors: int
         st_f32(factors + 4 * row, factor)
     column = int32(4 * thread())
     while column < columns:
-        a, b, c, d = ld_f32x4_now(here + 4 * int64(column))
+        a, b, c, d = ld_f32x4(here + 4 * int64(column))
         b = b if column + 1 < columns else float32(0.0)
         c = c if column + 2 < columns else float32(0.0)
         d = d if column + 3 < columns else float32(0.0)
         st_u32x2(
             there + 2 * int64(column),
-            pack_halves(a * inverse, b * inverse),
-            pack_halves(c * inverse, d * inverse),
+            pack_fp16(a * inverse, b * inverse),
+            pack_fp16(c * inverse, d * inverse),
         )
         column = int32(column + 4 * THREADS)
 
@@ -103,14 +103,14 @@ def _before(
     """y = (residual + bias) / factor of the row; factors at 0: all 1."""
     wait_for_others()
     row = int64(block_x())
-    factor = ld_f32_now(factors + 4 * row) if factors != 0 else float32(1.0)
+    factor = ld_f32(factors + 4 * row) if factors != 0 else float32(1.0)
     inverse = bits_float(uint32(uint32(254 << 23) - float_bits(factor)))
     column = int32(thread())
     while column < width:
         at = 4 * int64(column)
-        total = ld_f32_now(residual + row * residual_stride + at) if residual != 0 else float32(0.0)
+        total = ld_f32(residual + row * residual_stride + at) if residual != 0 else float32(0.0)
         if bias != 0:
-            total = total + ld_f32(bias + at)
+            total = total + ldg_f32(bias + at)
         st_f32(y + row * y_stride + at, total * inverse)
         column = int32(column + THREADS)
 
@@ -119,12 +119,12 @@ def _after(y: int, y_stride: int, factors: int, width: int) -> None:
     """y *= factor of the row, where that is not 1."""
     wait_for_others()
     row = int64(block_x())
-    factor = ld_f32_now(factors + 4 * row)
+    factor = ld_f32(factors + 4 * row)
     column = int32(thread())
     if factor != float32(1.0):
         while column < width:
             at = y + row * y_stride + 4 * int64(column)
-            st_f32(at, factor * ld_f32_now(at))
+            st_f32(at, factor * ld_f32(at))
             column = int32(column + THREADS)
 
 
@@ -145,11 +145,11 @@ def _expert_biases(
     wait_for_others()
     row = int32(block_x())
     token = int32(row // used)
-    expert = ld_i32_now(ids + int64(token) * ids_stride + 4 * int64(row - token * used))
-    column = int32(thread()) if ld_i64(table + 8 * int64(expert)) != 0 else width
+    expert = ld_i32(ids + int64(token) * ids_stride + 4 * int64(row - token * used))
+    column = int32(thread()) if ldg_i64(table + 8 * int64(expert)) != 0 else width
     while column < width:
         at = y + int64(row) * y_stride + 4 * int64(column)
-        st_f32(at, ld_f32_now(at) + ld_f32(biases + int64(expert) * bias_stride + 4 * int64(column)))
+        st_f32(at, ld_f32(at) + ldg_f32(biases + int64(expert) * bias_stride + 4 * int64(column)))
         column = int32(column + THREADS)
 
 
@@ -157,9 +157,9 @@ _CONSTANTS = {"THREADS": THREADS, "LEAST": LEAST, "MOST": MOST, "LOWEST": LOWEST
 
 
 @cache
-def halves_kernel() -> Kernel:
-    """See `_halves`."""
-    return Kernel("gemm_halves", _halves, "llllli", THREADS, 40, _CONSTANTS, 4, model="gemm_halves")
+def fp16_rows_kernel() -> Kernel:
+    """See `_fp16_rows`."""
+    return Kernel("gemm_halves", _fp16_rows, "llllli", THREADS, 40, _CONSTANTS, 4, model="gemm_halves")
 
 
 @cache
@@ -189,9 +189,9 @@ def expert_biases_kernel() -> Kernel:
     )
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """All of them."""
-    yield halves_kernel()
+    yield fp16_rows_kernel()
     yield before_kernel()
     yield after_kernel()
     yield expert_biases_kernel()

@@ -26,16 +26,16 @@ class Part:
     residual: Buffer | None = None
 
 
-def linear_call(parts: Sequence[Part], x_record: Buffer, sm_count: int) -> Call:
+def linear_call(parts: Sequence[Part], x_packed: Buffer, sm_count: int) -> Call:
     """One launch for one to three matrices of one weight layout that share x, whose record
-    (`weight_layout.record`) is `x_record`.
+    (`weight_layout.record`) is `x_packed`.
     """
     first = parts[0].weight
     assert 1 <= len(parts) <= PARTS
     assert all(
         p.weight.weight_layout is first.weight_layout and p.weight.shape[1] == first.shape[1] for p in parts
     )
-    assert x_record.copies == 1
+    assert x_packed.copies == 1
     variant = linear_variant(
         first.weight_layout, sum(p.weight.tiles for p in parts), first.shape[1], sm_count
     )
@@ -54,47 +54,47 @@ def linear_call(parts: Sequence[Part], x_record: Buffer, sm_count: int) -> Call:
             part.weight.shape[0],
         ]
     arguments += [0] * (7 * (PARTS - len(parts)))
-    arguments += [x_record, x_record.stride, Runtime.ROWS, first.shape[1]]
+    arguments += [x_packed, x_packed.stride, Runtime.ROWS, first.shape[1]]
     blocks = sum(-(-p.weight.tiles // variant.tiles) for p in parts)
     residuals = [p.residual for p in parts if p.residual is not None]
     return Call(
         variant.kernel, lambda rows: (blocks, 1, 1), tuple(arguments),
-        (x_record, *residuals, *(p.weight for p in parts)), tuple(p.y for p in parts), x_record.on_logit_rows,
+        (x_packed, *residuals, *(p.weight for p in parts)), tuple(p.y for p in parts), x_packed.on_logit_rows,
     )  # fmt: skip
 
 
 def expert_call(
     table: ExpertTable,
-    x_record: Buffer,
+    x_packed: Buffer,
     ids: Buffer,
     y: Buffer,
     sm_count: int,
     bias_address: int = 0,
     bias_stride: int = 0,
 ) -> Call:
-    """Each row of `x_record` (`copies`: the experts a row uses) times its expert's matrix, those of the
+    """Each row of `x_packed` (`copies`: the experts a row uses) times its expert's matrix, those of the
     table's weight layout only.
 
     `ids` are int32 (rows, used), y has the records' copies. `bias_address`: float32 (experts, N) on the
     device, `bias_stride` bytes a row.
     """
     first, used = table.first, ids.width
-    assert x_record.copies == y.copies == used
+    assert x_packed.copies == y.copies == used
     assert y.width == first.shape[0]
     variant = experts_variant(first.weight_layout, first.tiles * used, first.shape[1], sm_count)
     arguments = (
         table.address, first.shape[0], y, y.stride, bias_address, bias_stride, ids, ids.stride, used,
-        x_record, x_record.stride, first.shape[1],
+        x_packed, x_packed.stride, first.shape[1],
     )  # fmt: skip
     blocks = -(-first.tiles // variant.tiles)
     return Call(
         variant.kernel,
         lambda rows: (blocks, rows, 1),
         arguments,
-        (x_record, ids, table),
+        (x_packed, ids, table),
         (y,),
-        x_record.on_logit_rows,
-        x_record.copies,
+        x_packed.on_logit_rows,
+        x_packed.copies,
     )
 
 

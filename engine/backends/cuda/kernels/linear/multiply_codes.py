@@ -21,15 +21,15 @@ from engine.backends.cuda.codegen.ptx import (
     block_y,
     fma,
     ld_f32,
-    ld_f32_now,
-    ld_f32x2_now,
-    ld_i32_now,
-    ld_i64,
-    ld_u32x2_now,
-    ld_u32x4_now,
+    ld_f32x2,
+    ld_i32,
+    ld_u32x2,
+    ld_u32x4,
+    ldg_f32,
+    ldg_i64,
     lds_f32,
     let_others_start,
-    mma_halves,
+    mma_fp16,
     registers,
     shared,
     st_f32,
@@ -47,7 +47,7 @@ from engine.backends.cuda.kernels.linear.read_codes import (
     fetch,
     fixed_words,
     half_at,
-    low_code,
+    min_code,
     scale,
     ways_of,
 )
@@ -60,7 +60,7 @@ WAY_COUNT = 1
 AHEAD = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
 D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
-SCALES = LOWS = ""
+SCALES = MINS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
@@ -68,11 +68,11 @@ def x_words_of(x: int) -> Any:
     """Eight words of a row of x, two for each step."""
     words = registers(uint32(0), 8)
     if PAIRED:
-        words[0], words[1], words[2], words[3] = ld_u32x4_now(x)
-        words[4], words[5], words[6], words[7] = ld_u32x4_now(int64(x + 64))
+        words[0], words[1], words[2], words[3] = ld_u32x4(x)
+        words[4], words[5], words[6], words[7] = ld_u32x4(int64(x + 64))
     else:
         for i in static(range(4)):
-            words[2 * i], words[2 * i + 1] = ld_u32x2_now(int64(x + 32 * i))
+            words[2 * i], words[2 * i + 1] = ld_u32x2(int64(x + 32 * i))
     return words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]
 
 
@@ -83,7 +83,7 @@ def sums_of(x: Any, ones: Any) -> Any:
     sums = registers(float32(0.0), 16)
     for group in static(range(GROUPS if ZERO else 0)):
         for step in static(range(STEPS * group, STEPS * (group + 1))):
-            sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_halves(
+            sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_fp16(
                 ones[0], ones[1], ones[2], ones[3], x[2 * step], x[2 * step + 1],
                 sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3],
             )  # fmt: skip
@@ -93,21 +93,21 @@ def sums_of(x: Any, ones: Any) -> Any:
     )  # fmt: skip
 
 
-def lows_of(w: Any, x: Any) -> Any:
+def mins_of(w: Any, x: Any) -> Any:
     """What all groups' minimums times x come to, in units of the codes' products: it begins their sum."""
     d = registers(float32(0.0), 4)
     for group in static(range(GROUPS)):
-        upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
-        lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
+        upper = min_code(w[L_WORD[group]], L_PLACE[group], 0)
+        lower = min_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
         for step in static(range(STEPS * group, STEPS * (group + 1))):
-            d[0], d[1], d[2], d[3] = mma_halves(
+            d[0], d[1], d[2], d[3] = mma_fp16(
                 upper, lower, upper, lower, x[2 * step], x[2 * step + 1], d[0], d[1], d[2], d[3]
             )
     for row in static(range(2)):
         # Rows g + 8 are counted in units of `HIGH_FACTOR`; of bytes as they are those of rows g are
         # `LOW_FACTOR`.
         factor = float32(1.0 / (HIGH_FACTOR if row else LOW_FACTOR))
-        if LOWS == "sub":
+        if MINS == "sub":
             factor = float32(
                 half_at(w[M_WORD], row) * float32(-LOW_FACTOR / (HIGH_FACTOR if row else LOW_FACTOR))
             )
@@ -123,26 +123,26 @@ def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any
     parts = registers(float32(0.0), 4)
     dot = registers(float32(0.0), 4)
     a = registers(uint32(0), 4)
-    if LOWS == "half" or LOWS == "sub":
-        parts[0], parts[1], parts[2], parts[3] = lows_of(
+    if MINS == "half" or MINS == "sub":
+        parts[0], parts[1], parts[2], parts[3] = mins_of(
             (w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13]), x
         )
     for group in static(range(GROUPS)):
         for j in static(range(4)):
             dot[j] = sums[4 * group + j] if ZERO else float32(0.0)
-        if LOWS == "zero":
-            upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
-            lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
+        if MINS == "zero":
+            upper = min_code(w[L_WORD[group]], L_PLACE[group], 0)
+            lower = min_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
         for step in static(range(STEPS * group, STEPS * (group + 1))):
             for slot in static(range(2 * step, 2 * step + 2)):
                 a[2 * slot - 4 * step], a[2 * slot - 4 * step + 1] = codes(
                     w[C_WORD[slot]], C_RIGHT[slot], w[C_MORE[slot]], C_MORE_RIGHT[slot], fixed
                 )
-            dot[0], dot[1], dot[2], dot[3] = mma_halves(
+            dot[0], dot[1], dot[2], dot[3] = mma_fp16(
                 a[0], a[1], a[2], a[3], x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
             )
-            if LOWS == "zero":
-                dot[0], dot[1], dot[2], dot[3] = mma_halves(
+            if MINS == "zero":
+                dot[0], dot[1], dot[2], dot[3] = mma_fp16(
                     upper, lower, upper, lower, x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
                 )
         for row in static(range(2)):
@@ -236,8 +236,8 @@ def _product(
     block = int32(2 * warp)
     while int32(block + 1) < blocks:  # alike for the lanes of a warp
         block = unknown(int32(block + 2 * WARPS))
-        x_scale_0, later_0 = ld_f32x2_now(int64(x + int64(scale_0)))
-        x_scale_1, later_1 = ld_f32x2_now(int64(x + int64(scale_1)))
+        x_scale_0, later_0 = ld_f32x2(int64(x + int64(scale_0)))
+        x_scale_1, later_1 = ld_f32x2(int64(x + int64(scale_1)))
         x_words = x_words_of(int64(x + int64(mine)))
         sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
@@ -263,7 +263,7 @@ def _product(
             uint32(scale_1 + 8 * WARPS),
         )
     if block < blocks:
-        x_scale_0, x_scale_1 = ld_f32_now(int64(x + int64(scale_0))), ld_f32_now(int64(x + int64(scale_1)))
+        x_scale_0, x_scale_1 = ld_f32(int64(x + int64(scale_0))), ld_f32(int64(x + int64(scale_1)))
         x_words = x_words_of(int64(x + int64(mine)))
         sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
@@ -300,9 +300,9 @@ def store(
         total = float32(total + lds_f32(int32(memory + i * (512 * TILES))))
     at = int64(output) * 4
     if bias != 0:
-        total = float32(total + ld_f32(int64(bias + at)))
+        total = float32(total + ldg_f32(int64(bias + at)))
     if residual != 0:
-        total = float32(total + ld_f32_now(int64(residual + int64(row) * residual_stride + at)))
+        total = float32(total + ld_f32(int64(residual + int64(row) * residual_stride + at)))
     st_f32(int64(y + int64(row) * y_stride + at), total)
 
 
@@ -364,8 +364,8 @@ def experts(
     wait_for_others()
     spread = int32(block_y())
     row = int32(spread // used)
-    expert = int64(ld_i32_now(int64(ids + int64(row) * ids_stride + int64(spread - row * used) * 4)))
-    weight = ld_i64(int64(table + expert * 8))
+    expert = int64(ld_i32(int64(ids + int64(row) * ids_stride + int64(spread - row * used) * 4)))
+    weight = ldg_i64(int64(table + expert * 8))
     if weight != 0:
         own_bias = int64(bias + expert * bias_stride) if bias != 0 else int64(0)
         own_x, own_y = int64(x + int64(spread) * x_stride), int64(y + int64(spread) * y_stride)

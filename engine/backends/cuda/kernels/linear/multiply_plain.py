@@ -17,18 +17,18 @@ from engine.backends.cuda.codegen.ptx import (
     bits_float,
     fma,
     ld_f32,
-    ld_f32_now,
-    ld_f32x4_now,
-    ld_stream,
-    ld_u32x4_now,
+    ld_f32x4,
+    ld_u32x4,
+    ldg_f32,
+    ldg_stream,
     mma_bf16,
-    mma_halves,
+    mma_fp16,
     registers,
+    shfl_xor_f32,
     static,
     sts_f32,
     thread,
     threads,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 
@@ -65,7 +65,7 @@ def _ask(a: Any, weight: int, tile_step: int, row_bytes: int, start: int, last: 
                     a[16 * (u * TILES + i) + 4 * h + 1],
                     a[16 * (u * TILES + i) + 4 * h + 2],
                     a[16 * (u * TILES + i) + 4 * h + 3],
-                ) = ld_stream(here)
+                ) = ldg_stream(here)
 
 
 def multiply_bf16(
@@ -87,10 +87,10 @@ def multiply_bf16(
         for u in static(range(UNROLL)):
             step = int32(start + u * WARPS)
             at = 128 * int64(min(step, last))
-            f0, f1, f2, f3 = ld_u32x4_now(first + at)
-            f4, f5, f6, f7 = ld_u32x4_now(first + at + 64)
-            s0, s1, s2, s3 = ld_u32x4_now(second + at)
-            s4, s5, s6, s7 = ld_u32x4_now(second + at + 64)
+            f0, f1, f2, f3 = ld_u32x4(first + at)
+            f4, f5, f6, f7 = ld_u32x4(first + at + 64)
+            s0, s1, s2, s3 = ld_u32x4(second + at)
+            s4, s5, s6, s7 = ld_u32x4(second + at + 64)
             for i in static(range(TILES)):
                 d0, d1, d2, d3 = acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]
                 for part in static(range(2)):
@@ -136,13 +136,13 @@ def multiply_fp16(
         for u in static(range(UNROLL)):
             step = int32(start + u * WARPS)
             at = int64(min(step, last))
-            x0, x1, x2, x3 = ld_u32x4_now(halves + 128 * at)
-            x4, x5, x6, x7 = ld_u32x4_now(halves + 128 * at + 64)
-            even, odd = ld_f32_now(left + 4 * at), ld_f32_now(right + 4 * at)
+            x0, x1, x2, x3 = ld_u32x4(halves + 128 * at)
+            x4, x5, x6, x7 = ld_u32x4(halves + 128 * at + 64)
+            even, odd = ld_f32(left + 4 * at), ld_f32(right + 4 * at)
             for i in static(range(TILES)):
                 d0, d1, d2, d3 = zero, zero, zero, zero
                 for h in static(range(4)):
-                    d0, d1, d2, d3 = mma_halves(
+                    d0, d1, d2, d3 = mma_fp16(
                         a[16 * (u * TILES + i) + 2 * h],
                         a[16 * (u * TILES + i) + 2 * h + 8],
                         a[16 * (u * TILES + i) + 2 * h + 1],
@@ -210,17 +210,17 @@ def multiply_fp8(
                         a[8 * (u * TILES + i) + 4 * c + 1],
                         a[8 * (u * TILES + i) + 4 * c + 2],
                         a[8 * (u * TILES + i) + 4 * c + 3],
-                    ) = ld_stream(weight + i * tile_step + at + 512 * c)
+                    ) = ldg_stream(weight + i * tile_step + at + 512 * c)
         for u in static(range(UNROLL)):
             step = int32(start + u * WARPS)
             at = int64(min(step, last))
-            even, odd = ld_f32_now(left + 4 * at), ld_f32_now(right + 4 * at)
+            even, odd = ld_f32(left + 4 * at), ld_f32(right + 4 * at)
             for c in static(range(2)):
-                x0, x1, x2, x3 = ld_u32x4_now(halves + 128 * at + 64 * c)
+                x0, x1, x2, x3 = ld_u32x4(halves + 128 * at + 64 * c)
                 for i in static(range(TILES)):
                     e0, e1 = a[8 * (u * TILES + i) + 4 * c], a[8 * (u * TILES + i) + 4 * c + 1]
                     e2, e3 = a[8 * (u * TILES + i) + 4 * c + 2], a[8 * (u * TILES + i) + 4 * c + 3]
-                    d0, d1, d2, d3 = mma_halves(
+                    d0, d1, d2, d3 = mma_fp16(
                         low_pair(e0),
                         low_pair(e2),
                         high_pair(e0),
@@ -232,12 +232,12 @@ def multiply_fp8(
                         zero,
                         zero,
                     )
-                    d0, d1, d2, d3 = mma_halves(
+                    d0, d1, d2, d3 = mma_fp16(
                         low_pair(e1), low_pair(e3), high_pair(e1), high_pair(e3), x2, x3, d0, d1, d2, d3
                     )
                     block = scale + i * tile_step + 64 * ((2 * at + c) * 32 // UNIT)
                     if step < steps:
-                        upper, lower = ld_f32(block), ld_f32(block + 32)
+                        upper, lower = ldg_f32(block), ldg_f32(block + 32)
                         acc[4 * i] = fma(d0, upper * even, acc[4 * i])
                         acc[4 * i + 1] = fma(d1, upper * odd, acc[4 * i + 1])
                         acc[4 * i + 2] = fma(d2, lower * even, acc[4 * i + 2])
@@ -267,7 +267,7 @@ def multiply_fp32(
     while step < whole:
         at = 128 * int64(step) + 16 * int64(t)
         for h in static(range(4)):
-            a[4 * h], a[4 * h + 1], a[4 * h + 2], a[4 * h + 3] = ld_stream(
+            a[4 * h], a[4 * h + 1], a[4 * h + 2], a[4 * h + 3] = ldg_stream(
                 weight + (h // 2) * 8 * row_bytes + at + 64 * (h % 2)
             )
         for c in static(range(2)):
@@ -284,20 +284,20 @@ def multiply_fp32(
                 bits_float(a[4 * c + 11]),
             )
             for r in static(range(8)):
-                x0, x1, x2, x3 = ld_f32x4_now(x + at + 64 * c + int64(row[r]))
+                x0, x1, x2, x3 = ld_f32x4(x + at + 64 * c + int64(row[r]))
                 acc[2 * r] = fma(u3, x3, fma(u2, x2, fma(u1, x1, fma(u0, x0, acc[2 * r]))))
                 acc[2 * r + 1] = fma(l3, x3, fma(l2, x2, fma(l1, x1, fma(l0, x0, acc[2 * r + 1]))))
         step = int32(step + jump)
     column = int32(32 * whole + 4 * warp + t)
     if column < columns:
         at = 4 * int64(column)
-        upper, lower = ld_f32(weight + at), ld_f32(weight + 8 * row_bytes + at)
+        upper, lower = ldg_f32(weight + at), ldg_f32(weight + 8 * row_bytes + at)
         for r in static(range(8)):
-            x0 = ld_f32_now(x + at + int64(row[r]))
+            x0 = ld_f32(x + at + int64(row[r]))
             acc[2 * r], acc[2 * r + 1] = fma(upper, x0, acc[2 * r]), fma(lower, x0, acc[2 * r + 1])
     for i in static(range(16)):
-        acc[i] = acc[i] + xor_f(acc[i], 1)
-        acc[i] = acc[i] + xor_f(acc[i], 2)
+        acc[i] = acc[i] + shfl_xor_f32(acc[i], 1)
+        acc[i] = acc[i] + shfl_xor_f32(acc[i], 2)
     _leave(
         sums,
         0,

@@ -18,9 +18,9 @@ from engine.backends.cuda.codegen.ptx import (
     block_x,
     block_y,
     ld_f32,
-    ld_f32_now,
-    ld_i32_now,
-    ld_i64,
+    ld_i32,
+    ldg_f32,
+    ldg_i64,
     lds_f32,
     let_others_start,
     prefetch,
@@ -96,9 +96,9 @@ def _finish(
         for warp in static(range(1, WARPS)):
             total = total + lds_f32(int32(at + 4 * SUMS * TILES * warp))
         if bias != 0:
-            total = total + ld_f32(bias + 4 * int64(feature))
+            total = total + ldg_f32(bias + 4 * int64(feature))
         if residual != 0:
-            total = total + ld_f32_now(residual + int64(row) * residual_stride + 4 * int64(feature))
+            total = total + ld_f32(residual + int64(row) * residual_stride + 4 * int64(feature))
         st_f32(y + int64(row) * y_stride + 4 * int64(feature), total)
 
 
@@ -151,8 +151,8 @@ def _experts(
     row = int32(block_y())
     token = int32(row // used)
     wait_for_others()
-    expert = int64(ld_i32_now(ids + int64(token) * ids_stride + 4 * int64(row - token * used)))
-    weight = ld_i64(table + 8 * expert)
+    expert = int64(ld_i32(ids + int64(token) * ids_stride + 4 * int64(row - token * used)))
+    weight = ldg_i64(table + 8 * expert)
     if weight != 0:
         first, tile_bytes = int32(16 * TILES * block_x()), _tile_bytes(columns)
         step = tile_bytes if first + 16 < features else int64(0)
@@ -210,7 +210,15 @@ def _kernel(
     operation: str, body: Callable[..., None], parameters: str, kind: str, unit: int, tiles: int
 ) -> Kernel:
     name = f"{operation}_{kind}{unit if kind == 'fp8' else ''}_{tiles}"
-    least, model = 80 if kind == "bf16" else 75, f"{operation}_plain"
+    min_capability, model = 80 if kind == "bf16" else 75, f"{operation}_plain"
     return Kernel(
-        name, body, parameters, THREADS, REGISTERS[kind], constants(kind, unit, tiles), 2, least, model
+        name,
+        body,
+        parameters,
+        THREADS,
+        REGISTERS[kind],
+        constants(kind, unit, tiles),
+        2,
+        min_capability,
+        model,
     )

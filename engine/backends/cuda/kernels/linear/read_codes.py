@@ -14,13 +14,13 @@ from engine.backends.cuda.codegen.ptx import (
     fma,
     half_float,
     high_half_float,
-    ld_stream1_now,
-    ld_stream2_now,
-    ld_stream_now,
-    ld_u32_now,
-    ld_u32x2_now,
-    ld_u32x4_now,
-    multiply_halves,
+    ld_stream,
+    ld_stream1,
+    ld_stream2,
+    ld_u32,
+    ld_u32x2,
+    ld_u32x4,
+    mul_fp16x2,
     permute_bytes,
     registers,
     static,
@@ -31,7 +31,7 @@ from engine.backends.cuda.layouts.codes import FP4_BITS, FP4_SIGNS
 
 REGIONS = 1
 R_WORDS = R_AT = R_FIRST = R_HEADER = R_LANE = (0,)
-SCALES = LOWS = TABLE = ""
+SCALES = MINS = TABLE = ""
 BITS = GROUPS = 1
 MASK, SECOND, MAGIC = 0, 0, 0x4B000000
 Z_ONES = (0,)
@@ -72,21 +72,21 @@ def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
             if R_WORDS[r] == 4:
                 if R_LANE[r]:
                     words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = (
-                        ld_stream_now(at)
+                        ld_stream(at)
                     )
                 else:
                     words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = (
-                        ld_u32x4_now(at)
+                        ld_u32x4(at)
                     )
             elif R_WORDS[r] == 2:
                 if R_LANE[r]:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2_now(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2(at)
                 else:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2_now(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2(at)
             elif R_LANE[r]:
-                words[R_FIRST[r]] = ld_stream1_now(at)
+                words[R_FIRST[r]] = ld_stream1(at)
             else:
-                words[R_FIRST[r]] = ld_u32_now(at)
+                words[R_FIRST[r]] = ld_u32(at)
     return (
         words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7],
         words[8], words[9], words[10], words[11], words[12], words[13],
@@ -190,29 +190,29 @@ def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
 
 def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
     """What is added for each 1 of x: the minimum; or, of "zero", what is taken off each code, negative."""
-    if LOWS == "half":
+    if MINS == "half":
         out = half_at(word, place)
-    elif LOWS == "zero":
+    elif MINS == "zero":
         out = float32(-half_at(word, place))
     else:
-        out = float32(-of_byte(half_at(dmin, row), low_bytes(word), place, 0, magic))
+        out = float32(-of_byte(half_at(dmin, row), min_bytes(word), place, 0, magic))
     return out
 
 
-def low_bytes(word: int) -> Any:
+def min_bytes(word: int) -> Any:
     """Where "nibbles" share bytes with the scales', the lows' own."""
     return uint32(uint32(word >> uint32(4)) & uint32(0x0F0F0F0F)) if SCALES == "nibbles" else word
 
 
-def low_code(word: int, place: int, row: int) -> Any:
+def min_code(word: int, place: int, row: int) -> Any:
     """A group's low in row g or g + 8 as a word of operand a, twice: "half" as it is, "zero" negative and as
     codes of the row are, bytes as codes of row g.
     """
-    if LOWS == "half":
+    if MINS == "half":
         out = permute_bytes(word, uint32(0), uint32(0x3232 if place else 0x1010))
-    elif LOWS == "zero":
-        scaled = multiply_halves(word, uint32(Z_ONES[row]))
+    elif MINS == "zero":
+        scaled = mul_fp16x2(word, uint32(Z_ONES[row]))
         out = permute_bytes(scaled, uint32(0), uint32(0x3232 if place else 0x1010))
     else:
-        out = permute_bytes(low_bytes(word), uint32(0), uint32(0x4040 + 0x101 * place))
+        out = permute_bytes(min_bytes(word), uint32(0), uint32(0x4040 + 0x101 * place))
     return out

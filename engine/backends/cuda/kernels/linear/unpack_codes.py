@@ -14,8 +14,8 @@ from engine.backends.cuda.codegen.ptx import (
     fma,
     half_float,
     high_half_float,
-    ld_i32_now,
-    pack_halves,
+    ld_i32,
+    pack_fp16,
     registers,
     st_f32x4,
     st_u32x2,
@@ -35,7 +35,7 @@ SPAN = GROUPS = STEPS = PAIRED = 1
 SPAN_SHIFT = SPAN_BYTES = BLOCK_BYTES = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
 D_WORD = M_WORD = ZERO = 0
-SCALES = LOWS = ""
+SCALES = MINS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
@@ -48,9 +48,9 @@ def value(code: float, factor: float, less: float, row: int) -> Any:
         out = float32(float32(number - float32(ZERO)) * factor)
     elif SCALES == "power":
         out = fma(number, factor, float32(0.0))  # a factor below the normal numbers, too
-    elif LOWS == "zero":
+    elif MINS == "zero":
         out = float32(float32(number + less) * factor)
-    elif LOWS != "":
+    elif MINS != "":
         out = fma(number, factor, less)
     else:
         out = float32(number * factor)
@@ -75,7 +75,7 @@ def values_of(words: Any) -> Any:
     out = registers(float32(0.0), 32)
     fixed = fixed_words(uint32(0))
     factors = registers(float32(0.0), 8)
-    lows = registers(float32(0.0), 8)
+    mins = registers(float32(0.0), 8)
     for row in static(range(2)):
         for group in static(range(GROUPS)):
             factors[4 * row + group] = scale(
@@ -85,8 +85,8 @@ def values_of(words: Any) -> Any:
                 row,
                 fixed[0],
             )
-            if LOWS != "":
-                lows[4 * row + group] = low(
+            if MINS != "":
+                mins[4 * row + group] = low(
                     words[L_WORD[GROUPS * row + group]],
                     L_PLACE[GROUPS * row + group],
                     words[M_WORD],
@@ -100,7 +100,7 @@ def values_of(words: Any) -> Any:
         for row in static(range(2)):
             two = pair_8 if row else pair
             factor = factors[4 * row + slot // (2 * STEPS)]
-            less = lows[4 * row + slot // (2 * STEPS)]
+            less = mins[4 * row + slot // (2 * STEPS)]
             out[16 * row + 2 * slot] = value(half_float(two), factor, less, row)
             out[16 * row + 2 * slot + 1] = value(high_half_float(two), factor, less, row)
     return (
@@ -127,17 +127,17 @@ def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> 
                 for half in static(range(2)):
                     st_u32x4(
                         int64(at + 64 * half + int64(t) * 16),
-                        pack_halves(v[16 * row + 8 * half], v[16 * row + 8 * half + 1]),
-                        pack_halves(v[16 * row + 8 * half + 2], v[16 * row + 8 * half + 3]),
-                        pack_halves(v[16 * row + 8 * half + 4], v[16 * row + 8 * half + 5]),
-                        pack_halves(v[16 * row + 8 * half + 6], v[16 * row + 8 * half + 7]),
+                        pack_fp16(v[16 * row + 8 * half], v[16 * row + 8 * half + 1]),
+                        pack_fp16(v[16 * row + 8 * half + 2], v[16 * row + 8 * half + 3]),
+                        pack_fp16(v[16 * row + 8 * half + 4], v[16 * row + 8 * half + 5]),
+                        pack_fp16(v[16 * row + 8 * half + 6], v[16 * row + 8 * half + 7]),
                     )
             else:
                 for step in static(range(4)):
                     st_u32x2(
                         int64(at + 32 * step + int64(t) * 8),
-                        pack_halves(v[16 * row + 4 * step], v[16 * row + 4 * step + 1]),
-                        pack_halves(v[16 * row + 4 * step + 2], v[16 * row + 4 * step + 3]),
+                        pack_fp16(v[16 * row + 4 * step], v[16 * row + 4 * step + 1]),
+                        pack_fp16(v[16 * row + 4 * step + 2], v[16 * row + 4 * step + 3]),
                     )
 
 
@@ -146,7 +146,7 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
     wait_for_others()
     lane = int32(thread() & 31)
     t = int32(lane & 3)
-    token = int32(ld_i32_now(int64(tokens + int64(block_y()) * 4)))
+    token = int32(ld_i32(int64(tokens + int64(block_y()) * 4)))
     blocks = int32((columns + 63) >> 6)
     tile = int64(weight + int64(token >> 4) * (int64((blocks + (SPAN - 1)) >> SPAN_SHIFT) * SPAN_BYTES))
     upper = int32(token & 8)

@@ -11,13 +11,13 @@ from engine.backends.cuda.codegen.ptx import (
     block_y,
     half_float,
     high_half_float,
-    ld_f32,
-    ld_f32x4,
-    ld_i32_now,
-    ld_stream,
-    ld_u32,
-    ld_u32x2,
-    pack_halves,
+    ld_i32,
+    ldg_f32,
+    ldg_f32x4,
+    ldg_stream,
+    ldg_u32,
+    ldg_u32x2,
+    pack_fp16,
     st_f32x4,
     st_u32x4,
     static,
@@ -45,11 +45,11 @@ def _unpack(weight: int, first: int, target: int, target_stride: int, columns: i
         scales = tile + 1024 * int64(blocks) + 4 * int64(lane >> 2)
         row = target + (16 * int64(block_y()) + int64(lane >> 2)) * target_stride
         for c in static(range(2)):
-            e0, e1, e2, e3 = ld_stream(tile + 1024 * int64(block) + 512 * c + 16 * int64(lane))
+            e0, e1, e2, e3 = ldg_stream(tile + 1024 * int64(block) + 512 * c + 16 * int64(lane))
             scale = scales + 64 * ((2 * int64(block) + c) * 32 // UNIT)
             at = row + 128 * int64(block) + 64 * c + 16 * int64(lane & 3)
-            _four_pairs(at, e0, e1, ld_f32(scale))
-            _four_pairs(at + 8 * target_stride, e2, e3, ld_f32(scale + 32))
+            _four_pairs(at, e0, e1, ldg_f32(scale))
+            _four_pairs(at + 8 * target_stride, e2, e3, ldg_f32(scale + 32))
 
 
 def _four_pairs(at: int, first: int, second: int, scale: float) -> None:
@@ -57,26 +57,26 @@ def _four_pairs(at: int, first: int, second: int, scale: float) -> None:
     a, b, c, d = low_pair(first), high_pair(first), low_pair(second), high_pair(second)
     st_u32x4(
         at,
-        pack_halves(half_float(a) * scale, high_half_float(a) * scale),
-        pack_halves(half_float(b) * scale, high_half_float(b) * scale),
-        pack_halves(half_float(c) * scale, high_half_float(c) * scale),
-        pack_halves(half_float(d) * scale, high_half_float(d) * scale),
+        pack_fp16(half_float(a) * scale, high_half_float(a) * scale),
+        pack_fp16(half_float(b) * scale, high_half_float(b) * scale),
+        pack_fp16(half_float(c) * scale, high_half_float(c) * scale),
+        pack_fp16(half_float(d) * scale, high_half_float(d) * scale),
     )
 
 
 def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: int) -> None:
     """y = scale * row `ids`[row] of the matrix. Block (1, row); a thread takes four columns at a time."""
     wait_for_others()
-    token = ld_i32_now(ids + 4 * int64(block_y()))
+    token = ld_i32(ids + 4 * int64(block_y()))
     blocks = int64((columns + 63) >> 6)
     column = int32(4 * thread())
     while column < columns:
         at = y + int64(block_y()) * y_stride + 4 * int64(column)
         if KIND == "fp32":
-            a, b, c, d = ld_f32x4(weight + (int64(token) * blocks * 64 + int64(column)) * 4)
+            a, b, c, d = ldg_f32x4(weight + (int64(token) * blocks * 64 + int64(column)) * 4)
             st_f32x4(at, a * scale, b * scale, c * scale, d * scale)
         if KIND == "fp16":
-            low, high = ld_u32x2(weight + (int64(token) * blocks * 64 + int64(column)) * 2)
+            low, high = ldg_u32x2(weight + (int64(token) * blocks * 64 + int64(column)) * 2)
             st_f32x4(
                 at,
                 half_float(low) * scale,
@@ -85,17 +85,17 @@ def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: 
                 high_half_float(high) * scale,
             )
         if KIND == "bf16":
-            low, high = ld_u32x2(weight + (int64(token) * blocks * 64 + int64(column)) * 2)
+            low, high = ldg_u32x2(weight + (int64(token) * blocks * 64 + int64(column)) * 2)
             a, b = bits_float(uint32(low << 16)), bits_float(uint32(low & uint32(0xFFFF0000)))
             c, d = bits_float(uint32(high << 16)), bits_float(uint32(high & uint32(0xFFFF0000)))
             st_f32x4(at, a * scale, b * scale, c * scale, d * scale)
         if KIND == "fp8":
             tile = weight + int64(token >> 4) * (1024 * blocks + 64 * ((64 * blocks + UNIT - 1) // UNIT))
             lane = 4 * int64(token & 7) + int64((column >> 3) & 3)
-            word = ld_u32(
+            word = ldg_u32(
                 tile + 512 * int64(column >> 5) + 16 * lane + 8 * int64((token >> 3) & 1) + int64(column & 4)
             )
-            s = ld_f32(tile + 1024 * blocks + 64 * (int64(column) // UNIT) + 4 * int64(token & 15)) * scale
+            s = ldg_f32(tile + 1024 * blocks + 64 * (int64(column) // UNIT) + 4 * int64(token & 15)) * scale
             e, f = low_pair(word), high_pair(word)
             st_f32x4(at, half_float(e) * s, high_half_float(e) * s, half_float(f) * s, high_half_float(f) * s)
         column = int32(column + 4 * THREADS)

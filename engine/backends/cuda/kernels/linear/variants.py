@@ -48,7 +48,7 @@ def _plain(layout: WeightLayout) -> tuple[str, int]:
     return layout.name, 0
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """For the registry: all kernels of plain numbers, and those of packed codes that `codes` names."""
     for layout in PLAIN_WEIGHT_LAYOUTS:
         kind, unit = _plain(layout)
@@ -58,4 +58,4 @@ def forms() -> Iterator[Kernel]:
         yield unpack_plain.embed_kernel(kind, unit)
         if unit:
             yield unpack_plain.unpack_kernel(unit)
-    yield from codes.forms()
+    yield from codes.variants()

@@ -15,9 +15,8 @@ from engine.backends.cuda.codegen.ptx import (
     barrier,
     exp2,
     fma,
-    lane_f,
-    ld_f32_now,
-    ld_i32_now,
+    ld_f32,
+    ld_i32,
     lds_f32,
     lds_i32,
     log2,
@@ -25,15 +24,16 @@ from engine.backends.cuda.codegen.ptx import (
     minimum,
     reciprocal,
     shared,
+    shfl_f32,
+    shfl_up_f32,
+    shfl_xor_f32,
     st_f32,
     st_i32,
     static,
     sts_f32,
     sts_i32,
     thread,
-    up_f,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.common import LOG2_E
@@ -98,32 +98,35 @@ def _merge(partials: int, parts: int, scale: float, room: int) -> None:
         most, own = float32(NOTHING), float32(NOTHING)
         for part in range(thread(), parts, 32):
             at = partials + 4 * PARTIAL_WORDS * int64(part)
-            most, own = maximum(most, ld_f32_now(at + 4 * RAW_MAX)), maximum(own, ld_f32_now(at + 4 * MAX))
+            most, own = maximum(most, ld_f32(at + 4 * RAW_MAX)), maximum(own, ld_f32(at + 4 * MAX))
         for step in static(range(5)):
-            most, own = maximum(most, xor_f(most, 16 >> step)), maximum(own, xor_f(own, 16 >> step))
+            most, own = (
+                maximum(most, shfl_xor_f32(most, 16 >> step)),
+                maximum(own, shfl_xor_f32(own, 16 >> step)),
+            )
         total, inner, bad, own_total = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
         for part in range(thread(), parts, 32):
             at = partials + 4 * PARTIAL_WORDS * int64(part)
             depth, sums = (
-                maximum(float32(ld_f32_now(at + 4 * RAW_MAX) - most), float32(-1e4)),
-                ld_f32_now(at + 4 * RAW_SUM),
+                maximum(float32(ld_f32(at + 4 * RAW_MAX) - most), float32(-1e4)),
+                ld_f32(at + 4 * RAW_SUM),
             )
             share = exp2(float32(depth * float32(LOG2_E)))
             total = fma(share, sums, total)
-            inner = fma(share, fma(sums, depth, ld_f32_now(at + 4 * RAW_INNER)), inner)
-            bad = float32(bad + ld_f32_now(at + 4 * BAD))
-            depth = maximum(float32(ld_f32_now(at + 4 * MAX) - own), float32(-1e4))
+            inner = fma(share, fma(sums, depth, ld_f32(at + 4 * RAW_INNER)), inner)
+            bad = float32(bad + ld_f32(at + 4 * BAD))
+            depth = maximum(float32(ld_f32(at + 4 * MAX) - own), float32(-1e4))
             own_total = fma(
-                exp2(float32(float32(depth * scale) * float32(LOG2_E))), ld_f32_now(at + 4 * SUM), own_total
+                exp2(float32(float32(depth * scale) * float32(LOG2_E))), ld_f32(at + 4 * SUM), own_total
             )
         for step in static(range(5)):
             total, inner = (
-                float32(total + xor_f(total, 16 >> step)),
-                float32(inner + xor_f(inner, 16 >> step)),
+                float32(total + shfl_xor_f32(total, 16 >> step)),
+                float32(inner + shfl_xor_f32(inner, 16 >> step)),
             )
             bad, own_total = (
-                float32(bad + xor_f(bad, 16 >> step)),
-                float32(own_total + xor_f(own_total, 16 >> step)),
+                float32(bad + shfl_xor_f32(bad, 16 >> step)),
+                float32(own_total + shfl_xor_f32(own_total, 16 >> step)),
             )
         if thread() == 0:
             sts_f32(room + ALL_MAX, most)
@@ -138,7 +141,7 @@ def _sums(x: float, room: int) -> tuple[float, float]:
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     barrier()
     for step in static(range(5)):
-        below = up_f(x, 1 << step)
+        below = shfl_up_f32(x, 1 << step)
         if lane >= (1 << step):
             x = float32(x + below)
     if lane == 31:
@@ -146,11 +149,11 @@ def _sums(x: float, room: int) -> tuple[float, float]:
     barrier()
     totals = lds_f32(room + 4 * lane)
     for step in static(range(5)):
-        below = up_f(totals, 1 << step)
+        below = shfl_up_f32(totals, 1 << step)
         if lane >= (1 << step):
             totals = float32(totals + below)
-    before = lane_f(totals, int32(max(warp - 1, 0)))
-    everything = lane_f(totals, 31)
+    before = shfl_f32(totals, int32(max(warp - 1, 0)))
+    everything = shfl_f32(totals, 31)
     if warp > 0:
         x = float32(x + before)
     return x, everything
@@ -177,16 +180,16 @@ def _kept(plan: int, room: int, score: float, top: float, count: int, known: flo
     """
     me, flag = thread(), int32(0)
     standing, scale = int32(AS_THEY_COME), float32(1.0)
-    for step in range(ld_i32_now(plan + 4 * STEPS)):
+    for step in range(ld_i32(plan + 4 * STEPS)):
         code, value = (
-            ld_i32_now(plan + 4 * int64(PROGRAM + 2 * step)),
-            ld_f32_now(plan + 4 * int64(PROGRAM + 2 * step + 1)),
+            ld_i32(plan + 4 * int64(PROGRAM + 2 * step)),
+            ld_f32(plan + 4 * int64(PROGRAM + 2 * step + 1)),
         )
         if code == SCALE:
             scale = float32(scale * value)
         elif code == KEEP_TOP:
             limit = int32(minimum(value, float32(1e9)))
-            present = ld_i32_now(plan + 4 * INSIDE) if standing == AS_THEY_COME else count
+            present = ld_i32(plan + 4 * INSIDE) if standing == AS_THEY_COME else count
             if limit < present:
                 if beyond != 0 and limit > count:
                     flag = int32(1)
@@ -222,33 +225,31 @@ def _draw(
     """See `engine.backends.cuda.kernels.sampling.layout` for the words of each."""
     wait_for_others()
     room, me = shared(ROOM), thread()
-    serial = ld_i32_now(state)
+    serial = ld_i32(state)
     slot = int32(serial & (SLOTS - 1))
     record = records + 4 * RECORD_WORDS * int64(slot)
-    _merge(partials, parts, ld_f32_now(plan + 4 * WHOLE_SCALE), room)
-    found = ld_i32_now(ordered + 4 * COUNT)
+    _merge(partials, parts, ld_f32(plan + 4 * WHOLE_SCALE), room)
+    found = ld_i32(ordered + 4 * COUNT)
     count = int32(max(found, 0))
     top, score, token = float32(NOTHING), float32(NOTHING), int32(0)
     if count > 0:
-        top = ld_f32_now(ordered + 4 * SCORES)
+        top = ld_f32(ordered + 4 * SCORES)
     if me < count:
-        score, token = ld_f32_now(ordered + 4 * int64(SCORES + me)), ld_i32_now(ordered + 4 * int64(IDS + me))
-    beyond = int32(1) if ld_i32_now(ordered + 4 * WHOLE) == 0 else int32(0)
-    if ld_i32_now(plan + 4 * GREEDY) != 0:
+        score, token = ld_f32(ordered + 4 * int64(SCORES + me)), ld_i32(ordered + 4 * int64(IDS + me))
+    beyond = int32(1) if ld_i32(ordered + 4 * WHOLE) == 0 else int32(0)
+    if ld_i32(plan + 4 * GREEDY) != 0:
         count, beyond = int32(min(count, 1)), int32(0)
-    count, standing, scale, flag = _kept(
-        plan, room, score, top, count, ld_f32_now(ordered + 4 * DEPTH), beyond
-    )
+    count, standing, scale, flag = _kept(plan, room, score, top, count, ld_f32(ordered + 4 * DEPTH), beyond)
     weight = _weight(score, top, scale, count)
     _, mass = _sums(weight, room)
     if mass > float32(0.0):
         weight = float32(weight * reciprocal(mass))
-    if found <= 0 or lds_f32(room + ALL_BAD) > float32(0.0) or ld_i32_now(raw_ordered + 4 * COUNT) < 0:
+    if found <= 0 or lds_f32(room + ALL_BAD) > float32(0.0) or ld_i32(raw_ordered + 4 * COUNT) < 0:
         flag = int32(1)
-    chosen = _place(weight, token, count, standing, ld_f32_now(uniforms + 4 * int64(slot)), room)
+    chosen = _place(weight, token, count, standing, ld_f32(uniforms + 4 * int64(slot)), room)
     raw_max, raw_share = lds_f32(room + ALL_MAX), reciprocal(lds_f32(room + ALL_SUM))
     _tell(record, raw_ordered, plan, room, count, raw_max, raw_share)
-    asked = int32(min(count, ld_i32_now(plan + 4 * TOP)))
+    asked = int32(min(count, ld_i32(plan + 4 * TOP)))
     if me < asked:
         st_i32(record + 4 * int64(TOPS_AT + 2 * me), token)
         st_f32(record + 4 * int64(TOPS_AT + 2 * me + 1), weight)
@@ -258,8 +259,7 @@ def _draw(
         drawn, share = lds_i32(room + DRAWN_IDS + 4 * chosen), lds_f32(room + WEIGHTS + 4 * chosen)
     if me == 0:
         own = float32(
-            exp2(float32(float32(ld_f32_now(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2_E)))
-            * raw_share
+            exp2(float32(float32(ld_f32(logits + 4 * int64(drawn)) - raw_max) * float32(LOG2_E))) * raw_share
         )
         st_i32(record + 4 * STAMP, int32(serial + 1))
         st_i32(record + 4 * FLAG, flag)
@@ -269,8 +269,8 @@ def _draw(
         st_i32(record + 4 * TOPS, tops)
         st_i32(tokens, drawn)
         st_i32(state, int32(serial + 1))
-    place = int32(ld_i32_now(position) + 1)
-    if ld_i32_now(plan + 4 * PENALISES) != 0:
+    place = int32(ld_i32(position) + 1)
+    if ld_i32(plan + 4 * PENALISES) != 0:
         _remember(drawn, place, plan, amounts, latest, history)
     barrier()
     if me == 0:
@@ -311,13 +311,10 @@ def _tell(
     record: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float
 ) -> None:
     """The model's own likeliest with both probabilities, and the entropy."""
-    me, asked = thread(), ld_i32_now(plan + 4 * ALTERNATIVES)
-    told = int32(max(min(asked, ld_i32_now(raw_ordered + 4 * COUNT)), 0))
+    me, asked = thread(), ld_i32(plan + 4 * ALTERNATIVES)
+    told = int32(max(min(asked, ld_i32(raw_ordered + 4 * COUNT)), 0))
     if me < told:
-        token, raw = (
-            ld_i32_now(raw_ordered + 4 * int64(IDS + me)),
-            ld_f32_now(raw_ordered + 4 * int64(SCORES + me)),
-        )
+        token, raw = (ld_i32(raw_ordered + 4 * int64(IDS + me)), ld_f32(raw_ordered + 4 * int64(SCORES + me)))
         final = float32(0.0)
         for other in range(count):
             if lds_i32(room + DRAWN_IDS + 4 * other) == token:
@@ -341,7 +338,7 @@ def _remember(token: int, place: int, plan: int, amounts: int, latest: int, hist
     """The token counts from now on, and the tokens that are further back count less by a part of fade + 1
     each.
     """
-    reach, fade = ld_i32_now(plan + 4 * REACH), ld_i32_now(plan + 4 * FADE)
+    reach, fade = ld_i32(plan + 4 * REACH), ld_i32(plan + 4 * FADE)
     if thread() == 0:
         add_i32(amounts + 4 * int64(token), int32(fade + 1))
         st_i32(latest + 4 * int64(token), place)
@@ -350,7 +347,7 @@ def _remember(token: int, place: int, plan: int, amounts: int, latest: int, hist
             st_i32(history + 4 * int64(place), token)
         for back in range(int32(place - reach - fade + thread()), int32(place - reach + 1), THREADS):
             if back >= 0:
-                add_i32(amounts + 4 * int64(ld_i32_now(history + 4 * int64(back))), int32(-1))
+                add_i32(amounts + 4 * int64(ld_i32(history + 4 * int64(back))), int32(-1))
 
 
 @cache

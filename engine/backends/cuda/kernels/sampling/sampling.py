@@ -25,7 +25,7 @@ from engine.backends.cuda.kernels.sampling.layout import (
     RAW_WANT,
     WANT,
 )
-from engine.backends.cuda.kernels.sampling.scan import survey_kernel
+from engine.backends.cuda.kernels.sampling.scan import scan_kernel
 from engine.backends.cuda.kernels.sampling.sort import sort_kernel
 from engine.backends.cuda.runtime.device import Device
 
@@ -129,13 +129,13 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
     """
     groups, raw_groups, partials, ordered, raw_ordered = at.work
     values = at.scores if at.edits else at.logits
-    survey = (
+    scan_arguments = (
         at.logits, at.kept, shape.stride, at.state, at.plan, at.position, at.bias, at.amounts, at.latest,
         at.scores, groups, raw_groups, partials, shape.size,
     )  # fmt: skip
     one = (1, 1, 1)
     out: list[Launch] = [
-        (survey_kernel(shape.group, at.edits), (shape.parts, 1, 1), survey),
+        (scan_kernel(shape.group, at.edits), (shape.parts, 1, 1), scan_arguments),
         (sort_kernel(), one, (values, groups, at.plan, WANT, ordered, shape.groups, shape.group)),
     ]
     if separate:
@@ -153,9 +153,9 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
     return [*out, (draw_kernel(), one, last)]
 
 
-def all_forms(shape: Shape) -> list[Kernel]:
+def all_variants(shape: Shape) -> list[Kernel]:
     """Every kernel that draws over such a vocabulary."""
-    return [survey_kernel(shape.group, False), survey_kernel(shape.group, True), sort_kernel(), draw_kernel()]
+    return [scan_kernel(shape.group, False), scan_kernel(shape.group, True), sort_kernel(), draw_kernel()]
 
 
 def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
@@ -175,10 +175,10 @@ def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
     return amounts, latest
 
 
-def forms() -> Iterator[Kernel]:
+def variants() -> Iterator[Kernel]:
     """All kernels of drawing, for vocabularies of real models."""
     for group in (16, 64):
-        yield survey_kernel(group, False)
-    yield survey_kernel(64, True)
+        yield scan_kernel(group, False)
+    yield scan_kernel(64, True)
     yield sort_kernel()
     yield draw_kernel()

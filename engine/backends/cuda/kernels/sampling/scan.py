@@ -16,16 +16,17 @@ from engine.backends.cuda.codegen.ptx import (
     block_x,
     exp2,
     fma,
-    ld_f32_now,
-    ld_f32x4_now,
-    ld_i32_now,
-    ld_u32x4_now,
+    ld_f32,
+    ld_f32x4,
+    ld_i32,
+    ld_u32x4,
     lds_f32,
     maximum,
     minimum,
     reciprocal,
     registers,
     shared,
+    shfl_xor_f32,
     st_f32,
     st_f32x4,
     static,
@@ -33,7 +34,6 @@ from engine.backends.cuda.codegen.ptx import (
     thread,
     to_float,
     wait_for_others,
-    xor_f,
 )
 from engine.backends.cuda.codegen.ptx import float_bits as bits_of
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
@@ -71,20 +71,20 @@ def _penalised(score: float, amount: int, latest: int, place: int, plan: int) ->
     the length of the text.
     """
     if amount > 0 and score > float32(LOWEST):
-        reach, fade = ld_i32_now(plan + 4 * REACH), ld_i32_now(plan + 4 * FADE)
+        reach, fade = ld_i32(plan + 4 * REACH), ld_i32(plan + 4 * FADE)
         share = reciprocal(to_float(int32(fade + 1)))
         strength = float32(1.0)
         if reach >= 0:
             strength = minimum(
                 float32(1.0), float32(to_float(int32(fade + 1 - (place - reach - latest))) * share)
             )
-        penalty = fma(float32(ld_f32_now(plan + 4 * REPETITION) - float32(1.0)), strength, float32(1.0))
+        penalty = fma(float32(ld_f32(plan + 4 * REPETITION) - float32(1.0)), strength, float32(1.0))
         less = fma(
-            ld_f32_now(plan + 4 * FREQUENCY),
+            ld_f32(plan + 4 * FREQUENCY),
             float32(to_float(amount) * share),
-            float32(ld_f32_now(plan + 4 * PRESENCE) * strength),
+            float32(ld_f32(plan + 4 * PRESENCE) * strength),
         )
-        repetition_first = ld_i32_now(plan + 4 * REPETITION_FIRST)
+        repetition_first = ld_i32(plan + 4 * REPETITION_FIRST)
         if repetition_first == 0:
             score = float32(score - less)
         score = float32(score * reciprocal(penalty)) if score > float32(0.0) else float32(score * penalty)
@@ -98,12 +98,12 @@ def _load(logits: int, row: int, first: int, size: int) -> tuple[float, float, f
     at = 4 * int64(first)
     x = registers(float32(NOTHING), 4)
     if first + 4 <= size:
-        x[0], x[1], x[2], x[3] = ld_f32x4_now(logits + at)
+        x[0], x[1], x[2], x[3] = ld_f32x4(logits + at)
         st_f32x4(row + at, x[0], x[1], x[2], x[3])
     else:
         for i in static(range(4)):
             if first + i < size:
-                x[i] = ld_f32_now(logits + at + 4 * i)
+                x[i] = ld_f32(logits + at + 4 * i)
                 st_f32(row + at + 4 * i, x[i])
     return x[0], x[1], x[2], x[3]
 
@@ -117,10 +117,10 @@ def _edit(
     counts = registers(uint32(0), 4)
     lasts = registers(uint32(0), 4)
     x[0], x[1], x[2], x[3] = a, b, c, d
-    more[0], more[1], more[2], more[3] = ld_f32x4_now(bias)
-    if ld_i32_now(plan + 4 * PENALISES) != 0:
-        counts[0], counts[1], counts[2], counts[3] = ld_u32x4_now(amounts)
-        lasts[0], lasts[1], lasts[2], lasts[3] = ld_u32x4_now(latest)
+    more[0], more[1], more[2], more[3] = ld_f32x4(bias)
+    if ld_i32(plan + 4 * PENALISES) != 0:
+        counts[0], counts[1], counts[2], counts[3] = ld_u32x4(amounts)
+        lasts[0], lasts[1], lasts[2], lasts[3] = ld_u32x4(latest)
     for i in static(range(4)):
         if more[i] <= float32(LOWEST) or x[i] <= float32(LOWEST):
             x[i] = float32(NOTHING)
@@ -129,7 +129,7 @@ def _edit(
     return x[0], x[1], x[2], x[3]
 
 
-def _survey(
+def _scan(
     logits: int, kept: int, kept_stride: int, state: int, plan: int, position: int, bias: int, amounts: int,
     latest: int, scores: int, groups: int, raw_groups: int, partials: int, size: int,
 ) -> None:  # fmt: skip
@@ -138,7 +138,7 @@ def _survey(
     """
     wait_for_others()
     part = block_x()
-    inside, row = ld_i32_now(plan + 4 * INSIDE), kept + int64(ld_i32_now(state) & (SLOTS - 1)) * kept_stride
+    inside, row = ld_i32(plan + 4 * INSIDE), kept + int64(ld_i32(state) & (SLOTS - 1)) * kept_stride
     raw = registers(float32(NOTHING), 8)
     own = registers(float32(NOTHING), 8)
     bad = float32(0.0)
@@ -156,7 +156,7 @@ def _survey(
             raw[4 * half + i] = maximum(raw[4 * half + i], float32(NOTHING))
             own[4 * half + i] = raw[4 * half + i]
         if EDITS:
-            at, place = 4 * int64(first), int32(ld_i32_now(position) + 1)
+            at, place = 4 * int64(first), int32(ld_i32(position) + 1)
             own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3] = _edit(
                 own[4 * half],
                 own[4 * half + 1],
@@ -169,7 +169,7 @@ def _survey(
                 plan,
             )
             st_f32x4(scores + at, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3])
-            _tell_groups(
+            _write_groups(
                 raw_groups,
                 part,
                 raw[4 * half],
@@ -178,7 +178,7 @@ def _survey(
                 raw[4 * half + 3],
                 half * 1024,
             )
-        _tell_groups(
+        _write_groups(
             groups, part, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3], half * 1024
         )
     raw_max, own_max = raw[0], own[0]
@@ -186,7 +186,7 @@ def _survey(
         raw_max, own_max = maximum(raw_max, raw[i]), maximum(own_max, own[i])
     room = shared(256)
     raw_max, own_max = _block_maxima(raw_max, own_max, room)
-    turn = float32(float32(LOG2_E) * ld_f32_now(plan + 4 * WHOLE_SCALE))
+    turn = float32(float32(LOG2_E) * ld_f32(plan + 4 * WHOLE_SCALE))
     raw_sum, raw_inner, own_sum = float32(0.0), float32(0.0), float32(0.0)
     for i in static(range(8)):
         if raw[i] > float32(LOWEST):
@@ -202,7 +202,7 @@ def _survey(
     if thread() == 0:
         st_f32(out + 4 * RAW_MAX, raw_max)
         st_f32(out + 4 * MAX, own_max)
-    _tell_sums(raw_sum, raw_inner, own_sum, bad, room, out)
+    _write_sums(raw_sum, raw_inner, own_sum, bad, room, out)
 
 
 def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, float]:
@@ -220,7 +220,7 @@ def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, flo
     return raw_max, own_max
 
 
-def _tell_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, room: int, out: int) -> None:
+def _write_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, room: int, out: int) -> None:
     """Write the sums of the whole block."""
     raw_sum, raw_inner, own_sum, bad = (
         warp_sum(raw_sum),
@@ -251,25 +251,23 @@ def _tell_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, roo
         st_f32(out + 4 * SUM, own_sum)
 
 
-def _tell_groups(groups: int, part: int, a: float, b: float, c: float, d: float, start: int) -> None:
+def _write_groups(groups: int, part: int, a: float, b: float, c: float, d: float, start: int) -> None:
     """The maximum of each GROUP neighbours, of which every thread has four."""
     best = maximum(maximum(a, b), maximum(c, d))
     if GROUP >= 16:
-        best = maximum(best, xor_f(best, 1))
-        best = maximum(best, xor_f(best, 2))
+        best = maximum(best, shfl_xor_f32(best, 1))
+        best = maximum(best, shfl_xor_f32(best, 2))
     if GROUP >= 64:
-        best = maximum(best, xor_f(best, 4))
-        best = maximum(best, xor_f(best, 8))
+        best = maximum(best, shfl_xor_f32(best, 4))
+        best = maximum(best, shfl_xor_f32(best, 8))
     if (thread() & (GROUP // 4 - 1)) == 0:
         index = int32(part * (PART // GROUP) + (start + 4 * thread()) // GROUP)
         st_f32(groups + 4 * int64(index), best)
 
 
 @cache
-def survey_kernel(group: int, edits: bool) -> Kernel:
-    """See `_survey`; `group` is 4, 16 or 64."""
-    name = f"sample_survey_{group}" + "_edits" * edits
+def scan_kernel(group: int, edits: bool) -> Kernel:
+    """See `_scan`; `group` is 4, 16 or 64."""
+    name = f"sample_scan_{group}" + "_edits" * edits
     constants = {"GROUP": group, "EDITS": int(edits), "THREADS": THREADS}
-    return Kernel(
-        name, _survey, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_survey"
-    )
+    return Kernel(name, _scan, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_scan")

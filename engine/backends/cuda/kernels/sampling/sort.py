@@ -18,21 +18,21 @@ from engine.backends.cuda.codegen.ptx import (
     barrier,
     bits_float,
     float_bits,
-    ld_f32_now,
-    ld_i32_now,
+    ld_f32,
+    ld_i32,
     lds_f32,
     lds_f32x4,
     lds_i32,
     maximum,
     popcount,
     shared,
+    shfl_up_i32,
     st_f32,
     st_i32,
     static,
     sts_f32,
     sts_i32,
     thread,
-    up_i,
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
@@ -71,7 +71,7 @@ def _largest(groups: int, count: int, room: int) -> Any:
     """The largest of all maxima, for every thread."""
     largest = float32(NOTHING)
     for index in range(thread(), count, THREADS):
-        largest = maximum(largest, ld_f32_now(groups + 4 * int64(index)))
+        largest = maximum(largest, ld_f32(groups + 4 * int64(index)))
     largest = warp_max(largest)
     if (thread() & 31) == 0:
         sts_f32(room + MAXIMA + 4 * (thread() >> 5), largest)
@@ -85,7 +85,7 @@ def _find_edge(want: int, room: int) -> None:
     mine = lds_i32(room + 4 * thread())
     sums = mine
     for step in static(range(5)):
-        below = up_i(sums, 1 << step)
+        below = shfl_up_i32(sums, 1 << step)
         if lane >= (1 << step):
             sums = int32(sums + below)
     if lane == 31:
@@ -106,7 +106,7 @@ def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int
     wait_for_others()
     room = shared(ROOM)
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
-    inside, want = ld_i32_now(plan + 4 * INSIDE), ld_i32_now(plan + 4 * int64(wanted))
+    inside, want = ld_i32(plan + 4 * INSIDE), ld_i32(plan + 4 * int64(wanted))
     sts_i32(room + 4 * thread(), 0)
     sts_f32(room + FOUND_SCORES + 4 * thread(), float32(NOTHING))
     if thread() == 0:
@@ -115,7 +115,7 @@ def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int
     largest = _largest(groups, count, room)
     barrier()
     for index in range(thread(), count, THREADS):
-        value = ld_f32_now(groups + 4 * int64(index))
+        value = ld_f32(groups + 4 * int64(index))
         if value > float32(LOWEST):
             adds_i32(room + 4 * _bin(float32(largest - value)), 1)
     barrier()
@@ -124,7 +124,7 @@ def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int
     for base in range(32 * warp, count, THREADS):
         hit = int32(0)
         if base + lane < count:
-            value = ld_f32_now(groups + 4 * int64(base + lane))
+            value = ld_f32(groups + 4 * int64(base + lane))
             if value > float32(LOWEST) and _bin(float32(largest - value)) <= edge:
                 hit = int32(1)
         hits = ballot(hit)
@@ -134,7 +134,7 @@ def _sort(values: int, groups: int, plan: int, wanted: int, out: int, count: int
             for token in range(
                 int32((base + below) * group + lane), min(int32((base + below + 1) * group), inside), 32
             ):
-                value = ld_f32_now(values + 4 * int64(token))
+                value = ld_f32(values + 4 * int64(token))
                 if value > float32(LOWEST) and _bin(float32(largest - value)) <= edge:
                     slot = adds_i32(room + FOUND, 1)
                     if slot < MOST:

@@ -1,6 +1,6 @@
 """Plain keys and values out of the store: body against twin.
 
-What they hold is tested in `test_append_formats`.
+What they hold is tested in `test_kv_write_formats`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def extreme(x: Any) -> Any:
 def aims_of(q: Any, groups: int) -> Any:
     """q (T, G, R, D): aims (T, G, n, 32) and their gains, and what is left behind each group (T, G, n)."""
     x = groups_of(q, groups)
-    aims = np.zeros((*x.shape[:2], groups, 32), F)
+    directions = np.zeros((*x.shape[:2], groups, 32), F)
     with np.errstate(all="ignore"):
         for h in range(x.shape[2]):
             length = np.zeros(x.shape[:2] + (32,), F)
@@ -93,23 +93,23 @@ def aims_of(q: Any, groups: int) -> Any:
                 length = fma(x[:, :, h, j], x[:, :, h, j], length)
             factor = unit(warp_sum(length))
             for j in range(groups):
-                aims[:, :, j] = fma(x[:, :, h, j], factor, aims[:, :, j])
-    aims = turned(limited(aims))
-    whole = np.zeros(aims.shape[:2] + (32,), F)
+                directions[:, :, j] = fma(x[:, :, h, j], factor, directions[:, :, j])
+    directions = turned(limited(directions))
+    whole = np.zeros(directions.shape[:2] + (32,), F)
     for j in range(groups):
-        whole = fma(aims[:, :, j], aims[:, :, j], whole)
-    aims = aims * unit(warp_sum(whole))[:, :, None]
-    gains, rests = np.zeros_like(aims), np.zeros(aims.shape[:3], F)
-    rest = np.full(aims.shape[:2] + (1,), 1 / QUERY_ERROR_WEIGHT, F)
+        whole = fma(directions[:, :, j], directions[:, :, j], whole)
+    directions = directions * unit(warp_sum(whole))[:, :, None]
+    gains, rests = np.zeros_like(directions), np.zeros(directions.shape[:3], F)
+    rest = np.full(directions.shape[:2] + (1,), 1 / QUERY_ERROR_WEIGHT, F)
     for j in reversed(range(groups)):
         rests[:, :, j] = rest[..., 0]
-        square = aims[:, :, j] * aims[:, :, j]
+        square = directions[:, :, j] * directions[:, :, j]
         behind = square
         for stage in range(5):
             behind = behind + above(behind, 1 << stage)
-        gains[:, :, j] = aims[:, :, j] * reciprocal(rest + above(behind, 1) + square)
+        gains[:, :, j] = directions[:, :, j] * reciprocal(rest + above(behind, 1) + square)
         rest = rest + behind[..., :1]
-    return aims, gains, rests
+    return directions, gains, rests
 
 
 def above(x: Any, distance: int) -> Any:
@@ -118,12 +118,12 @@ def above(x: Any, distance: int) -> Any:
     return out
 
 
-def q8(x: Any, aims: Any, gains: Any) -> tuple[Any, Any]:
+def q8(x: Any, directions: Any, gains: Any) -> tuple[Any, Any]:
     """Codes uint8 (T, G, n 32) and scales float16 (T, G, n); aims None: each entry alone."""
     codes, scales = np.zeros(x.shape, np.uint8), (extreme(x) * F(-1 / 128)).astype(np.float16)
     scale = scales.astype(F)
     inverse = inverse_of(scale)
-    if aims is None:
+    if directions is None:
         codes[:] = np.rint(np.clip(x * inverse[..., None], -128, 127)).astype(np.int32).astype(np.uint8)
         return codes.reshape(*x.shape[:-2], -1), scales
     error = np.zeros(x.shape[:2], F)
@@ -132,12 +132,12 @@ def q8(x: Any, aims: Any, gains: Any) -> tuple[Any, Any]:
             at = (slice(None), slice(None), j, i)
             by = inverse[..., j]
             whole = np.rint(np.clip(fma(-(gains[at] * by), error, x[at] * by), F(-128), F(127)))
-            error = fma(aims[at] * scale[..., j], whole, error - aims[at] * x[at])
+            error = fma(directions[at] * scale[..., j], whole, error - directions[at] * x[at])
             codes[at] = whole.astype(np.int32).astype(np.uint8)
     return codes.reshape(*x.shape[:-2], -1), scales
 
 
-def q4(x: Any, aims: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
+def q4(x: Any, directions: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
     """Codes, as bytes of words, uint8 (T, G, n 16), and scales float16 (T, G, n)."""
     shares = fma(np.arange(16), F(Q4_STEP), F(Q4_FIRST))
     words, scales = np.zeros((*x.shape[:3], 4), np.uint32), np.zeros(x.shape[:3], np.float16)
@@ -155,14 +155,14 @@ def q4(x: Any, aims: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
             np.zeros((*scale.shape, 4), np.uint32),
         )
         for i in range(32):
-            r, gain, aim = (part[:, :, j, i, None] for part in (x, gains, aims))
+            r, gain, direction = (part[:, :, j, i, None] for part in (x, gains, directions))
             wanted = np.clip(fma(-(gain * inverse), error, r * inverse), F(LOWEST), F(HIGHEST))
             s = wanted * wanted
             high = fma(s * s, F(INVERSE[4]), fma(s, F(INVERSE[3]), F(INVERSE[2])))
             share = fma(s * s, high, fma(s, F(INVERSE[1]), F(INVERSE[0])))
             c = fma(wanted, share, magic) - magic
             bend = fma(c * c, F(CURVE), F(1))
-            error = fma(c * (aim * scale), bend, error - aim * r)
+            error = fma(c * (direction * scale), bend, error - direction * r)
             miss = fma(c * bend, scale, -r)
             cost = fma(miss, miss, cost)
             found[..., i // 8] |= (c + 8).astype(np.uint32) << SHIFTS[i % 8]
@@ -272,8 +272,8 @@ def keep_keys(block: Any, place: int, slots: Any, x: Any, q: Any, c: Any) -> Non
         )
     if c["KEYS_Q4"] and place >= WHOLE_KEYS:
         r = r - floats_of(block, c["MEAN"], 128 * n).reshape(len(block), n, 32)
-    aims, gains, rests = aims_of(q, n)
-    codes, scales = q4(r, aims, gains, rests) if c["KEYS_Q4"] else q8(r, aims, gains)
+    directions, gains, rests = aims_of(q, n)
+    codes, scales = q4(r, directions, gains, rests) if c["KEYS_Q4"] else q8(r, directions, gains)
     put(block, slots, c["K_ROW"], codes)
     put(block, slots, 2 * n, scales.view(np.uint8), c["K_SCALES"])
 
@@ -359,4 +359,4 @@ def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     )
 
 
-MODELS = {"append": append, "key_mean": key_mean, "gather_store": gather_store}
+MODELS = {"kv_write": append, "key_mean": key_mean, "gather_store": gather_store}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda.kernels.kv_write.kv_write import append_kernel
+from engine.backends.cuda.kernels.kv_write.kv_write import kv_write_kernel
 from engine.backends.cuda.kernels.kv_write.mean import key_mean_call
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, side_bytes
 from engine.backends.kv_formats import QUANTISED
@@ -83,7 +83,7 @@ def test_body_and_twin_write_the_same_bytes(kinds: tuple[str, str], dim: int, po
     rows, heads, ratio = 2, 1 if kinds[0] == "q4" else 2, 3
     arrays = [*step(rng, rows, heads, ratio, dim), *stores(rng, kinds, heads, dim, 3)]
     arrays += [np.array([position], np.int32), np.array([2, 0], np.int32)]
-    kernel = append_kernel(*kinds, dim)
+    kernel = kv_write_kernel(*kinds, dim)
     found, expected = both(kernel, (heads, rows, 2), launch_arguments(arrays, ratio, dim), arrays)
     for side, layout in ((3, Layout(KEYS, kinds[0], dim)), (4, Layout(VALUES, kinds[1], dim))):
         assert (found[side] != arrays[side]).any()

@@ -54,10 +54,11 @@ def cost(kept: Any, k: Any, q: Any, shape: AttentionShape) -> Any:
     """(T, G): the squared rounding error, and `QUERY_ERROR_WEIGHT` times that along the row's queries."""
     keys = torch.from_numpy(k).reshape(len(k), shape.kv_heads, -1)
     queries = torch.from_numpy(q).reshape(len(q), shape.kv_heads, -1, shape.head_dim)
-    aim = hadamard_transform(limited((queries / queries.norm(dim=-1, keepdim=True)).sum(-2))).flatten(-2)
-    aim = aim / aim.norm(dim=-1, keepdim=True)
+    units = queries / queries.norm(dim=-1, keepdim=True)
+    direction = hadamard_transform(limited(units.sum(-2))).flatten(-2)
+    direction = direction / direction.norm(dim=-1, keepdim=True)
     miss = hadamard_transform(torch.from_numpy(kept) - keys).flatten(-2)
-    return (miss**2).sum(-1) + QUERY_ERROR_WEIGHT * (miss * aim).sum(-1) ** 2
+    return (miss**2).sum(-1) + QUERY_ERROR_WEIGHT * (miss * direction).sum(-1) ** 2
 
 
 @pytest.mark.parametrize(("kind", "dim"), [("fp32", 9), ("fp16", 40), ("fp8", 40)])
