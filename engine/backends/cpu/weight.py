@@ -43,11 +43,6 @@ class WeightSpec:
         return 0
 
 
-def packed_bytes(tensor: RawTensor) -> int:
-    """Bytes of `tensor` in tiles, padding included, from its header alone."""
-    return WeightSpec(tensor).nbytes
-
-
 class CpuWeight(WeightSpec):
     """(N, K) in tiles of 16 rows.
 

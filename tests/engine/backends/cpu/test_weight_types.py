@@ -29,7 +29,7 @@ from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import _unpack
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
-from engine.backends.cpu.weight import CpuWeight, packed_bytes
+from engine.backends.cpu.weight import CpuWeight, WeightSpec
 from engine.errors import BadCheckpoint
 from engine.weights.gguf.table import GGUF_FORMATS
 from tests.engine.backends.kernel_oracles import (
@@ -81,7 +81,7 @@ def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
         assert np.isfinite(matrix.values).all()
         weight = CpuWeight(matrix)
         assert np.array_equal(unpacked(weight), matrix.values)
-        assert weight.nbytes == packed_bytes(matrix)
+        assert weight.nbytes == WeightSpec(matrix).nbytes
 
 
 @pytest.mark.parametrize("kind", WEIGHT_CASES)
