@@ -13,31 +13,41 @@ Words
 -----
 Each has one meaning here.
 
-architecture: the make of a model (Llama, Qwen 3): how its headers are read, what its tensors are called,
-which parts it has.
-backend: a device that holds weights and runs programs: the CPU, one or several GPUs, the reference (torch).
-cache type: the number format in which keys and values are kept.
-checkpoint: a model's files, opened but not loaded.
-command: what `inglenook-engine` can be told to do.
-decode: a pass that gives the next token; a decode loop does so on the device, the draw included, without the
-host in between.
-drafting: guessing several tokens that the model then checks in one pass; the guesses come from a draft model
-or from repeats.
-filter: a constraint on the text of a reply, as the set of tokens that may come next.
+adapter: a LoRA adapter, low-rank matrices that are added to a model's linear layers.
+architecture: the kind of a model (Llama, Qwen 3): how to read its headers, the names of its tensors, its
+parts.
+backend: an implementation of the operations that holds weights and runs programs: CPU, CUDA, or the reference
+(torch).
+block table: the numbers of the pages that hold a sequence, in order.
+cache type: the number format of the keys and values in the KV cache.
+chat template: the Jinja template that turns messages into a prompt.
+checkpoint: the files of a model, opened but not loaded.
+command: one function of the program `inglenook-engine`.
+decode: to generate the next token by a pass; a decode loop does so on the device, sampling included, without
+the host.
+drafting: guessing several tokens that the model then checks in one pass; a draft model or repeated text
+supplies the guesses.
+filter: a constraint on the text of a reply: the set of tokens that may come next.
 kernel: one compiled function that computes on a device.
-lowering: turning the nodes of a recorded pass into the calls of kernels that a backend replays.
-node: one operation of a recorded pass, before a backend lowers it; fusion makes one node of several.
-page: the keys and values of a fixed number of positions; a block table says which pages hold a sequence.
+KV cache: the keys and values of all positions that attention looks back at, stored in pages.
+lease: the claim of one sequence on the pages of the KV cache that hold it.
+logits: the scores of all tokens of the vocabulary for the next position, before sampling.
+lowering: turning the nodes of a recorded pass into the kernel calls that a backend replays.
+node: one operation of a recorded pass before it is lowered; fusion makes one node of several.
+page: the keys and values of 256 consecutive positions.
 pass: one run of the whole model over some rows, each a position of a sequence.
 prefill: reading the prompt, in passes of many rows.
 prefix index: finds the pages that already hold the beginning of a prompt.
 program: a recorded pass, ready to be replayed.
-proposal: a guessed token, with the distribution that it was drawn from.
-sampler step: one change of the distribution that a token is drawn from: top-k, temperature, penalties.
-sequence: the tokens of one reply while it is written, with what decides when it ends.
-stage: operations of a pass that run side by side on the CPU's threads.
+proposal: a guessed token, with the distribution that it was sampled from.
+rope: rotary position embedding, which rotates queries and keys by their positions.
+sampler step: one change of the distribution from which a token is sampled: top-k, temperature, penalties.
+sequence: the tokens of one reply while it is generated, with what decides when it ends.
+stage: operations of a pass that run at the same time on the threads of the CPU.
 stop condition: what ends a reply.
-weight layout: how a matrix lies in a device's memory, packed for its kernels.
+survey: reading the headers of a model to check it and to estimate its memory, without loading weights.
+turn: a message of the user or the model in a chat.
+weight layout: how a matrix is packed in the memory of a device for its kernels.
 weight spec: the shape, layout and size of a matrix, known from its header alone.
 """
 

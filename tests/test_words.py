@@ -1,6 +1,4 @@
-"""The words of the house: each has one meaning, told in the docstrings of the two packages; words that
-gave way do not come back.
-"""
+"""Each word of the program has one meaning, given in two glossaries; words that were replaced stay out."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ GONE = {
     "roomasker": "cpu yield", "engineroom": "engine controller", "tokenshelf": "token cache",
     "walkplan": "sampling plan", "deed": "action", "deeds": "actions", "taker": "handler",
     "takers": "handlers", "judge": "model library", "windowparts": "main window",
+    "unturned": "nope_layers", "neighbours": "contention",
 }  # fmt: skip
-"""Words that no name of the program has any more, with those that took their place."""
+"""Words that no name may contain, with those that replaced them."""
 GONE_IN_ENGINE = {
     "family": "architecture (models), weight layout (backends)",
     "families": "architectures, weight layouts",
@@ -40,7 +39,7 @@ def sources(*folders: str) -> list[Path]:
 
 
 def words_of(name: str) -> set[str]:
-    """A name's parts, and the whole of it."""
+    """The parts of a name, and the whole name."""
     parts = {part.lower() for piece in name.split("_") for part in _HUMP.split(piece)}
     return parts | {name.strip("_").lower()}
 
@@ -59,20 +58,20 @@ def found_in(paths: list[Path], gone: dict[str, str]) -> set[tuple[str, str]]:
     return found
 
 
-def test_words_that_gave_way_do_not_come_back() -> None:
+def test_replaced_words_do_not_come_back() -> None:
     assert found_in(sources("engine", "desktop", "resources"), GONE) == set()
     assert found_in([*sources("engine/backends"), *sources("engine/models")], GONE_IN_ENGINE) == set()
 
 
 @pytest.mark.parametrize("name", ["SettingsDesk", "_team", "shelf_desk", "door", "make_doors"])
-def test_what_is_looked_for(name: str) -> None:
+def test_parts_of_names_are_found(name: str) -> None:
     assert words_of(name) & GONE.keys()
 
 
 @pytest.mark.parametrize("package", [engine, desktop])
-def test_a_glossary_tells_each_word_once(package: object) -> None:
+def test_a_glossary_lists_each_word_once_in_order(package: object) -> None:
     text = package.__doc__ or ""
-    told = re.findall(r"^([a-z][\w /-]*):\s", text.partition("Words\n")[2], re.MULTILINE)
-    assert len(told) >= 15
-    assert len(told) == len(set(told))
-    assert told == sorted(told)
+    listed = re.findall(r"^([A-Za-z][\w /-]*):\s", text.partition("Words\n")[2], re.MULTILINE)
+    assert len(listed) >= 15
+    assert len(listed) == len(set(listed))
+    assert listed == sorted(listed, key=str.lower)

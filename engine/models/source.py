@@ -22,7 +22,7 @@ from engine.weights.transform.transposed import transposed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """How a matrix lies in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`."""
+    """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`."""
 
     part: int = 0
     parts: int = 0

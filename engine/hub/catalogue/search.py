@@ -151,7 +151,7 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
         parameters.append(("pipeline_tag", "text-generation"))
     parameters += [("expand", name) for name in _EXPANDED]
     key = _order(sort)
-    trouble, told = None, 0
+    trouble, count = None, 0
     for item in get_items(web, "/api/models", parameters, "The search"):
         try:
             info = _info(item, "The search")
@@ -160,10 +160,10 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
             continue
         if (info.pipeline_tag or "") in _TEXT_TASKS:
             yield key(info), _model(info, "")
-            told += 1
-            if told == limit:
+            count += 1
+            if count == limit:
                 return
-    if trouble is not None and not told:
+    if trouble is not None and not count:
         raise trouble
 
 

@@ -64,11 +64,11 @@ def on_a_device(
     ends early, all memory is released.
     """
     name, against = Path(info.path).name, ""
-    room = _Room(checkpoint, info, cache, replaces)
+    replacement = _Replacement(checkpoint, info, cache, replaces)
     *others, last = targets(load)
     for target in (*others, last):
         if target is not last:
-            free = target.free + freed_bytes(room.leaving, target.where)
+            free = target.free + freed_bytes(replacement.leaving, target.where)
             judged = fit(info, cache, free, load=load, backend=target.backend, where=target.where)
             if judged.verdict == "too large":
                 against = _passed_over(target, name, judged.sentence)
@@ -81,7 +81,7 @@ def on_a_device(
             against = _passed_over(target, name, str(error))
             continue
         try:
-            paged = yield from _loaded(checkpoint, backend, load, cache, room)
+            paged = yield from _loaded(checkpoint, backend, load, cache, replacement)
             notice, report = (backend.notice, backend.report) if isinstance(backend, Provable) else ("", "")
             return Placed(paged, target, notice or (against if target.backend == "cpu" else ""), report)
         except BaseException as error:
@@ -103,12 +103,16 @@ def _passed_over(target: Target, name: str, why: str) -> str:
 
 
 def _loaded(
-    checkpoint: Checkpoint, backend: Backend, load: LoadSettings, cache: CacheSettings, room: _Room
+    checkpoint: Checkpoint,
+    backend: Backend,
+    load: LoadSettings,
+    cache: CacheSettings,
+    replacement: _Replacement,
 ) -> Generator[Loading, None, PagedCache]:
     """Load the model with its cache on one device."""
     from engine.sampling import kernels
 
-    make_room = functools.partial(room.make, backend)
+    make_room = functools.partial(replacement.make_room, backend)
     model = yield from read_model(
         checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), make_room
     )
@@ -118,7 +122,7 @@ def _loaded(
     return PagedCache(model, cache)
 
 
-class _Room:
+class _Replacement:
     """Makes memory available for a new model, for which an old one may have to be closed."""
 
     def __init__(
@@ -131,7 +135,7 @@ class _Room:
         """The model to be closed; None if there is none or it is closed."""
         return self._replaces.info if self._replaces is not None else None
 
-    def make(self, backend: Backend, seen: Survey) -> None:
+    def make_room(self, backend: Backend, seen: Survey) -> None:
         """Close the old model if the new one, surveyed as `seen`, and its context then fit.
 
         Raises `NotEnoughMemory` otherwise.
