@@ -137,7 +137,7 @@ def export(stage: Stage) -> QWidget:
 def export_running(stage: Stage) -> QWidget:
     dialog = stage.window.transfer.export_dialog
     assert dialog is not None
-    dialog.wanted.disconnect()
+    dialog.export_requested.disconnect()
     dialog.begin("Markdown", stage.folder / "chat.md")
     dialog.show_progress(12, 40)
     return top(stage)
