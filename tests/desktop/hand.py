@@ -19,7 +19,7 @@ __all__ = ["Hand", "no_fetch", "settled"]
 
 
 def no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
-    """A download nobody expects."""
+    """A download that must not happen."""
     raise AssertionError("nothing asked for a download")
     yield
 

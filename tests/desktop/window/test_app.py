@@ -419,7 +419,7 @@ def test_a_folder_with_one_gguf_file_means_that_file(make_hand, tmp_path) -> Non
 
 
 class FakeFetch:
-    """A download that goes on when told, fails, or is cancelled."""
+    """A download that continues when released, fails, or is cancelled."""
 
     def __init__(self) -> None:
         self.go, self.error, self.calls = threading.Event(), None, 0
@@ -659,9 +659,7 @@ def test_a_long_list_is_read_after_the_first_paint(hand, monkeypatch) -> None:
 
 
 def test_neither_torch_nor_numba_is_imported_before_the_model(tmp_path) -> None:
-    """Nor is anything read that is not shown yet; how long a start takes is judged by
-    `tests.bench.bench_start`.
-    """
+    """Nothing is read that is not shown yet; `tests.bench.bench_start` measures how long a start takes."""
     code = f"""
 import os, sys, pathlib
 os.environ["QT_QPA_PLATFORM"] = "offscreen"

@@ -84,7 +84,7 @@ def test_a_notebook_or_a_template_of_the_user_is_no_reason_to_warn(hand) -> None
     hand.load("base.gguf")
     banner = hand.window.chat.banner
     assert not banner.isVisible()
-    hand.window.navigation.open_chat(chat)  # not told yet
+    hand.window.navigation.open_chat(chat)  # Not reported yet.
     assert BASE_MODEL in banner.text.text()
     assert banner.isVisible()
     hand.session.new_notebook()

@@ -69,14 +69,14 @@ def talking(make_hand: Callable[..., Hand]) -> Hand:
 
 
 def say(hand: Hand, text: str) -> None:
-    """Send without the keyboard: which window has it, after a dialog, is the system's affair."""
+    """Send without the keyboard: after a dialog the system decides which window has the focus."""
     assert hand.session.submit(text)
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
 
 
 def asked(hand: Hand) -> QMessageBox:
-    """The question, which comes by itself within a look or two."""
+    """The question, which appears within one or two checks."""
     hand.qtbot.waitUntil(lambda: hand.window.data_folder.box is not None, timeout=5 * LOOK_MS)
     return hand.window.data_folder.box
 
@@ -245,7 +245,7 @@ def test_no_connection_makes_an_empty_file_in_its_place(
     ):
         with pytest.raises(Gone, match="no longer in"):
             write()
-    assert store.get(talk).title == "Talk"  # reading goes on
+    assert store.get(talk).title == "Talk"  # Reading still works.
     if go_away is not replace:
         for read in (lambda: check_file(database.path), lambda: Database.second(database.path)):
             with pytest.raises(StoreError):

@@ -55,7 +55,7 @@ def write(hand: Hand, reply: str) -> None:
 
 
 def keys(hand: Hand, text: str) -> None:
-    """Typed as a person does; QTest has no keys for an emoji, which comes as from an input method."""
+    """Type the text; QTest has no keys for an emoji, which is sent like an input method's."""
     for sign in text:
         QTest.keyClicks(editor(hand), sign) if sign.isascii() else editor(hand).insertPlainText(sign)
 
@@ -239,7 +239,7 @@ def test_the_reader_who_scrolled_away_stays_there_and_who_reads_along_follows(ha
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not editor(hand).streaming)
     assert bar.value() == 20
-    write(hand, "\nmore" * 30)  # the cursor followed the text, and what is written there is shown
+    write(hand, "\nmore" * 30)  # The cursor followed the text, so the view shows it.
     assert bar.value() == 20
     editor(hand).put_cursor(editor(hand).length)
     write(hand, "\nlast" * 30)

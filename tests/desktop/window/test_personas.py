@@ -102,7 +102,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(
     assert not window.inspector.prompt.text()
     assert session.source_of(SamplerSettings, "temperature") == "persona Ada Lovelace"
     banner = window.chat.banner
-    assert banner.offer.text() == "Load other"  # offered, and not done by itself
+    assert banner.offer.text() == "Load other"  # Only offered.
     assert session.model.path.endswith("echo.gguf")
     hand.say("Good morning")
     assert hand.echo.chat.requests[-1].messages[0].content == "You are Ada."
@@ -310,7 +310,7 @@ def test_drafts_survive_a_restart_and_a_crash(hand, qtbot, monkeypatch) -> None:
     hand.window.chat.banner.hide()
     hand.type("y")
     hand.window.autosave.save()
-    assert not hand.window.chat.banner.isVisible()  # told once, kept in the box
+    assert not hand.window.chat.banner.isVisible()  # Reported once, and kept in the box.
     assert hand.window.chat.composer.text() == "xy"
     monkeypatch.undo()
     hand.type("z")

@@ -150,7 +150,7 @@ def test_ctrl_z_in_an_untouched_message_box_restores_a_deleted_chat(hand) -> Non
     assert hand.session.conversation == chat
     hand.window.actions_by_name["delete_chat"].trigger()
     hand.type("word")
-    for _ in range(4):  # what is typed comes first, and one too many does not fetch a chat
+    for _ in range(4):  # Typed words come first, and one word too many finds no chat.
         hand.press(Key.Key_Z, CTRL)
     assert hand.box.toPlainText() == ""
     assert hand.session.conversation != chat

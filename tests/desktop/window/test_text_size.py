@@ -27,7 +27,7 @@ from tests.desktop.hand import Hand
 
 
 class Styled(QObject):
-    """How often each widget was styled anew: Qt tells it so every time."""
+    """How often each widget was restyled; Qt reports each time."""
 
     def __init__(self) -> None:
         super().__init__()

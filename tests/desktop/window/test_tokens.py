@@ -205,7 +205,7 @@ def test_a_popup_reached_with_the_pointer_stays(hand) -> None:
     viewport = hand.window.chat.transcript.viewport()
     hand.window.chat.transcript.inspection.leave()
     hand.qtbot.wait(400)
-    assert popup(hand).isVisible()  # the keyboard is in it
+    assert popup(hand).isVisible()  # It has the focus.
     hand.press(Key.Key_Escape)
     assert not popup(hand).isVisible()
     QTest.mouseClick(viewport, Qt.MouseButton.LeftButton, pos=QPoint(30, 30))

@@ -227,7 +227,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     assert hand.texts()[:1] == ["Kept for good"]
     hand.wait_for("idle")
     hand.echo.chat.delay_s, hand.echo.chat.reply = 0.0, None
-    hand.say("and on")  # the program goes on with the model that is loaded
+    hand.say("and on")  # The program keeps the loaded model.
     aside = next(
         path
         for path in tmp_path.glob(f"{FILE_NAME}.before-restore-*")

@@ -130,7 +130,7 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     hand.qtbot.waitUntil(lambda: len(chips(hand)) == 1)
     assert harness(hand).files.held()[0].attachment.text == "a;b\nä;2"
     meter = hand.window.services.context_meter
-    hand.qtbot.waitUntil(lambda: meter.measured.draft > 0)  # the bar counts what is attached, too
+    hand.qtbot.waitUntil(lambda: meter.measured.draft > 0)  # The bar counts attached files too.
     other = hand.folder / "photo.png"
     other.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     hand.click("Attach files")

@@ -13,7 +13,7 @@ def test_packages_are_listed_with_version_and_licence() -> None:
         assert found[name][0] == metadata.version(name)
     assert "LGPL-3.0" in found["pyside6-essentials"][1]
     assert "BSD" in found["numba"][1]
-    assert "pytest" not in found  # what only the tests need is no part of the program
+    assert "pytest" not in found  # Packages that only the tests need are not part of the program.
 
 
 def test_the_dialog_lists_them(qtbot) -> None:

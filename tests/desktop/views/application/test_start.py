@@ -76,7 +76,7 @@ def test_the_log_is_shown_as_it_grows(diagnostics, hand, qtbot) -> None:
     assert not window.copy.isEnabled()
     window.words.clear()
     window.level.setCurrentIndex(0)
-    for file in (hand.folder / "logs").glob("inglenook.log*"):  # the log is put aside and begun anew
+    for file in (hand.folder / "logs").glob("inglenook.log*"):  # The log is rotated.
         file.rename(file.with_name("old"))
     diagnostics._handlers[0].close()
     writer.info("a line in the new file")

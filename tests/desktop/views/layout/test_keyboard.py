@@ -151,7 +151,7 @@ def name_of(widget: QWidget) -> str:
 
 
 def part_of_another(widget: QWidget) -> bool:
-    """Qt's own parts of a control, and what is hidden inside one: the control itself has the name."""
+    """Qt's own parts of a control, and hidden ones: the control itself has the name."""
     if isinstance(widget, (QScrollBar, QHeaderView)) or widget.objectName().startswith("qt_"):
         return True
     above = widget.parentWidget()

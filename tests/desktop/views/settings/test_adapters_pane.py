@@ -42,9 +42,7 @@ def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
 
 
 def test_what_the_check_says(tmp_path: Path) -> None:
-    """Nothing of a good adapter; one sentence of a folder that is none, and of a strength that is no
-    number.
-    """
+    """Nothing about a good adapter; one sentence about a missing folder or an invalid strength."""
     check = CHECKS["adapters"]
     good = str(write_adapter(tmp_path / "a"))
     assert check(good, "", f"{good} = 0.5") == ""

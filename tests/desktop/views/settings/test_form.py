@@ -325,7 +325,7 @@ def test_advanced_rows_are_shown_by_the_switch_or_when_changed(qtbot) -> None:
     form.show_values(SamplerSettings(skew=0.5), {**sources(SamplerSettings), "skew": "conversation"})
     assert seen(form) == usual | {"skew"}
     form.show_values(SamplerSettings(), sources(SamplerSettings, "preset Everything"))
-    assert seen(form) == usual  # a preset that says nothing new is no reason
+    assert seen(form) == usual  # A preset that changes nothing shows no advanced row.
 
 
 def test_headings_are_shown_only_with_their_rows(qtbot) -> None:
@@ -409,7 +409,7 @@ def test_reset_is_offered_only_where_it_would_change_something(sampling) -> None
     assert not sampling.row("min_p").reset.isVisible()
 
 
-# -- fields whose values are looked at before they count
+# -- fields whose values are checked before they apply
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ def test_typed_text_is_committed_before_another_chat_opens(hand) -> None:
     first = hand.session.conversation
     unfold(hand, "Guidance")
     type_text(control(hand, QPlainTextEdit, "Negative system prompt"), "rude")
-    hand.window.navigation.new_chat()  # within the pause in which a text is not told yet
+    hand.window.navigation.new_chat()  # Within the pause before a text is emitted.
     assert control(hand, QPlainTextEdit, "Negative system prompt").toPlainText() == ""
     hand.window.navigation.open_chat(first)
     assert control(hand, QPlainTextEdit, "Negative system prompt").toPlainText() == "rude"
@@ -342,7 +342,7 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     assert in_force(hand, ConstraintSettings).format == "json"
     choose(combo, "JSON schema")
     assert box.isEnabled()
-    # as long as there is no schema
+    # While there is no schema.
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     assert "insert an example" in note(hand, ConstraintSettings, "pattern")
     type_text(box, '{"type": "objekt"}')

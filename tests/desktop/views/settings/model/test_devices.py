@@ -173,7 +173,7 @@ def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:
 
 
 def test_a_model_that_runs_otherwise_than_expected_says_so(hand, tmp_path) -> None:
-    """A sentence that stays, and the report behind its Copy button."""
+    """A sentence that stays, and a report that its Copy button copies."""
     one = hand(lambda: ONE)
     words = "m.gguf runs on the processor (CPU), because NVIDIA H200 could not be used: 1 GB is free."
     one.echo.describe = lambda path: replace(
