@@ -1,6 +1,4 @@
-"""While a model computes on the processor, the GUI thread asks its threads for room before it shows a
-piece of the reply.
-"""
+"""Keeps a core free for the GUI thread while a model on the CPU writes and a piece of the reply is shown."""
 
 from __future__ import annotations
 
@@ -11,10 +9,10 @@ from engine.platform import core_yield
 __all__ = ["CpuYield"]
 
 _AFTER_PAINTING = Qt.EventPriority.LowEventPriority.value - 1
-"""Behind what Qt posts to have windows painted."""
+"""After what Qt posts to paint windows."""
 _TURNS = 2
-"""From the text's arrival until it is drawn: its rows are laid out in the first, and what that posts is
-done behind all of it.
+"""Turns of the event loop until text is painted: its rows are laid out in the first one, and what that
+posts is done in the second.
 """
 
 
@@ -27,14 +25,14 @@ class CpuYield(QObject):
         self._turns = 0
 
     def begin(self) -> None:
-        """Something arrived that will be shown in this turn of the event loop: ask until it is painted."""
+        """Something will be shown in this turn of the event loop: ask until it is painted."""
         if self.on and not self._turns:
             self._turns = _TURNS
             self._wait()
             core_yield.ask()
 
     def end(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._turns = 0
         core_yield.give_back()
 

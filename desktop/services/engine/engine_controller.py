@@ -1,8 +1,8 @@
-"""The engine as the GUI thread sees it: one state, jobs in order, and the events of the one reply that runs.
+"""The engine as the GUI thread sees it: one state, and jobs in order.
 
-States: "no_model", "loading" (a model comes or goes), "idle", "prefill" (the prompt is read), "answering",
-"stopping". The state is that of the oldest job that has not ended, so a model can be asked for while a reply
-is still being stopped.
+States: "no_model", "loading" (or unloading), "idle", "prefill" (the prompt is read), "answering", "stopping".
+The state is that of the oldest job that has not ended, so a model can be opened while a reply is still being
+stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["STATES", "EngineController"]
 
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
-_LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
+_LOAD, _UNLOAD, _ANSWER, _BACKGROUND = "load", "unload", "answer", "aside"
 """Kinds of jobs; the last kind does not show in the state."""
 
 
@@ -46,7 +46,7 @@ def _is_text(event: object) -> bool:
 
 
 def _joined(texts: list[Text]) -> Text:
-    """One piece of the reply of several that came soon after each other."""
+    """Pieces of text as one."""
     return Text("".join(text.text for text in texts), tuple(token for text in texts for token in text.tokens))
 
 
@@ -58,15 +58,14 @@ class EngineController(QObject):
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
         load_failed(str path, str sentence, str details)
-        aside_ended(object): what a small task on the engine's thread came to; None when it failed or was
-        stopped.
+        background_ended(object): the result of a task in the background; None if it failed or was stopped.
     """
 
     state_changed = Signal(str)
     progress = Signal(str, int, int)
     model_changed = Signal(object)
     load_failed = Signal(str, str, str)
-    aside_ended = Signal(object)
+    background_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -79,7 +78,7 @@ class EngineController(QObject):
         self._room = CpuYield(self)
         self._tasks: dict[int, _Task] = {}
         self._has_text = False
-        self._state, self._telling = "no_model", False
+        self._state, self._emitting = "no_model", False
         self._model: ModelInfo | None = None
         self.stopped_by = ""
         """What ended the last reply before its time: "user", "load", "unload" or "close"; "" for nothing."""
@@ -91,7 +90,7 @@ class EngineController(QObject):
 
     @property
     def needs_reload(self) -> bool:
-        """Whether loading the model again may mend what failed last; see `ModelHost.needs_reload`."""
+        """Whether loading the model again may repair what failed last."""
         return self._host.needs_reload
 
     @property
@@ -101,7 +100,7 @@ class EngineController(QObject):
 
     @property
     def opening(self) -> str:
-        """The path of the model that is being loaded, or will be when what runs has stopped; "" for none."""
+        """The path of the model that is being loaded, or waits for what runs to stop; "" for none."""
         paths = [task.path for task in self._tasks.values() if task.kind == _LOAD and not task.job.stopping]
         return paths[-1] if paths else ""
 
@@ -137,11 +136,11 @@ class EngineController(QObject):
             event,
         )
 
-    def run_aside(self, make_generator: MakeGenerator) -> None:
+    def run_in_background(self, make_generator: MakeGenerator) -> None:
         """Run a short task that needs the machine for itself, such as a measurement, without showing it in
         the state.
         """
-        self._start(_ASIDE, make_generator, lambda result, *_: self.aside_ended.emit(result))
+        self._start(_BACKGROUND, make_generator, lambda result, *_: self.background_ended.emit(result))
 
     def ask(self, work: AskModel, event: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
         """Have `work` done with the loaded model after what runs, without showing it in the state.
@@ -150,20 +149,18 @@ class EngineController(QObject):
         error.
         """
         return self._start(
-            _ASIDE,
+            _BACKGROUND,
             lambda stop: self._host.ask(work, stop),
             lambda result, sentence, _details: ended(result, sentence),
             event,
         )
 
     def make_room(self) -> None:
-        """The user has acted: while a model computes on the processor, its threads leave a core until what
-        changed is painted.
-        """
+        """The user has acted: a model on the CPU leaves a core free until the change is painted."""
         self._room.begin()
 
     def stop(self) -> None:
-        """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
+        """Stop everything that runs or waits; a reply still ends with its `Done`."""
         self._stop("user")
 
     def _stop(self, cause: str) -> None:
@@ -174,7 +171,7 @@ class EngineController(QObject):
         self._update()
 
     def close(self) -> bool:
-        """Stop all, release the model and join the thread; False when it did not end in time."""
+        """Stop all, release the model and join the thread; False if it did not end in time."""
         self._stop("close")
         self._room.end()
         in_time = self._worker.close(last=self._host.unload)
@@ -195,38 +192,35 @@ class EngineController(QObject):
         return job
 
     def _update(self) -> None:
-        """Tell the state when it has changed.
+        """Emit the state if it has changed.
 
-        Whoever hears of one may bring about the next, as a message does that waited for "idle": that is told
-        when all have heard of the first, or the last to hear would take the older one for the present.
+        A listener may cause the next one, as a queued message does that waits for "idle": that is emitted
+        after all listeners have heard of the first, or the last of them would hear them in reverse.
         """
         state = self._current_state()
         if state == self._state:
             return
         self._state = state
-        self._room.on = self._worker.patience == CROWDED and state in ("prefill", "answering")
-        if self._telling:
+        self._room.on = self._worker.backoff == CROWDED and state in ("prefill", "answering")
+        if self._emitting:
             return
-        self._telling, told = True, ""
+        self._emitting, emitted = True, ""
         try:
-            while told != self._state:
-                told = self._state
-                self.state_changed.emit(told)
+            while emitted != self._state:
+                emitted = self._state
+                self.state_changed.emit(emitted)
         finally:
-            self._telling = False
+            self._emitting = False
 
     def _look_at_model(self) -> None:
-        """A load or unload is over: tell the model when it is another one.
-
-        If the next load has begun, its end tells again.
-        """
+        """Emit the model if it is another one now."""
         if self._host.info is not self._model:
             self._model = self._host.info
-            self._worker.patience = ROOMY if self._model is None or self._model.where else CROWDED
+            self._worker.backoff = ROOMY if self._model is None or self._model.where else CROWDED
             self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
-        task = next((task for task in self._tasks.values() if task.kind != _ASIDE), None)
+        task = next((task for task in self._tasks.values() if task.kind != _BACKGROUND), None)
         if task is None:
             return "idle" if self._model is not None else "no_model"
         if task.job.stopping:
@@ -239,7 +233,7 @@ class EngineController(QObject):
     def _on_yielded(self, job_id: int, event: Any) -> None:
         self._room.begin()
         task = self._tasks.get(job_id)
-        if task is not None and task.kind == _ASIDE and task.event is not None:
+        if task is not None and task.kind == _BACKGROUND and task.event is not None:
             task.event(event)
             return
         if isinstance(event, Loading):

@@ -1,8 +1,4 @@
-"""The place of the loaded model, on the engine's thread: every method is a generator that a StreamThread
-runs.
-
-The GUI thread only ever reads `info`, which is frozen.
-"""
+"""The loaded model, on the engine's thread. The GUI thread reads only `info`, which is frozen."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ OpenChat = Callable[
 ]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
 AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
-"""Something else to do with the loaded model than to answer in a chat, on the engine's thread."""
+"""A task with the loaded model other than a reply, on the engine's thread."""
 Describe = Callable[[Path], ModelInfo]
 """Reads a model's headers; as `engine.models.describe`."""
 
@@ -31,9 +27,7 @@ Describe = Callable[[Path], ModelInfo]
 def open_chat(
     path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
 ) -> Generator[Loading, None, ChatSource]:
-    """`engine.chat.open_chat`, whose heavy imports happen here: on the engine's thread, after the window
-    is there.
-    """
+    """`engine.chat.open_chat`, imported on the engine's thread: the window does not wait for it."""
     yield Loading("Starting the engine", 0, 1)
     from engine.chat import open_chat as open_local
 
@@ -55,9 +49,7 @@ def known_title(path: Path) -> str:
 
 
 class Leaving:
-    """The loaded model, to be closed as late as possible while another one is opened; `info` is None where
-    there is none.
-    """
+    """The loaded model, closed as late as possible while another one is opened; `info` is None for none."""
 
     def __init__(self, info: ModelInfo | None, close: Callable[[], None]) -> None:
         self.info = info
@@ -82,11 +74,10 @@ class ModelHost:
     def load(
         self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
     ) -> Generator[Loading, None, ModelInfo | None]:
-        """Replace the model by the one at `path`; returns its facts, or None when `stop` was set.
+        """Replace the model by the one at `path`; returns its facts, or None if `stop` was set.
 
-        All that headers, tokenizer and template tell is looked at first, so that a model that cannot be
-        loaded does not cost the one that is. From then on there is room for one model only: the old one goes
-        before the new one's weights come.
+        Headers, tokenizer and template are read first, so that a file that cannot be loaded does not cost the
+        loaded model. There is memory for one model only: the old one is released before the new weights.
         """
         self.needs_reload = False
         yield Loading("Reading the headers", 0, 1)
@@ -109,8 +100,8 @@ class ModelHost:
         return self.info
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises
-        `EngineError` if no model is loaded.
+        """The events of one reply; no `Done` if `stop` was set before it began. Raises `EngineError` if no
+        model is loaded.
         """
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
@@ -124,7 +115,7 @@ class ModelHost:
         return work(self._source, stop)
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
-        """Release the model's memory; `stop` changes nothing, for it is soon done."""
+        """Release the model's memory, whatever `stop` says."""
         yield Loading("Unloading the model", 0, 1)
         self._release()
 

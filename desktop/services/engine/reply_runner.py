@@ -1,6 +1,4 @@
-"""ReplyRunner: the one reply that runs, from the request to its last write in the store, whoever looks at
-it.
-"""
+"""ReplyRunner: the one reply that runs, from the request to its last write in the store."""
 
 from __future__ import annotations
 
@@ -38,20 +36,20 @@ __all__ = ["ReplyRunner"]
 
 
 class ReplyRunner(QObject):
-    """Runs one reply at a time and saves it into its own message: five times a second while it grows, and at
-    its end.
-
-    `engine` is the engine room; it is closed by `close`.
+    """Runs one reply at a time, appends its text to `messages` if it is shown there, and saves it into its
+    own message: five times a second while it grows, and at its end. Closes `engine` with itself.
 
     Signals:
-        begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there
-        already. rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
-        document_grown(int message, str text): text that has arrived in a notebook's document.
-        changed(int message): something else about the running reply (a notice) is to be shown.
+        begun(int message, object request, int known): a reply begins; `known` tokens of its trace exist
+            already.
+        rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
+        document_grown(int message, str text): text has arrived in a notebook's document.
+        changed(int message): the running reply has another notice or footer.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
         draft_failed(int conversation, str sentence): the reply failed because its draft model could not be
-        loaded. ended(int conversation, int message): it is over and saved.
+            loaded.
+        ended(int conversation, int message): it is over and saved.
         trouble(str sentence, str details): saving failed.
         saved_again(): what could not be saved is saved now.
         engine_failed(str sentence, str details): memory, the device or a bug ended the reply.
@@ -85,26 +83,26 @@ class ReplyRunner(QObject):
         self.unsaved = UnsavedReplies(stores, self)
         self.unsaved.trouble.connect(self._on_unsaved)
         self.unsaved.saved_again.connect(self.saved_again)
-        self._chat_list = TokenCache(stores)
+        self._traces = TokenCache(stores)
 
     @property
     def message_id(self) -> int:
-        """The message that grows; 0 when no reply runs."""
+        """The message that grows; 0 for none."""
         return self._reply.message_id if self._reply is not None else 0
 
     @property
     def conversation_id(self) -> int:
-        """The conversation it belongs to; 0 when no reply runs."""
+        """Its conversation; 0 for none."""
         return self._reply.conversation_id if self._reply is not None else 0
 
     @property
     def text(self) -> str:
-        """Its text so far; empty when no reply runs."""
+        """Its text so far; "" for none."""
         return self._reply.whole if self._reply is not None else ""
 
     @property
     def stats(self) -> Stats | None:
-        """The latest figures of the running reply, if it told any."""
+        """The latest figures of the running reply, if any."""
         return self._reply.stats if self._reply is not None else None
 
     @property
@@ -116,23 +114,22 @@ class ReplyRunner(QObject):
         self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None,
         leading: LeadingName | None = None, tail: str = "",
     ) -> ChatRequest:  # fmt: skip
-        """Start a reply into `message` (state "running" in the store), after the text it has. Only while the
-        engine is idle. Raises `StoreError` when what is known of its text cannot be read: no reply runs then.
-        A `tail` is text of a document that stays behind what is written.
+        """Make ready for a reply into `message` (state "running" in the store), after the text it has;
+        returns the request for the engine, whose events go to `take` and `end`. Only while the engine is
+        idle. Raises `StoreError` if the tokens of that text cannot be read: no reply runs then.
 
-        `source` is the reply which that text comes from, as it was before: the same one, or another that it
-        was branched off. `leading` takes the speaker's name off its beginning.
+        `source` is the reply that the text comes from: the message as it was, or another one that it was
+        branched off. `leading` removes the author's name from the beginning. `tail` is the rest of a
+        document, after the place where it is continued.
         """
-        # First what can fail: where it does, no reply runs.
-        behind = (
-            self._chat_list.behind(source, message.text, tail)
-            if tail and source is not None
-            else TokenTrace()
-        )
-        tokens = self._chat_list.begin(message, source, request.continue_ids, model_key(self.engine.model))
+        # First what can fail.
+        rest = TokenTrace()
+        if tail and source is not None:
+            rest = self._traces.rest_of(source, message.text, tail)
+        tokens = self._traces.begin(message, source, request.continue_ids, model_key(self.engine.model))
         self._reply = RunningReply(message.conversation_id, message.id, message.text, self)
         if tail and source is not None:
-            self._reply.tail, self._reply.tail_tokens = tail, behind
+            self._reply.tail, self._reply.tail_tokens = tail, rest
         self._reply.tokens = tokens
         self._reply.opened = (
             "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
@@ -148,9 +145,7 @@ class ReplyRunner(QObject):
         return request
 
     def item(self, message: StoredMessage) -> MessageItem:
-        """A stored message as the transcript shows it; for the running reply, with the text that is not in
-        the store yet.
-        """
+        """A stored message as the transcript shows it; with the text that is not in the store yet."""
         if (ended := self.unsaved.find(message.id)) is not None:
             message = dataclasses.replace(message, text=ended.text, state=ended.state, stats=ended.stats)
         item = message_item(message)
@@ -167,9 +162,7 @@ class ReplyRunner(QObject):
         )
 
     def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
-        """What closes the thought that the reply begins in: for one with a beginning already, as that was
-        written.
-        """
+        """What closes the thought in which the reply begins; of a continued one, as when it was written."""
         if message.text.strip() and source is not None:
             return str(source.stats.get("opened", ""))
         return self.engine.model.opens_thought if self.engine.model is not None else ""
@@ -180,18 +173,15 @@ class ReplyRunner(QObject):
         try:
             self._stores.of(self._reply.message_id).note_opened(self._reply.message_id, self._reply.opened)
         except StoreError as error:
-            self.unsaved.tell(error)  # the end of the reply is saved with it
+            self.unsaved.report(error)  # the end of the reply is saved with it
 
     def tokens(self, message_id: int) -> TokenTrace | None:
-        """The tokens of a reply, those so far of the one that runs; None where they are not known.
-
-        Raises `StoreError`.
-        """
+        """The tokens of a reply, those so far if it runs; None if not known. Raises `StoreError`."""
         if self._reply is not None and message_id == self._reply.message_id:
             return self._reply.tokens
         if (ended := self.unsaved.find(message_id)) is not None:
             return ended.tokens
-        return self._chat_list.trace(self._stores.of(message_id).message(message_id))
+        return self._traces.trace(self._stores.of(message_id).message(message_id))
 
     def save_replies(self) -> dict[int, str]:
         """Save what could not be saved before; returns the whole texts of what still cannot, by message id.
@@ -205,13 +195,11 @@ class ReplyRunner(QObject):
         return found
 
     def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
-        """The tokens of a document, whose text was changed into theirs."""
-        self._chat_list.put(message_id, trace)
+        """Set the tokens of a document, whose text was changed to theirs."""
+        self._traces.put(message_id, trace)
 
     def close(self) -> bool:
-        """Save what is there, stop the reply, end the engine's thread; False when that did not end in
-        time.
-        """
+        """Save what is there, stop the reply, end the engine's thread; False if that did not end in time."""
         self._checkpoint()
         in_time = self.engine.close()
         self.end("", "")
@@ -229,12 +217,12 @@ class ReplyRunner(QObject):
         try:
             self._stores.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.whole)
         except StoreError as error:
-            self.unsaved.tell(error)  # the next checkpoint tries again
+            self.unsaved.report(error)  # the next checkpoint tries again
         else:
             self.unsaved.went_well()
 
     def take(self, event: ChatEvent) -> None:
-        """An event of the reply has come from the engine."""
+        """Handle an event of the running reply."""
         if self._reply is None:
             return
         if isinstance(event, Text):
@@ -269,19 +257,17 @@ class ReplyRunner(QObject):
         return self._reply
 
     def _whole_document(self, reply: RunningReply) -> None:
-        """Put the tokens of what stayed behind to the others; of a token that was cut short only a part is
-        in the document.
-        """
+        """Join the tokens of the tail; only a part of a token that was cut short is in the document."""
         cut_short = reply.done is not None and reply.done.reason in CUT_SHORT
         if len(reply.tokens) and (cut_short or reply.tokens.text.endswith("\ufffd")):
             reply.tokens.ids[-1] = UNKNOWN
         reply.tokens.join(reply.tail_tokens)
-        self._chat_list.put(reply.message_id, reply.tokens)
+        self._traces.put(reply.message_id, reply.tokens)
 
     def end(self, sentence: str, details: str) -> None:
-        """The stream is over.
+        """The reply is over, with the sentence and the details of an error if there was one.
 
-        Without a `Done` and without an error it was stopped before it began, or the window closes.
+        Without `Done` and without an error, it was stopped before it began, or the window closes.
         """
         reply = self._reply
         if reply is None:

@@ -15,19 +15,16 @@ from engine.core import Done, Stats, Text, TokenInfo
 __all__ = ["CHECKPOINT_MS", "RunningReply"]
 
 CHECKPOINT_MS = 200
-"""A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the
-write itself.
-"""
+"""Text is on the disk within 500 ms; the rest is for its way to the GUI thread and the write itself."""
 
 
 class RunningReply(QObject):
-    """One running reply: where it belongs, its text so far, and what its stream said about it. When the
-    prompt left a thought open, `opened` closes it. In a document it is written before `tail`; `begun`
-    characters were there before it.
+    """One running reply: its place, its text so far, and what its events said. `opened` closes a thought that
+    the prompt left open. In a document it is written before `tail`; `begun` characters were there before.
 
     Signals:
-        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet; with a text that arrives
-            so long after the last time, for then the GUI thread is at work anyway.
+        checkpoint_due(): at most `CHECKPOINT_MS` after text that is not saved yet; at once with text that
+            arrives that long after the last time, because the GUI thread is awake then anyway.
     """
 
     checkpoint_due = Signal()
@@ -56,7 +53,7 @@ class RunningReply(QObject):
         self._checkpoint.setSingleShot(True)
         self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
         self._checkpoint.timeout.connect(self._on_checkpoint)
-        # when last, by the monotonic clock; before that, when the first text came
+        # time of the last checkpoint, or of the first text
         self._asked_to_save: float | None = None
 
     @property
@@ -68,7 +65,7 @@ class RunningReply(QObject):
 
     @property
     def whole(self) -> str:
-        """All text of the message: what stays behind the growing part is of it, too."""
+        """All text of the message, with the tail."""
         return self.text + self.tail
 
     def take(self, event: Text) -> str:
@@ -82,7 +79,7 @@ class RunningReply(QObject):
         return shown
 
     def _sign(self) -> None:
-        """Hand on the tokens that were held back, once it is known what of their text was a name."""
+        """Add the tokens that were held back, once it is known how much of their text was a name."""
         if self.leading is None or not (self.leading.decided or self.leading.after_thought):
             return
         left = 0 if self.leading.after_thought else self.leading.removed

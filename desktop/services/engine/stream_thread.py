@@ -3,21 +3,22 @@
 The thread rules of the program:
 
 1. The GUI thread owns every QObject, item model and the database connection.
-2. One StreamThread is the engine's: the model, its cache and its threads are touched only there, loading and
-   unloading included. Downloads and folder scans have an instance of their own, so that a slow server never
-   blocks the model.
-3. A StreamThread is made, and its signals are connected, on the GUI thread, to `@Slot` methods of QObjects.
-4. What crosses is frozen data of str, int, float and tuple: no tensor, no live exception.
-5. Every event crosses as one queued signal, but for the many small ones of a reply (`gathered`): the first of
-   them wakes the GUI thread, and those that come soon after cross together, one wake for each frame. How soon
-   depends on what showing them costs, because a CPU engine uses every core: what the GUI thread takes is
-   taken from it.
+2. One StreamThread belongs to the engine: only there are the model, its cache and its threads used, loading
+   and unloading included. Downloads and folder scans have their own, so that a slow server never blocks the
+   model.
+3. A StreamThread is made on the GUI thread, and its signals are connected there to `@Slot` methods of
+   QObjects.
+4. Frozen data of str, int, float and tuple crosses: no tensor, no live exception.
+5. Every event crosses as one queued signal, except for the many small ones of a reply (`Coalescing`): the
+   first of them wakes the GUI thread, and those that come soon after cross together. This is the only
+   throttle of text. Its interval follows what showing the text costs: a CPU engine uses every core, and what
+   the GUI thread takes is taken from it.
 6. CPU kernels release the GIL, or the window would freeze.
 7. No `exec()` in coroutines; tokens never travel by asyncio.
 
 Order of signals for each job: any number of `yielded`, then exactly one of `finished` and `failed`, whatever
-the job raises: foreign code raises what is no `Exception` as well (a panic of a Rust library). A thread that
-dies is replaced by one that goes on with the queue.
+the job raises, also what is not an `Exception` (a panic of a Rust library). A thread that dies is replaced by
+one that continues with the queue.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ MakeGenerator = Callable[[threading.Event], Iterator[Any]]
 
 
 class Coalescing(NamedTuple):
-    """Which events need not cross one by one, what makes one event of several, and which others may come
-    with the next of them.
+    """`takes`: events that may cross together; `join` makes one of several. `waits`: events that may cross
+    with the next of those; only the last of them does.
     """
 
     takes: Callable[[Any], bool]
@@ -57,9 +58,7 @@ class Coalescing(NamedTuple):
 
 
 class _Crossing(NamedTuple):
-    """A signal on its way to the GUI thread: an event of the job that others may be gathered with or that
-    may wait, or neither.
-    """
+    """A signal on its way to the GUI thread; `takes` and `waits` as in `Coalescing`."""
 
     emit: Callable[..., None]
     job: int
@@ -76,20 +75,14 @@ NO_MEMORY = (
     "or choose a shorter context or a smaller model, and load the model again."
 )
 CLOSE_TIMEOUT_S = 20.0
-GATHER_MS, SLOWEST_MS = 30, 250
-"""The shortest and the longest time that events which are gathered wait for others: less than anyone sees
-as a pause between words.
-"""
+SHORTEST_MS, SLOWEST_MS = 30, 250
+"""Events that cross together wait at least and at most this long: less than a visible pause."""
 CROWDED, ROOMY = 60.0, 4.0
-"""How many times as long as the GUI thread was at work they wait: while the worker needs every core, and
-while it leaves some free.
-"""
+"""They wait this many times as long as the GUI thread was busy: if the worker needs all cores, and if not."""
 
 
 def is_no_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the computer or on a GPU; PyTorch says so with a RuntimeError for some of
-    its allocators.
-    """
+    """Whether memory ran out, on the computer or on a GPU; some PyTorch allocators raise RuntimeError."""
     words = _text(error)
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
@@ -102,19 +95,17 @@ def is_no_memory(error: BaseException) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    """Its message, which may be one that Qt cannot take (half a surrogate pair from a file's name), or
-    none at all.
-    """
+    """Its message without what Qt cannot take, such as half a surrogate pair from a file's name."""
     try:
         return str(error).encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - __str__ is the code of whoever raised it
+    except Exception:  # noqa: BLE001 - __str__ is foreign code
         return type(error).__name__
 
 
 def _traceback() -> str:
     try:
         return traceback.format_exc().encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - the same
+    except Exception:  # noqa: BLE001 - formatting calls __str__
         return ""
 
 
@@ -142,7 +133,7 @@ class Job:
 class StreamThread(QObject):
     """Runs jobs in the order they were started. `on_error` gets what a job raises, on the worker's thread.
 
-    Events that `gathered` takes cross in groups, joined; all of them, and what comes after them, in order.
+    Events that `coalescing` takes cross joined; all events stay in order. `backoff` is `CROWDED` or `ROOMY`.
 
     Signals (delivered on the thread that made this object):
         yielded(int job, object event): one event of the generator.
@@ -164,12 +155,12 @@ class StreamThread(QObject):
         on_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         super().__init__(parent)
-        self._gathered = gathered
+        self._coalescing = gathered
         self._on_error = on_error
         self._waiting: deque[_Crossing] = deque()
         self._taken = 0
-        self._awake = False  # the GUI thread will look by itself
-        self.patience = ROOMY
+        self._awake = False  # the GUI thread will look without being woken
+        self.backoff = ROOMY
         self._worked: float | None = None
         self._lock = threading.Lock()
         self._arrived.connect(self.deliver, Qt.ConnectionType.QueuedConnection)
@@ -185,10 +176,9 @@ class StreamThread(QObject):
         self._begin()
 
     def _begin(self) -> None:
-        """Start the thread, or the one that takes the place of one that died."""
+        """Start the thread, or one that replaces a dead one."""
         with self._lock:
-            # A daemon, so that a job that hangs in foreign code cannot keep the process alive after close()
-            # gave up on it.
+            # a daemon: a job that hangs in foreign code does not keep the process alive after close()
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
 
@@ -213,10 +203,10 @@ class StreamThread(QObject):
             if last is not None:
                 self._jobs.put(Job(next(self._numbers), last))
             self._jobs.put(None)
-        self._again.stop()  # what still crosses is for whoever calls `deliver`
+        self._again.stop()  # the caller may still `deliver` what has crossed
         until = time.monotonic() + timeout_s
         while (thread := self._now()).is_alive() and (left := until - time.monotonic()) > 0:
-            thread.join(left)  # another may have taken its place
+            thread.join(left)  # another one may have replaced it
         if thread.is_alive():
             log.error("thread %s did not end within %.0f s", self._name, timeout_s)
         return not thread.is_alive()
@@ -227,11 +217,11 @@ class StreamThread(QObject):
 
     @Slot()
     def deliver(self) -> None:
-        """Hand on what has crossed, now. On the GUI thread."""
+        """Emit what has crossed. On the GUI thread."""
         if self._worked is None:
             self._worked = time.thread_time()
-        end = self._taken + len(self._waiting)  # what comes meanwhile is for the next time
-        # group by group: a receiver may run an event loop of its own
+        end = self._taken + len(self._waiting)  # what comes meanwhile waits for the next call
+        # group by group: a receiver may run its own event loop
         while self._waiting and self._taken < end:
             first = self._take()
             for values in self._with_more(first) if first.takes else (first.values,):
@@ -240,21 +230,17 @@ class StreamThread(QObject):
             self._again.start(self._pause())
 
     def _pause(self) -> int:
-        """Milliseconds until the next look, by the processor time that the GUI thread took since the last
-        one, or for this first one.
-        """
+        """Milliseconds until the next look, from the processor time of the GUI thread since the last one."""
         now = time.thread_time()
         spent, self._worked = now - (now if self._worked is None else self._worked), now
-        return round(min(SLOWEST_MS, max(GATHER_MS, 1000 * self.patience * spent)))
+        return round(min(SLOWEST_MS, max(SHORTEST_MS, 1000 * self.backoff * spent)))
 
     def _take(self) -> _Crossing:
         self._taken += 1
         return self._waiting.popleft()
 
     def _with_more(self, first: _Crossing) -> list[tuple[Any, ...]]:
-        """What its event and those that are gathered with it come to: one joined, then the last that only
-        waited.
-        """
+        """Its event joined with those that follow, then the last one that only waited."""
         group, last, waiting = [first.values[0]], [], self._waiting
         while waiting and (other := waiting[0]).job == first.job and (other.takes or other.waits):
             if other.takes:
@@ -263,7 +249,9 @@ class StreamThread(QObject):
                 last = [other.values]
             self._take()
         return [
-            (self._gathered.join(group),) if self._gathered is not None and len(group) > 1 else first.values,
+            (self._coalescing.join(group),)
+            if self._coalescing is not None and len(group) > 1
+            else first.values,
             *last,
         ]
 
@@ -277,13 +265,13 @@ class StreamThread(QObject):
             self._worked = None
 
     def _cross(self, signal: SignalInstance, job: int, *values: object) -> None:
-        """On the worker's thread: tell the GUI thread."""
-        if self._gathered is None:
+        """Send a signal to the GUI thread, from the worker's thread."""
+        if self._coalescing is None:
             signal.emit(job, *values)
             return
         is_event = signal is self.yielded
-        takes = is_event and self._gathered.takes(values[0])
-        waits = is_event and not takes and self._gathered.waits(values[0])
+        takes = is_event and self._coalescing.takes(values[0])
+        waits = is_event and not takes and self._coalescing.waits(values[0])
         with self._lock:
             self._waiting.append(_Crossing(signal.emit, job, values, takes, waits))
             wake = not (self._awake and (takes or waits))
@@ -298,21 +286,20 @@ class StreamThread(QObject):
                 self._run(job)
                 self._open.pop(job.id, None)
                 job = None  # its generator may hold a model
-        # raised into the thread from outside, between two jobs or while one was told of
+        # raised into the thread from outside, between two jobs or while a signal was sent
         except BaseException as error:
             log.exception("thread %s died and is replaced", self._name)
             self._begin()
             if job is not None and self._open.pop(job.id, None) is not None:
-                with contextlib.suppress(RuntimeError):  # this object is gone, and whoever listened with it
+                with contextlib.suppress(RuntimeError):  # this object is gone, with its listeners
                     self._cross(self.failed, job.id, UNEXPECTED.format(kind=type(error).__name__), "")
 
     def _run(self, job: Job) -> None:
         if job.stopping:
             self._cross(self.finished, job.id, None)
             return
-        # The one broad except of the program: whatever escapes here is a bug that would end the thread
-        # silently and leave the window waiting for ever; so it is logged and told instead. The exception
-        # itself does not cross (rule 4).
+        # The one broad except of the program: a bug that escaped here would end the thread silently, and the
+        # window would wait for ever. It is logged and reported; the exception itself does not cross (rule 4).
         signal, values = self.finished, tuple[object, ...]()
         try:
             values = (self._drive(job),)

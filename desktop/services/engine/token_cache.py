@@ -1,6 +1,4 @@
-"""The tokens of replies for whoever looks at them: of the reply that is written, of those just ended, and
-of stored ones.
-"""
+"""The tokens of replies: of the one that is written, of those just ended, and of stored ones."""
 
 from __future__ import annotations
 
@@ -18,19 +16,14 @@ __all__ = ["CUT_SHORT", "STRETCH", "WRITTEN", "TokenCache", "model_key"]
 CUT_SHORT = ("stop_string", "stop_regex")
 """Reasons that end a reply in the middle of a token."""
 STRETCH = "stretch"
-"""Where the last stretch of a document that was written by a model begins and ends: characters, in the
-message's `stats`.
-"""
+"""In the `stats` of a document: first and last character of what a model wrote last."""
 WRITTEN = "written"
-"""How many tokens that stretch has, in the message's `stats`."""
+"""In the `stats` of a document: the number of tokens of that stretch."""
 _KEPT = 16
 
 
 def model_key(model: ModelInfo | None) -> str:
-    """What tells models apart whose token ids may differ; a file that was moved keeps it.
-
-    Empty for no model.
-    """
+    """Differs between models whose token ids may differ, not for a moved file; "" for no model."""
     return (
         f"{model.name} · {model.architecture} · {model.parameters} · {model.vocab_size}"
         if model is not None
@@ -39,17 +32,14 @@ def model_key(model: ModelInfo | None) -> str:
 
 
 class TokenCache:
-    """Hands out the `TokenTrace` of a reply; the latest 16 are kept in memory.
-
-    Methods raise `StoreError` when reading fails.
-    """
+    """The `TokenTrace` of each reply, the latest 16 of them in memory. Methods raise `StoreError`."""
 
     def __init__(self, stores: ConversationStores) -> None:
         self._stores = stores
         self._traces: OrderedDict[int, TokenTrace | None] = OrderedDict()
 
     def trace(self, message: StoredMessage) -> TokenTrace | None:
-        """The tokens of a stored reply; None where none were kept or they are those of another text."""
+        """The tokens of a stored reply; None if none are stored or they belong to another text."""
         if message.id not in self._traces:
             data = self._stores.of(message.id).tokens(message.id) if message.role == "assistant" else b""
             self._put(message.id, TokenTrace.unpack(data) if data else None)
@@ -62,13 +52,11 @@ class TokenCache:
         return found
 
     def put(self, message_id: int, trace: TokenTrace) -> None:
-        """The tokens of a document are these now."""
+        """Set the tokens of a document."""
         self._put(message_id, trace)
 
     def _is_document(self, message: StoredMessage) -> bool:
-        """Of a notebook's document, which is written in anywhere, those tokens are told that are still
-        there.
-        """
+        """A notebook's document can be edited anywhere; the tokens that are still in it are kept."""
         return self._stores.of(message.id).get(message.conversation_id).kind == NOTEBOOK
 
     def begin(
@@ -76,7 +64,7 @@ class TokenCache:
     ) -> TokenTrace:
         """The trace of a reply that is about to be written after the text it has.
 
-        `source` is the reply that this text comes from: itself when it is continued, another one when it was
+        `source` is the reply that this text comes from: itself if it is continued, another one if it was
         branched off with the exact ids `ids`. `model` is the key of the model that will write.
         """
         known = self.trace(source) if source is not None and message.text else None
@@ -99,8 +87,8 @@ class TokenCache:
         self._put(message.id, made)
         return made
 
-    def behind(self, source: StoredMessage, head: str, tail: str) -> TokenTrace:
-        """The tokens of a document's end that stays behind what is written at its cursor."""
+    def rest_of(self, source: StoredMessage, head: str, tail: str) -> TokenTrace:
+        """The tokens of a document's `tail`, which follows what is written after `head`."""
         known = self.trace(source)
         whole = known.edited(head + tail) if known is not None else TokenTrace()
         first = bisect_left(whole.starts, len(head))

@@ -1,6 +1,4 @@
-"""Replies that are over and could not be saved, because the disk is full or the file locked: kept, and
-tried again by the clock.
-"""
+"""Replies that are over and could not be saved (the disk is full, the file is locked): kept and retried."""
 
 from __future__ import annotations
 
@@ -27,13 +25,12 @@ class Ended(NamedTuple):
 
 
 class UnsavedReplies(QObject):
-    """Saves ended replies; what cannot be saved stays here. Trouble is told once, until all is saved.
-
-    `reason` is the sentence of the last trouble.
+    """Saves ended replies and keeps what cannot be saved. The first failure is reported, further ones only
+    after everything was saved again. `reason` is the sentence of the last failure.
 
     Signals:
         trouble(str): something cannot be saved now.
-        saved_again(): after trouble, everything is saved.
+        saved_again(): everything is saved after a failure.
     """
 
     trouble = Signal(str)
@@ -43,7 +40,7 @@ class UnsavedReplies(QObject):
         super().__init__(parent)
         self._stores = stores
         self._waiting: dict[int, Ended] = {}
-        self._is_told = False
+        self._is_reported = False
         self.reason = ""
         self._timer = QTimer(self)
         self._timer.setInterval(RETRY_MS)
@@ -55,27 +52,27 @@ class UnsavedReplies(QObject):
 
     @property
     def in_trouble(self) -> bool:
-        """Whether something could not be saved, and was not since."""
-        return self._is_told
+        """Whether something is still not saved."""
+        return self._is_reported
 
     @property
     def waiting(self) -> dict[int, str]:
-        """The whole texts of the replies that wait, by the ids of their messages."""
+        """The whole texts of the replies that are not saved, by message id."""
         return {number: ended.text for number, ended in self._waiting.items()}
 
     def put(self, message_id: int, ended: Ended) -> None:
-        """A reply is over; `save` writes it."""
+        """Add an ended reply, for `save` to write."""
         self._waiting[message_id] = ended
 
     @Slot()
     def save(self) -> None:
-        """Write what waits."""
+        """Write everything that is not saved yet."""
         for message_id, ended in tuple(self._waiting.items()):
             tokens = ended.tokens.pack() if len(ended.tokens) else b""
             try:
                 self._stores.of(message_id).finish(message_id, ended.text, ended.state, ended.stats, tokens)
             except StoreError as error:
-                self.tell(error)
+                self.report(error)
                 self._timer.start()
             else:
                 del self._waiting[message_id]
@@ -83,26 +80,26 @@ class UnsavedReplies(QObject):
             self._timer.stop()
             self.went_well()
 
-    def tell(self, error: StoreError) -> None:
-        """Something could not be written; the user hears of it once."""
+    def report(self, error: StoreError) -> None:
+        """Something could not be written."""
         self.reason = str(error)
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_reported:
+            self._is_reported = True
             self.trouble.emit(str(error))
 
     def went_well(self) -> None:
-        """Something was written: if nothing waits any more, trouble is over."""
-        if self._is_told and not self._waiting:
-            self._is_told = False
+        """Something was written: the failure is over if nothing else waits."""
+        if self._is_reported and not self._waiting:
+            self._is_reported = False
             self.saved_again.emit()
 
     def forget(self) -> None:
-        """Another file is in the place of the one that these replies belong to."""
+        """Drop everything: another file has replaced the one that these replies belong to."""
         self._waiting.clear()
         self._timer.stop()
-        self._is_told = False
+        self._is_reported = False
 
     def close(self) -> None:
-        """Try once more, and stop the clock."""
+        """Try once more, and stop retrying."""
         self.save()
         self._timer.stop()

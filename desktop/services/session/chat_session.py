@@ -119,7 +119,7 @@ class ChatSession(SessionSignals):
         self.set_settings, self.reset_setting = settings.set_settings, settings.reset_setting
         self.save_as_defaults, self.keep_for_model = settings.save_as_defaults, settings.keep_for_model
         self.choose_preset, self.presets_edited = settings.choose_preset, settings.presets_edited
-        self.stop, self.measure = runner.engine.stop, runner.engine.run_aside
+        self.stop, self.measure = runner.engine.stop, runner.engine.run_in_background
         self.make_room, self.save_replies = runner.engine.make_room, runner.save_replies
 
     def close(self) -> bool:

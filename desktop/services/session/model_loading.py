@@ -48,7 +48,7 @@ class ModelLoading(QObject):
         engine.progress.connect(signals.progress)
         engine.model_changed.connect(self._on_model)
         engine.load_failed.connect(self._on_load_failed)
-        engine.aside_ended.connect(signals.measured)
+        engine.background_ended.connect(signals.measured)
 
     @property
     def is_base_model(self) -> bool:

@@ -17,8 +17,8 @@ from pytestqt.qtbot import QtBot
 
 from desktop.services.engine.stream_thread import (
     CROWDED,
-    GATHER_MS,
     ROOMY,
+    SHORTEST_MS,
     SLOWEST_MS,
     Coalescing,
     StreamThread,
@@ -305,7 +305,7 @@ def test_ended_jobs_are_forgotten(qtbot: QtBot, worker: StreamThread, listener: 
 
 
 def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: QtBot) -> None:
-    worker = StreamThread("gathering", gathered=Coalescing(lambda event: isinstance(event, str), "".join))
+    worker = StreamThread("gathering", coalescing=Coalescing(lambda event: isinstance(event, str), "".join))
     listener = Listener(worker)
     go_on = threading.Event()
 
@@ -330,7 +330,7 @@ def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_
     coalescing = Coalescing(
         lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int)
     )
-    worker = StreamThread("figures", gathered=coalescing)
+    worker = StreamThread("figures", coalescing=coalescing)
     listener = Listener(worker)
     go_on = threading.Event()
 
@@ -350,13 +350,13 @@ def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_
     assert worker.close(timeout_s=5)
 
 
-@pytest.mark.parametrize("patience", [CROWDED, ROOMY])
+@pytest.mark.parametrize("backoff", [CROWDED, ROOMY])
 @pytest.mark.parametrize("cost_s", [0.0, 0.002, 0.01, 0.5])
 def test_what_showing_costs_decides_how_long_the_next_text_waits(
-    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, patience: float, cost_s: float
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, backoff: float, cost_s: float
 ) -> None:
-    worker = StreamThread("pacing", gathered=Coalescing(lambda event: isinstance(event, str), "".join))
-    worker.patience = patience
+    worker = StreamThread("pacing", coalescing=Coalescing(lambda event: isinstance(event, str), "".join))
+    worker.backoff = backoff
     listener, clock, pauses = Listener(worker), [0.0], list[int]()
     pause = worker._pause
     monkeypatch.setattr("desktop.services.engine.stream_thread.time.thread_time", lambda: clock[0])
@@ -369,11 +369,13 @@ def test_what_showing_costs_decides_how_long_the_next_text_waits(
     job = worker.start(lambda stop: (part for part in "x"))
     qtbot.waitUntil(lambda: listener.ended(job.id))
     assert worker.close(timeout_s=5)
-    assert max(pauses) == min(SLOWEST_MS, max(GATHER_MS, 1000 * patience * cost_s))
+    assert max(pauses) == min(SLOWEST_MS, max(SHORTEST_MS, 1000 * backoff * cost_s))
 
 
 def test_what_crossed_before_the_end_is_delivered_after_it(qtbot: QtBot) -> None:
-    worker = StreamThread("closing early", gathered=Coalescing(lambda event: isinstance(event, str), "".join))
+    worker = StreamThread(
+        "closing early", coalescing=Coalescing(lambda event: isinstance(event, str), "".join)
+    )
     listener = Listener(worker)
     job = worker.start(lambda stop: (part for part in ("a", "b")))
     worker._jobs.put(None)  # as `close` does, which would stop the job

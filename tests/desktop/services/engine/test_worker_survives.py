@@ -69,7 +69,7 @@ def worker(request: pytest.FixtureRequest, qapp: QCoreApplication) -> Iterator[S
     gathered = (
         Coalescing(lambda event: isinstance(event, str), "".join) if request.param == "gathered" else None
     )
-    found = StreamThread("surviving", gathered=gathered)
+    found = StreamThread("surviving", coalescing=gathered)
     yield found
     assert found.close(timeout_s=5)
 
