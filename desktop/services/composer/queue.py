@@ -1,6 +1,4 @@
-"""MessageQueue: messages that wait for the running reply, sent one after the other as replies become
-complete.
-"""
+"""MessageQueue: messages that wait for the running reply, each sent when the reply before is complete."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ __all__ = ["MessageQueue"]
 
 
 class MessageQueue(QObject):
-    """Messages wait for each chat on its own. After a reply that was stopped or failed those of its chat are
-    held until the user sends one; so are, at the start, those of last time.
+    """Each chat has its own queue. After a reply that was stopped or failed, the queue of its chat is held
+    until the user sends a message from it; at the start, all queues are held.
 
     Signals:
-        changed(): what waits, or whether it is held.
+        changed(): a queue has changed, or whether it is held.
     """
 
     changed = Signal()
@@ -31,7 +29,7 @@ class MessageQueue(QObject):
         self._session, self._store = session, QueueStore(session.stores)
         self._all: list[Queued] = []
         self._held: set[int] = set()
-        self._unhindered: set[int] = set()
+        self._not_stopped: set[int] = set()
         self._ended: tuple[int, int] | None = None
         self._sending = 0
         self._sent: set[int] = set()
@@ -45,17 +43,15 @@ class MessageQueue(QObject):
         session.conversation_changed.connect(self.changed)
 
     def waiting(self, conversation: int) -> Sequence[Queued]:
-        """The messages that wait in a chat, in the order they will be sent."""
+        """The queue of a chat, in the order of sending."""
         return [waiting for waiting in self._all if waiting.conversation_id == conversation]
 
     def is_held(self, conversation: int) -> bool:
-        """Whether they wait for the user."""
+        """Whether a chat's queue waits for the user."""
         return conversation in self._held
 
     def add(self, text: str, opening: str = "") -> bool:
-        """Put a message behind the others of the open chat; False, with a notice, when that cannot be
-        saved.
-        """
+        """Append a message to the open chat's queue; False, with a notice, if it cannot be saved."""
         conversation = self._session.conversation
         try:
             self._store.add(conversation, text.strip("\n").rstrip(), opening)
@@ -63,12 +59,12 @@ class MessageQueue(QObject):
             self._session.notice.emit(str(error), "error")
             return False
         if self._session.state == "stopping":
-            self._unhindered.add(conversation)  # written after the stop: it is not what the user stopped
+            self._not_stopped.add(conversation)  # written after the stop, so the user wants it sent
         self._read()
         return True
 
     def remove(self, number: int) -> Queued | None:
-        """Take a message out of the queue; returns it."""
+        """Remove a message from its queue; returns it."""
         found = self._found(number)
         if found is not None:
             try:
@@ -80,29 +76,27 @@ class MessageQueue(QObject):
         return found
 
     def move(self, before: int, now: int) -> None:
-        """Let the messages of one chat wait in another one."""
+        """Move the queue of one chat to another one."""
         try:
             self._store.move(before, now)
         except StoreError as error:
             self._session.notice.emit(str(error), "error")
-        for states in (self._held, self._unhindered):
+        for states in (self._held, self._not_stopped):
             if before in states:
                 states.discard(before)
                 states.add(now)
         self._read()
 
     def send(self, number: int) -> None:
-        """Send a message now if it fits; the others of its chat go on after its reply."""
+        """Send a message now if it fits; the rest of its queue follows after its reply."""
         found = self._found(number)
         if found is not None and self._session.state == "idle":
-            self._turn.begin(found, wanted=True)
+            self._turn.begin(found, by_user=True)
         elif found is not None:
-            self._send(found)  # which says why it cannot be sent
+            self._send(found)  # which reports why it cannot be sent
 
     def _send(self, waiting: Queued) -> None:
-        """Send a message, which waits no more from then on, also where the store cannot forget it now: it
-        is never sent twice.
-        """
+        """Send a message and remove it from its queue; never twice, even if the store cannot remove it."""
         self._sending = waiting.id
         try:
             if self._session.submit(waiting.text, waiting.opening, chat=waiting.conversation_id):
@@ -144,16 +138,16 @@ class MessageQueue(QObject):
         if state != "idle" or self._sending or not (self._all or self._sent):
             return
         self._forget_sent()
-        self._read()  # a chat may have been thrown away
+        self._read()  # a chat may have been deleted
         if self._ended is not None:
             conversation, message = self._ended
             self._ended = None
             complete = self._is_complete(message)
-            if not complete and conversation not in self._unhindered:
+            if not complete and conversation not in self._not_stopped:
                 self._held.add(conversation)
             elif complete:
                 self._held.discard(conversation)
-            self._unhindered.discard(conversation)
+            self._not_stopped.discard(conversation)
         self._go_on()
         self.changed.emit()
 
@@ -171,16 +165,16 @@ class MessageQueue(QObject):
 
     @Slot(object, bool)
     def _on_ready(self, waiting: Queued, cut: bool) -> None:
-        if self._found(waiting.id) is None:  # it was taken out meanwhile
+        if self._found(waiting.id) is None:  # it was removed meanwhile
             self._go_on()
             return
-        self._held.add(waiting.conversation_id)  # should it be refused, it waits for the user
+        self._held.add(waiting.conversation_id)  # if it is refused, it waits for the user
         if cut:
             self._session.notice.emit(
                 "The files of the waiting message were cut to their beginnings, so that it fits.", "info"
             )
         self._send(waiting)
-        # nobody answers it, or it was refused and waits for the user: others need not
+        # nobody answers it, or it was refused: other queues continue
         if self._session.state == "idle":
             self._go_on()
         self.changed.emit()

@@ -1,6 +1,4 @@
-"""QueueTurn: counts a message whose turn has come once more: since it was written its chat has grown, or
-another model was loaded.
-"""
+"""QueueTurn: counts a queued message again before it is sent: its chat may have grown since."""
 
 from __future__ import annotations
 
@@ -19,15 +17,15 @@ from engine.settings import StopSettings
 __all__ = ["QueueTurn"]
 
 _SURELY_SHORT = 1000
-"""Bytes of a message that need not be counted."""
+"""Bytes of a message that is not counted."""
 
 
 class QueueTurn(QObject):
-    """One message at a time.
+    """Checks one message at a time.
 
     Signals:
-        ready(object waiting, bool cut): the `Queued` to send, its files cut where they were too long.
-        too_long(object waiting, str sentence): it does not fit, whatever is cut.
+        ready(object waiting, bool cut): the `Queued` to send, with its files cut if they were too long.
+        too_long(object waiting, str sentence): it does not fit, even if they are cut.
     """
 
     ready = Signal(object, bool)
@@ -36,17 +34,16 @@ class QueueTurn(QObject):
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self._number, self._wanted = 0, False
+        self._number, self._by_user = 0, False
         self._whole: Queued | None = None
         self._waiting: Queued | None = None
         session.asked.connect(self._on_asked)
 
-    def begin(self, waiting: Queued, wanted: bool = False) -> None:
-        """Find out whether `waiting` fits, in place of what was asked before; a signal tells, at once for a
-        short message. One that the user `wanted` to be sent may take the room that is kept free for the
-        reply.
+    def begin(self, waiting: Queued, by_user: bool = False) -> None:
+        """Find out whether `waiting` fits, instead of any earlier message; a signal answers, at once for a
+        short one. A message sent `by_user` may take the space that is reserved for the reply.
         """
-        self._whole, self._number, self._wanted = waiting, 0, wanted
+        self._whole, self._number, self._by_user = waiting, 0, by_user
         if self._may_be_long(waiting):
             self._count(waiting)
         else:
@@ -85,11 +82,11 @@ class QueueTurn(QObject):
             return
         self._number = 0
         if self._session.state != "idle":
-            return  # something else began meanwhile: its end asks anew
+            return  # something else has begun meanwhile: its end asks again
         files, place = split(waiting.text)
         if isinstance(answer, tuple):
             self._count(replace(waiting, text=join(answer, waiting.text[place:])))
-        elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._wanted else 0):
+        elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._by_user else 0):
             self.ready.emit(waiting, waiting is not self._whole)
         elif files and waiting is self._whole and (request := self._request(waiting)) is not None:
             held = tuple(attachment for _, attachment in files)

@@ -1,6 +1,4 @@
-"""AutomaticTurns: where participants speak to each other, each complete reply is followed by the next
-until it is the user's turn.
-"""
+"""AutomaticTurns: participants reply to each other until it is the user's turn."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ __all__ = ["AutomaticTurns"]
 
 
 class AutomaticTurns(QObject):
-    """Made after `queue`, whose messages go first. A reply that was stopped or failed is followed by none."""
+    """Created after `queue`, whose messages go first. Nothing follows a reply that was stopped or failed."""
 
     def __init__(self, session: ChatSession, queue: MessageQueue, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -30,7 +28,7 @@ class AutomaticTurns(QObject):
 
     @Slot(str)
     def _on_state(self, state: str) -> None:
-        # also where the reply was complete by then
+        # even if the reply was complete by then
         self._stopped = state == "stopping" or (self._stopped and state != "prefill")
         if state != "idle" or self._ended is None or self._session.state != "idle":
             return

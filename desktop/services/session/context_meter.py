@@ -1,6 +1,4 @@
-"""What the context holds, what of it is cached, and what the next message will cost; counted on the
-engine's thread while it is free.
-"""
+"""How full the context is, how much of it is cached, and what the next message costs to read."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ __all__ = ["ContextMeter", "Measured", "cost_words"]
 
 _SOON_MS = 220
 _CHARACTERS = 4.0
-"""Of a token, before any was counted: only for what is typed while the engine is busy."""
+"""Assumed of a token before any was counted, for what is typed while the engine is busy."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Tokens. `system`, `messages` and `draft` come to `used`, of `length`; `cached` of them need no reading,
-    `next_read` will be read by the next reply. `starts` are (message id, first token, behind its last) of
-    each message that is read; `rate` tokens read in a second, 0 while not known. `about`: typed text is
-    estimated, because the engine is busy.
+    """Tokens: `system`, `messages` and `draft` add up to `used`, of `length`; `cached` of them need not be
+    read, `next_read` are read by the next reply. `starts` has (message id, first token, end) of each message
+    that is read; `rate` is tokens read per second, 0 if not known. `about`: the draft is estimated, because
+    the engine is busy.
     """
 
     length: int = 0
@@ -45,16 +43,16 @@ class Measured:
 
     @property
     def used(self) -> int:
-        """All that the next prompt has."""
+        """Tokens of the next prompt."""
         return self.system + self.messages + self.draft
 
     @property
     def next_read(self) -> int:
-        """What the next reply reads."""
+        """Tokens that the next reply reads."""
         return max(0, self.used - self.cached)
 
     def cost_of_editing(self, message_id: int) -> int:
-        """Tokens that are read when this message is another one; 0 where it is not read."""
+        """Tokens that are read again if this message is edited; 0 if it is left out."""
         for id, start, end in self.starts:
             if id == message_id:
                 return end - min(start, self.cached)
@@ -62,7 +60,7 @@ class Measured:
 
 
 def cost_words(tokens: int, rate: float) -> str:
-    """For example "about 3,120 tokens, about 4 s"; without the time while no speed was measured."""
+    """For example "about 3,120 tokens, about 4 s"; without the time if no speed was measured."""
     words = "about 1 token" if tokens == 1 else f"about {tokens:,} tokens"
     if rate <= 0:
         return words
@@ -73,8 +71,7 @@ def cost_words(tokens: int, rate: float) -> str:
 
 
 class ContextMeter(QObject):
-    """Measures the open conversation with what is typed; nothing runs on the GUI thread, and typing is not
-    waited for.
+    """Measures the open chat with what is typed, on the engine's thread while it is free.
 
     Signals:
         changed(object): another `Measured`.
@@ -103,7 +100,7 @@ class ContextMeter(QObject):
         session.running_changed.connect(self._on_running)
 
     def set_draft(self, text: str) -> None:
-        """What is typed and not sent yet, attachments included."""
+        """Count this text, which is not sent yet, with its attachments."""
         if text != self._draft:
             self._draft = text
             if self._session.state != "idle":
@@ -112,11 +109,11 @@ class ContextMeter(QObject):
 
     @Slot()
     def prompt_changed(self) -> None:
-        """The system prompt is another one."""
+        """The system prompt or the cast has changed."""
         self._later()
 
     def close(self) -> bool:
-        """Measure no more: the engine's thread ends."""
+        """Stop measuring: the engine's thread ends."""
         self._closed = True
         self._soon.stop()
         return True
@@ -127,7 +124,7 @@ class ContextMeter(QObject):
             return
         if self._session.model is None or self._session.notebook:  # a notebook's page counts its own tokens
             self._soon.stop()
-            self._tell(Measured())
+            self._emit(Measured())
         elif not self._soon.isActive():
             self._soon.start()
 
@@ -144,13 +141,13 @@ class ContextMeter(QObject):
 
     @Slot(object)
     def _on_running(self, stats: Stats) -> None:
-        """While a reply is written its own figures tell; all of it is cached then."""
+        """A running reply brings its own figures; all of it is cached."""
         if self._session.notebook:
             return
         now = self.measured
         messages = max(0, stats.context_tokens - now.system)
         draft = self._about()
-        self._tell(
+        self._emit(
             dataclasses.replace(
                 now,
                 length=stats.context_length,
@@ -162,25 +159,24 @@ class ContextMeter(QObject):
         )
 
     def _about(self) -> int:
-        """Tokens of the draft, by its length."""
+        """Tokens of the draft, estimated from its length."""
         return round(len(self._draft) / self._characters) if self._draft.strip() else 0
 
     def _estimate(self) -> None:
         tokens = self._about()
-        self._tell(dataclasses.replace(self.measured, draft=tokens, about=bool(tokens)))
+        self._emit(dataclasses.replace(self.measured, draft=tokens, about=bool(tokens)))
 
     @Slot()
     def _measure(self) -> None:
         session = self._session
         if session.state != "idle" or session.model is None or not session.conversation:
             return
-        if self._job is not None:  # its end asks again
+        if self._job is not None:  # its end measures again
             self._job.stop()
             return
         self._counted_draft = self._draft
         draft = self._draft.strip("\n").rstrip()
-        # Without a draft a question stands for it: templates want one, and its place is what a message costs
-        # at least.
+        # An empty draft is counted as an empty message: templates need one, and it has a minimum cost.
         messages, ids = session.next_messages(draft)
         request = ChatRequest(
             messages,
@@ -196,13 +192,13 @@ class ContextMeter(QObject):
     def _on_counted(self, result: Foreseen | str | None, ids: list[int]) -> None:
         self._job = None
         if self._counted_draft != self._draft or result is None:
-            self._later() if self._session.model is not None else self._tell(Measured())
+            self._later() if self._session.model is not None else self._emit(Measured())
         if isinstance(result, str):
-            self._tell(
+            self._emit(
                 dataclasses.replace(Measured(), length=self.measured.length, rate=self._rate, trouble=result)
             )
         elif result is not None:
-            self._tell(self._sorted(result, ids))
+            self._emit(self._sorted(result, ids))
 
     def _sorted(self, found: Foreseen, ids: list[int]) -> Measured:
         system = bool(ids and not ids[0])
@@ -223,7 +219,7 @@ class ContextMeter(QObject):
             starts=tuple(starts),
         )  # fmt: skip
 
-    def _tell(self, measured: Measured) -> None:
+    def _emit(self, measured: Measured) -> None:
         if measured != self.measured:
             self.measured = measured
             self.changed.emit(measured)
@@ -235,5 +231,5 @@ def _foreseen(
     yield from ()
     try:
         return source.foresee(request)
-    except EngineError as error:  # too long, or a template that does not take this
+    except EngineError as error:  # too long, or refused by the template
         return str(error)

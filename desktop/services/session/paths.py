@@ -1,4 +1,4 @@
-"""From a shown path of stored messages to what the model is asked, and to the rows of the transcript."""
+"""From the path of stored messages to what the model is asked, and to the rows of the transcript."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ __all__ = ["find_item", "request_messages", "show_items"]
 def request_messages(
     system_prompt: str, path: Sequence[StoredMessage], last: int | None
 ) -> tuple[Message, ...]:
-    """The system prompt (if any) and the messages of `path` up to and with `last`; None takes none of
-    them.
-    """
+    """The system prompt (unless empty) and the messages of `path` up to `last`, included; None for none."""
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
@@ -25,7 +23,7 @@ def request_messages(
 
 
 def find_item(model: MessagesModel, message_id: int) -> MessageItem | None:
-    """The message's row content; None when it is not on display."""
+    """The message as it is shown; None if it is not."""
     try:
         return model.item(message_id)
     except KeyError:
@@ -33,11 +31,10 @@ def find_item(model: MessagesModel, message_id: int) -> MessageItem | None:
 
 
 def show_items(model: MessagesModel, wanted: Sequence[MessageItem]) -> None:
-    """Bring the model to `wanted` with the fewest changes, so that the transcript keeps its place and its
-    painted rows.
+    """Make the model show `wanted` with few changes, so that the transcript keeps its position and its rows.
 
-    Rows before the first other message are replaced only where they differ; at that place a variant replaces
-    a variant; what is below goes, and the rest is appended.
+    Up to the first different message, rows are replaced only where they changed; there, one version replaces
+    another; the rows below are removed, and the rest is appended.
     """
     present = model.items()
     common = 0

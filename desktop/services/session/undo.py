@@ -1,4 +1,4 @@
-"""What can be taken back: a short stack of named actions."""
+"""A short stack of actions that can be undone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class UndoStack(QObject):
     """The latest 50 undoable actions.
 
     Signals:
-        available_changed(bool, str what): whether there is something to undo, and what the latest was
-        ("delete message").
+        available_changed(bool, str what): whether there is something to undo, and the latest action, such as
+            "delete message".
     """
 
     available_changed = Signal(bool, str)
@@ -27,21 +27,21 @@ class UndoStack(QObject):
 
     @property
     def what(self) -> str:
-        """The latest action in words; empty when there is none."""
+        """The latest action in words; "" for none."""
         return self._actions[-1][0] if self._actions else ""
 
     def push(self, what: str, undo: Callable[[], None]) -> None:
-        """Something was done that `undo` takes back."""
+        """Add an action that `undo` reverts."""
         self._actions = [*self._actions, (what, undo)][-DEPTH:]
         self.available_changed.emit(True, what)
 
     def clear(self) -> None:
-        """Nothing of before can be taken back any more."""
+        """Forget all actions."""
         self._actions = []
         self.available_changed.emit(False, "")
 
     def undo(self) -> bool:
-        """Take the latest action back; False when there is none."""
+        """Undo the latest action; False if there is none."""
         if not self._actions:
             return False
         _, undo = self._actions.pop()
