@@ -1,6 +1,4 @@
-"""The user's way with sampler presets: choose, save, rename, delete, import and export; each tells in a
-sentence what happened.
-"""
+"""Sampler presets: choose, save, rename, delete, import and export."""
 
 from __future__ import annotations
 
@@ -28,15 +26,15 @@ _MOST_NAMES = 5
 
 
 class PresetService(QObject):
-    """Presets over one session. `push_undo(what, undo)` keeps a way back from deleting.
+    """The presets of one session. `push_undo(what, undo)` adds an action that can be undone.
 
     Signals:
-        changed(): the list of presets, or which of them is in force.
-        told(str sentence, str level, bool undoable): what was done, or why not.
+        changed(): the list of presets, or which of them is used.
+        notice(str sentence, str level, bool undoable): what was done, or why it failed.
     """
 
     changed = Signal()
-    told = Signal(str, str, bool)
+    notice = Signal(str, str, bool)
 
     def __init__(
         self,
@@ -49,13 +47,11 @@ class PresetService(QObject):
         session.settings_changed.connect(self._on_settings)
 
     def presets(self) -> tuple[Preset, ...]:
-        """The program's own, then the user's by name."""
+        """The built-in ones, then the user's by name."""
         return all_presets(self._session.preferences)
 
-    def in_force(self) -> tuple[str, bool]:
-        """The preset whose values are in force, and whether some were changed since; "" when there is
-        none.
-        """
+    def current(self) -> tuple[str, bool]:
+        """The preset whose values are used ("" for none), and whether some were changed since."""
         settings = self._session.settings(SamplerSettings)
         found = find_preset(self._session.preferences, self._session.preset) if self._session.preset else None
         if found is not None:
@@ -65,13 +61,13 @@ class PresetService(QObject):
         ), False
 
     def choose(self, name: str) -> None:
-        """Put a preset's values in force for the open conversation."""
+        """Use a preset's values in the open chat."""
         found = find_preset(self._session.preferences, name)
         if found is not None:
             self._session.choose_preset(found)
 
     def save(self, name: str) -> bool:
-        """Keep the values in force under `name`, in the place of the user's preset of that name."""
+        """Save the current values as `name`, over the user's preset of that name."""
         name = " ".join(name.split())
         if not name or not self._may_be(name):
             return False
@@ -83,10 +79,10 @@ class PresetService(QObject):
         ):
             return False
         if before is not None and before.settings != preset.settings:
-            self._push_undo("change of the preset", lambda: self._bring_back(before, instead_of=name))
+            self._push_undo("change of the preset", lambda: self._restore(before, instead_of=name))
         self._session.choose_preset(preset)
         self.changed.emit()
-        self.told.emit(f"Saved as the preset “{name}”.", "info", False)
+        self.notice.emit(f"Saved as the preset “{name}”.", "info", False)
         return True
 
     def rename(self, old: str, new: str) -> bool:
@@ -106,40 +102,40 @@ class PresetService(QObject):
         return True
 
     def delete(self, name: str) -> bool:
-        """Delete one of the user's presets, with a way back."""
+        """Delete one of the user's presets (undoable)."""
         found = self._own(name)
         if found is None or not self._tried(lambda: self._session.preferences.remove_preset(name)):
             return False
         self._session.presets_edited()
-        self._push_undo("delete preset", lambda: self._bring_back(found))
+        self._push_undo("delete preset", lambda: self._restore(found))
         self.changed.emit()
-        self.told.emit(f"The preset “{name}” was deleted; this chat keeps its values.", "info", True)
+        self.notice.emit(f"The preset “{name}” was deleted; this chat keeps its values.", "info", True)
         return True
 
     def import_file(self, path: Path) -> bool:
-        """Take over a preset from a JSON file, under a free name, and choose it."""
+        """Import a preset from a JSON file under a free name, and choose it."""
         try:
             preset, unknown = read_preset(path)
             name = free_name(preset.name, frozenset(other.name for other in self.presets()))
             self._session.preferences.save_preset(name, preset.settings)
         except StoreError as error:
-            self.told.emit(str(error), "error", False)
+            self.notice.emit(str(error), "error", False)
             return False
         self.choose(name)
         self.changed.emit()
-        self.told.emit(
+        self.notice.emit(
             f"Imported the preset “{name}”.{_left_out(unknown)}", "warning" if unknown else "info", False
         )
         return True
 
     def export_file(self, name: str, path: Path) -> bool:
-        """Write a preset as a JSON file; the values in force when there is none of that name."""
+        """Write a preset as a JSON file; the current values if there is none of that name."""
         preset = find_preset(self._session.preferences, name) or preset_of(
             path.stem, self._session.settings(SamplerSettings)
         )
         if not self._tried(lambda: write_preset(path, preset)):
             return False
-        self.told.emit(f"The preset “{preset.name}” was saved as {path.name}.", "info", False)
+        self.notice.emit(f"The preset “{preset.name}” was saved as {path.name}.", "info", False)
         return True
 
     def _own(self, name: str) -> Preset | None:
@@ -147,9 +143,9 @@ class PresetService(QObject):
         return found if found is not None and not found.built_in else None
 
     def _may_be(self, name: str) -> bool:
-        """Whether the user can have a preset of this name; if not, says why."""
+        """Whether the user can have a preset of this name; if not, a notice says why."""
         if any(preset.built_in and preset.name.casefold() == name.casefold() for preset in self.presets()):
-            self.told.emit(
+            self.notice.emit(
                 f"“{name}” is one of the program's own presets: choose another name.", "warning", False
             )
             return False
@@ -158,18 +154,18 @@ class PresetService(QObject):
     def _taken(self, name: str) -> bool:
         taken = any(preset.name.casefold() == name.casefold() for preset in self.presets())
         if taken:
-            self.told.emit(f"There is a preset “{name}” already: choose another name.", "warning", False)
+            self.notice.emit(f"There is a preset “{name}” already: choose another name.", "warning", False)
         return taken
 
     def _tried(self, act: Callable[[], None]) -> bool:
         try:
             act()
         except StoreError as error:
-            self.told.emit(str(error), "error", False)
+            self.notice.emit(str(error), "error", False)
             return False
         return True
 
-    def _bring_back(self, preset: Preset, instead_of: str = "") -> None:
+    def _restore(self, preset: Preset, instead_of: str = "") -> None:
         self._tried(
             lambda: self._session.preferences.save_preset(preset.name, preset.settings, instead_of=instead_of)
         )
@@ -182,7 +178,7 @@ class PresetService(QObject):
 
 
 def _left_out(names: tuple[str, ...]) -> str:
-    """A sentence about what an imported file says that means nothing here."""
+    """A sentence about unknown fields of an imported file; "" for none."""
     if not names:
         return ""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

@@ -1,6 +1,4 @@
-"""Looks at what the user types before it counts: patterns, expressions and biases, checked by the engine
-off the GUI thread.
-"""
+"""Checks what the user types: patterns, expressions, biases and adapters, by the engine on a thread."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ __all__ = ["CHECKS", "ValidationService"]
 
 _PAUSE_MILLISECONDS = 200
 Check = Callable[..., str]
-"""Takes the values of some fields; returns one sentence about what is wrong with them, "" when nothing is."""
+"""Takes the values of some fields; returns a sentence about what is wrong with them, or ""."""
 
 
 def _constraint(form: str, pattern: str) -> str:
-    from engine.constraint import check_constraint  # llguidance: only for those who use it
+    from engine.constraint import check_constraint  # llguidance is imported only if it is used
 
     return check_constraint(form, pattern)
 
@@ -29,23 +27,23 @@ def _constraint(form: str, pattern: str) -> str:
 def _expression(pattern: str) -> str:
     from engine.text.stops.regex import Expression
 
-    return _said(lambda: Expression(pattern)) if pattern else ""
+    return _problem(lambda: Expression(pattern)) if pattern else ""
 
 
 def _bias(*lines: str) -> str:
     from engine.text.tokenizer.token_rules import bias_parts
 
-    return _said(lambda: [bias_parts(line) for line in lines if line.strip()])
+    return _problem(lambda: [bias_parts(line) for line in lines if line.strip()])
 
 
 def _adapters(*lines: str) -> str:
     from engine.generator.adapter_slot import parse_adapters
     from engine.weights.lora_adapter import open_adapter
 
-    return _said(lambda: [open_adapter(folder) for folder, _ in parse_adapters(lines)])
+    return _problem(lambda: [open_adapter(folder) for folder, _ in parse_adapters(lines)])
 
 
-def _said(make: Callable[[], object]) -> str:
+def _problem(make: Callable[[], object]) -> str:
     try:
         make()
     except EngineError as error:
@@ -59,15 +57,15 @@ CHECKS: dict[str, Check] = {
     "bias": _bias,
     "adapters": _adapters,
 }
-"""Each kind of check by name, with its function."""
+"""The kinds of checks by name."""
 
 
 class ValidationService(QObject):
-    """Checks the latest values of each kind, a moment after they came; a later request takes the place of one
-    that waits.
+    """Checks the latest values of each kind a moment after they came; a later request replaces one that
+    waits.
 
     Signals:
-        checked(str kind, object values, str sentence): what is wrong with these values; "" when nothing is.
+        checked(str kind, object values, str sentence): what is wrong with these values, or "".
     """
 
     checked = Signal(str, object, str)
@@ -75,7 +73,7 @@ class ValidationService(QObject):
     def __init__(self, checks: Mapping[str, Check] | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._checks = dict(CHECKS if checks is None else checks)
-        self._worker: StreamThread | None = None  # made at the first check
+        self._worker: StreamThread | None = None  # created for the first check
         self._waiting: dict[str, tuple[Any, ...]] = {}
         self._running: dict[int, tuple[str, tuple[Any, ...]]] = {}
         self._timer = QTimer(self)
@@ -85,7 +83,7 @@ class ValidationService(QObject):
         self._closed = False
 
     def check(self, kind: str, values: tuple[Any, ...], at_once: bool = False) -> None:
-        """Look at these values when no others come for a moment, or `at_once`."""
+        """Check these values if no others come for a moment, or `at_once`."""
         self._waiting[kind] = values
         if at_once:
             self._begin()
@@ -93,7 +91,7 @@ class ValidationService(QObject):
             self._timer.start()
 
     def close(self) -> bool:
-        """End the thread; False when it did not end in time."""
+        """End the thread; False if it did not end in time."""
         self._closed = True
         self._timer.stop()
         return self._worker is None or self._worker.close()

@@ -58,7 +58,7 @@ class SettingsController(QObject):
         self._conversation = session.conversation
         self._unfinished: dict[int, dict[type[Settings], dict[str, Any]]] = {}
         self.presets = PresetService(session, session.push_undo, self)
-        self.presets.told.connect(self.notice)
+        self.presets.notice.connect(self.notice)
         self.preset_bar = PresetBar(self.presets)
         self.memory = MemoryLine()
         self.reload_strips = {cls: ReloadStrip() for cls in MODEL_SETTINGS}

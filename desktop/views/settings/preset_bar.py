@@ -84,7 +84,7 @@ class PresetBar(QWidget):
     def show_presets(self) -> None:
         """Update the list and the selected preset."""
         presets = self._service.presets()
-        name, changed = self._service.in_force()
+        name, changed = self._service.current()
         wanted = [preset.name for preset in presets]
         if wanted != [
             self.combo.itemText(row) for row in range(self.combo.count()) if self.combo.itemText(row)
@@ -153,5 +153,5 @@ class PresetBar(QWidget):
 
     def _exported(self) -> str:
         """The selected preset as it is saved; "" if the effective values match none."""
-        name, changed = self._service.in_force()
+        name, changed = self._service.current()
         return "" if changed else name

@@ -1,4 +1,4 @@
-"""The window's thread has a core for itself from the arrival of a text until it is painted, and no longer."""
+"""The GUI thread has a core to itself from the arrival of text until it is painted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.platform import core_yield
 
 
 class Watched(QWidget):
-    """Tells what is asked for while it is painted."""
+    """Records what is asked for while it is painted."""
 
     changed = Signal()
 
@@ -38,7 +38,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_room_is_kept_until_what_arrived_is_painted(qtbot: QtBot, told: list[str]) -> None:
+def test_a_core_stays_free_until_text_is_painted(qtbot: QtBot, told: list[str]) -> None:
     widget, asker = Watched(told), CpuYield()
     qtbot.addWidget(widget)
     widget.show()

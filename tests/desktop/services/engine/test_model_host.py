@@ -1,4 +1,4 @@
-"""The slot keeps the loaded model until nothing speaks against the new one."""
+"""The loaded model stays until the new one can be loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOAD, CACHE = LoadSettings(backend="reference"), CacheSettings(context_length=51
 
 
 def answers(slot: ModelHost) -> bool:
-    """The loaded model writes."""
+    """Whether the loaded model writes."""
     request = ChatRequest(
         (Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3)
     )
@@ -33,7 +33,7 @@ def answers(slot: ModelHost) -> bool:
 
 @pytest.fixture
 def slot(tmp_path: Path) -> Iterator[ModelHost]:
-    """With a real, tiny model in it."""
+    """With a tiny real model."""
     made = ModelHost()
     finish(made.load(write_gguf(tmp_path / "first.gguf"), LOAD, CACHE, threading.Event()))
     yield made
@@ -75,7 +75,7 @@ def test_a_bad_model_does_not_cost_the_loaded_one(slot: ModelHost, tmp_path: Pat
 
 
 def test_a_file_that_changes_while_it_is_loaded(slot: ModelHost, tmp_path: Path) -> None:
-    """The old model is gone by then; the slot is empty and takes it again."""
+    """The old model has been released by then, and can be loaded again."""
     path = write_gguf(tmp_path / "m.gguf")
     loading = slot.load(path, LOAD, CACHE, threading.Event())
     while next(loading).stage != "Loading the weights":
@@ -88,7 +88,7 @@ def test_a_file_that_changes_while_it_is_loaded(slot: ModelHost, tmp_path: Path)
     assert answers(slot)
 
 
-def test_another_model_takes_its_place(slot: ModelHost, tmp_path: Path) -> None:
+def test_another_model_replaces_it(slot: ModelHost, tmp_path: Path) -> None:
     assert finish(slot.load(write_folder(tmp_path / "second"), LOAD, CACHE, threading.Event())) is slot.info
     assert slot.info is not None
     assert slot.info.format == "safetensors"
@@ -96,7 +96,7 @@ def test_another_model_takes_its_place(slot: ModelHost, tmp_path: Path) -> None:
 
 
 def test_stopped_at_any_event(slot: ModelHost, tmp_path: Path) -> None:
-    """Before the weights the old model stays; from then on there is none."""
+    """Until the weights are read the old model stays; from then on there is none."""
     path = write_gguf(tmp_path / "m.gguf")
     stages: list[tuple[str, bool]] = []
     for count in range(1, 8):
@@ -113,7 +113,7 @@ def test_stopped_at_any_event(slot: ModelHost, tmp_path: Path) -> None:
     assert {kept for _, kept in stages} == {True, False}
 
 
-def test_the_window_tells_that_the_old_model_goes_on() -> None:
+def test_the_old_model_survives_a_bad_file() -> None:
     echo = EchoApi()
     slot = ModelHost(echo.open_chat, echo.describe)
     first = finish(slot.load(Path("good.gguf"), LOAD, CACHE, threading.Event()))

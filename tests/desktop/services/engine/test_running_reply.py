@@ -1,4 +1,4 @@
-"""The text of a running reply is due on the disk soon after it came, and not oftener than that."""
+"""The text of a running reply is due on the disk soon after it arrives, at limited intervals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from desktop.services.engine.running_reply import CHECKPOINT_MS, RunningReply
 
 
 class Lateness:
-    """The longest that a timer of this thread had to wait beyond its interval: so late a loaded machine is
-    today.
-    """
+    """The longest delay of a timer of this thread: how late a loaded machine is."""
 
     def __init__(self, parent: QObject) -> None:
         self.longest_s, self._last = 0.0, time.monotonic()
@@ -45,7 +43,7 @@ def test_text_is_due_within_the_interval_whatever_comes_after(qtbot: QtBot) -> N
     assert all(later - sooner > 0.9 * CHECKPOINT_MS / 1000 for (sooner, _), (later, _) in pairwise(due))
 
 
-def test_text_that_comes_late_is_due_at_once(qtbot: QtBot) -> None:
+def test_text_after_a_pause_is_due_at_once(qtbot: QtBot) -> None:
     reply, due = RunningReply(1, 1), list[str]()
     reply.checkpoint_due.connect(lambda: due.append(reply.text))
     reply.add("one ")

@@ -1,4 +1,4 @@
-"""StreamThread: order, threads, cancelling, errors, queueing, and that nothing stays behind."""
+"""StreamThread: order, threads, cancelling, errors, queueing, and leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from engine.errors import ModelNotFound
 
 
 class Listener(QObject):
-    """Notes each signal with the thread its slot ran on."""
+    """Records each signal with the thread that its slot ran on."""
 
     def __init__(self, worker: StreamThread) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def test_five_thousand_events_in_order_on_the_gui_thread(
     assert QThread.currentThread() is QCoreApplication.instance().thread()  # type: ignore[union-attr]
 
 
-def test_signals_do_not_eat_references(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+def test_signals_keep_reference_counts(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
     singletons: tuple[object, ...] = (None, True, False)
 
     def generate(stop: threading.Event) -> Generator[object, None, None]:
@@ -140,9 +140,7 @@ def test_stop_ends_a_job_with_its_own_last_event(
     assert closed.is_set()
 
 
-def test_a_known_error_comes_after_the_text_before_it(
-    qtbot: QtBot, worker: StreamThread, listener: Listener
-) -> None:
+def test_an_error_follows_the_text_before_it(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
     def generate(stop: threading.Event) -> Generator[str, None, None]:
         yield "some text"
         raise ModelNotFound("There is no model here: choose another folder.")
@@ -155,7 +153,7 @@ def test_a_known_error_comes_after_the_text_before_it(
     ]
 
 
-def test_a_bug_is_told_with_its_traceback_and_logged(
+def test_a_bug_is_reported_with_its_traceback_and_logged(
     qtbot: QtBot, worker: StreamThread, listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Heavy:
@@ -250,7 +248,7 @@ def test_close_stops_what_runs_and_runs_the_last_job(qapp: QCoreApplication) -> 
         worker.start(counting(1))
 
 
-def test_close_stops_all_jobs_those_that_wait_too(qapp: QCoreApplication) -> None:
+def test_close_stops_all_jobs_even_queued_ones(qapp: QCoreApplication) -> None:
     worker, begun = StreamThread("test worker"), list[int]()
     entered = threading.Event()
 
@@ -304,7 +302,7 @@ def test_ended_jobs_are_forgotten(qtbot: QtBot, worker: StreamThread, listener: 
     qtbot.waitUntil(lambda: alive() is None)
 
 
-def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: QtBot) -> None:
+def test_coalesced_events_cross_together_in_order_and_none_gets_stuck(qtbot: QtBot) -> None:
     worker = StreamThread("gathering", coalescing=Coalescing(lambda event: isinstance(event, str), "".join))
     listener = Listener(worker)
     go_on = threading.Event()
@@ -326,7 +324,7 @@ def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: 
     assert worker.close(timeout_s=5)
 
 
-def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_only(qtbot: QtBot) -> None:
+def test_the_last_event_that_waits_crosses_with_the_next_coalesced_ones(qtbot: QtBot) -> None:
     coalescing = Coalescing(
         lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int)
     )
@@ -352,7 +350,7 @@ def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_
 
 @pytest.mark.parametrize("backoff", [CROWDED, ROOMY])
 @pytest.mark.parametrize("cost_s", [0.0, 0.002, 0.01, 0.5])
-def test_what_showing_costs_decides_how_long_the_next_text_waits(
+def test_the_interval_follows_the_cost_of_showing_text(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, backoff: float, cost_s: float
 ) -> None:
     worker = StreamThread("pacing", coalescing=Coalescing(lambda event: isinstance(event, str), "".join))
@@ -372,7 +370,7 @@ def test_what_showing_costs_decides_how_long_the_next_text_waits(
     assert max(pauses) == min(SLOWEST_MS, max(SHORTEST_MS, 1000 * backoff * cost_s))
 
 
-def test_what_crossed_before_the_end_is_delivered_after_it(qtbot: QtBot) -> None:
+def test_events_that_crossed_are_delivered_after_closing(qtbot: QtBot) -> None:
     worker = StreamThread(
         "closing early", coalescing=Coalescing(lambda event: isinstance(event, str), "".join)
     )

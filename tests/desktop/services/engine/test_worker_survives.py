@@ -1,6 +1,4 @@
-"""StreamThread outlives whatever a job raises, wherever it raises it, and ends every job with exactly one
-signal.
-"""
+"""StreamThread survives whatever a job raises, and ends every job with exactly one signal."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tests.desktop.services.engine.test_stream_thread import Listener, counting
 
 
 class Panic(BaseException):
-    """What pyo3 raises for a panic of a Rust library is no Exception."""
+    """What pyo3 raises for a panic of a Rust library is not an Exception."""
 
 
 class Mute(Exception):
@@ -46,7 +44,7 @@ EVENTS = 3
 def raising(
     at: int, error: Callable[[], BaseException]
 ) -> Callable[[threading.Event], Generator[Any, None, Any]]:
-    """A job that raises when it is made (0), before event `at`, or after the last one when it is closed."""
+    """A job that raises when it is created (0), before event `at`, or when it is closed."""
 
     def generate() -> Generator[Any, None, Any]:
         for number in range(1, EVENTS + 1):
@@ -95,10 +93,10 @@ def test_one_end_whatever_is_raised_at_every_event(qtbot: QtBot, worker: StreamT
     assert endings(listener, last.id) == [("finished", last.id, "fine")]
 
 
-def test_a_thread_that_dies_is_replaced_and_goes_on_with_the_queue(
+def test_a_dead_thread_is_replaced_and_the_queue_continues(
     qtbot: QtBot, worker: StreamThread, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed from outside at its worst moment: while it was about to run a job."""
+    """Killed from outside at the worst moment: just before it runs a job."""
     listener, run = Listener(worker), worker._run
 
     def die(job: Job) -> None:

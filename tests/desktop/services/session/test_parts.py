@@ -1,4 +1,4 @@
-"""The small parts under the session: footers and notices, the shown path, undo."""
+"""Small parts of a session: footers and notices, the shown path, undo."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_footers(done: Done, text: str) -> None:
     assert stats_of(saved) == done.stats
 
 
-def test_every_reason_has_words() -> None:
+def test_every_stop_reason_has_a_text() -> None:
     assert all(reason_text(record(Done(reason, "", Stats()), 0, "", "")) for reason in STOP_REASONS)
 
 
@@ -91,7 +91,7 @@ def test_notices() -> None:
     assert notice(stored()) == ""
 
 
-def test_records_of_another_version_are_read() -> None:
+def test_saved_figures_of_another_version_are_read() -> None:
     saved: dict[str, Any] = {"stats": {"new_tokens": 3, "joules": 5}, "reason": "boredom", "trimmed": "many"}
     assert stats_of(saved) == Stats(new_tokens=3)
     assert footer(saved) == "3 tokens"

@@ -30,7 +30,7 @@ def pairs(messages) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in messages if message.role != "system"]
 
 
-def test_who_speaks_is_the_assistant_and_all_others_are_the_user() -> None:
+def test_the_one_who_replies_is_the_assistant_and_all_others_are_the_user() -> None:
     said = [HELLO, REPLY, OTHER]
     ada = Scene("Be brief.", (ADA, BOB), ADA, "Cy").messages(said)
     assert pairs(ada) == [
@@ -47,7 +47,7 @@ def test_who_speaks_is_the_assistant_and_all_others_are_the_user() -> None:
     )
 
 
-def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs() -> None:
+def test_a_renamed_persona_keeps_its_messages_and_strangers_keep_theirs() -> None:
     renamed = SceneParticipant("Robert", persona=7)
     said = [
         HELLO,
@@ -64,7 +64,7 @@ def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs(
     ]
 
 
-def test_two_alone_need_no_names_but_are_told_who_they_are() -> None:
+def test_a_user_and_one_participant_need_no_names() -> None:
     scene = Scene("", (ADA,), ADA, "Cy")
     assert pairs(scene.messages([HELLO, AuthoredMessage("assistant", "Yes?")])) == [
         ("user", "Hello"),
@@ -75,7 +75,7 @@ def test_two_alone_need_no_names_but_are_told_who_they_are() -> None:
     assert two == [("user", "Cy: Hello"), ("user", "Di: Me too"), ("assistant", "Ada: ")]
 
 
-def test_a_reply_that_goes_on_is_the_last_message_and_nobody_begins_without_a_user() -> None:
+def test_a_continued_reply_is_the_last_message_and_a_user_message_comes_first() -> None:
     scene = Scene("", (ADA, BOB), ADA)
     assert pairs(scene.messages([HELLO, REPLY], goes_on=True))[-1] == ("assistant", "Ada: Hi!")
     assert pairs(scene.messages([])) == [("user", "(The conversation begins.)"), ("assistant", "Ada: ")]
@@ -93,12 +93,12 @@ def test_the_reply_ends_before_another_one_speaks() -> None:
     ("Bob, ask Ada", "Ada"), ("ada and BOB!", "Bob"), ("Bobby and Adam", None), ("", None), ("Ask Lee", None),
     ("Ann?", "Ann Lee"), ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
 ])  # fmt: skip
-def test_whoever_is_named_last(text: str, wanted: str | None) -> None:
+def test_the_one_who_is_mentioned_last_answers(text: str, wanted: str | None) -> None:
     found = mentioned(text, [ADA, BOB, SceneParticipant("Ann Lee")])
     assert (found.name if found else None) == wanted
 
 
-def test_turns() -> None:
+def test_the_order_of_turns() -> None:
     participants, zoe = (ADA, BOB), SceneParticipant("Zoe")
     assert next_participant(Cast(turn="hand"), participants, [HELLO]) is None
     assert next_participant(Cast(turn="turn"), (), [HELLO]) is None
@@ -140,7 +140,7 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "wanted"), CASES)
 @given(data=st.data())
-def test_a_name_is_taken_off_however_the_text_is_split(text: str, wanted: str, data) -> None:
+def test_a_name_is_removed_however_the_text_is_split(text: str, wanted: str, data) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     found, filter = through(pieces)
@@ -149,7 +149,7 @@ def test_a_name_is_taken_off_however_the_text_is_split(text: str, wanted: str, d
 
 
 @given(st.lists(st.text("Ada Bob:*İß<think/>\nx", max_size=9), max_size=7), st.sampled_from(["", "</think>"]))
-def test_only_the_beginning_is_touched_and_pieces_do_not_matter(pieces: list[str], opened: str) -> None:
+def test_only_the_beginning_changes_however_the_text_is_split(pieces: list[str], opened: str) -> None:
     text = "".join(pieces)
     found, filter = through(pieces, opened)
     assert found == through([text], opened)[0]
@@ -159,7 +159,7 @@ def test_only_the_beginning_is_touched_and_pieces_do_not_matter(pieces: list[str
         assert not found.casefold().startswith(("ada:", "bob:")) or text.casefold().count(":") > 1
 
 
-def test_inside_an_opened_thought_nothing_is_taken() -> None:
+def test_nothing_is_removed_inside_an_opened_thought() -> None:
     assert through(["Ada: I th", "ink</thi", "nk> A", "da: So"], "</think>")[0] == "Ada: I think</think> So"
 
 
@@ -170,13 +170,13 @@ VALUE = LEAF | ENTRY | st.lists(LEAF | ENTRY, max_size=3)
 
 
 @given(VALUE | st.dictionaries(KEYS, VALUE))
-def test_any_json_makes_roles_that_come_back_as_they_are(value) -> None:
+def test_any_json_makes_a_cast_that_survives_a_round_trip(value) -> None:
     made = Cast.of(value)
     assert Cast.read(made.text()) == made
     assert all(participant.name == name_of(participant.name) != "" for participant in made.participants)
 
 
-def test_damaged_roles_are_none() -> None:
+def test_a_damaged_cast_is_empty() -> None:
     assert Cast.read("{") == Cast.read("[1]") == Cast.read("") == Cast()
     assert Cast(own=("Cy", "Di"), writing_as="Di").user == "Di"
     assert Cast(own=("Cy",), writing_as="gone").user == "Cy"

@@ -1,6 +1,4 @@
-"""StoreError at every call of the store: a queued message is never lost and never sent twice, the chat on
-the screen stays usable.
-"""
+"""A StoreError at every call of the store: queued messages are kept, the open chat stays usable."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def two_chats(harness: Harness) -> tuple[int, int]:
 
 
 def consistent(harness: Harness, shown: int) -> None:
-    """What is shown is what the session works on, and a message goes there."""
+    """The shown chat is the open one and can still be written in."""
     session = harness.session
     assert session.conversation == shown
     owners = {harness.store.message(item.id).conversation_id for item in session.messages.items()}
@@ -71,7 +69,7 @@ def consistent(harness: Harness, shown: int) -> None:
 
 
 def is_over(queue: MessageQueue, number: int, chat: int) -> bool:
-    """Whether a message was sent and answered, or waits for the user; nothing is read for that."""
+    """Whether a message was sent and answered, or waits for the user; reads nothing."""
     session = queue._session
     waits = number in [waiting.id for waiting in queue.waiting(chat)]
     return session.state == "idle" and not session.replying_in and (not waits or queue.is_held(chat))
@@ -155,7 +153,7 @@ def test_opening_a_chat_at_every_call_of_the_store(harness: Harness, monkeypatch
 
 
 def test_sending_at_every_call_of_the_store(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """False means that the text is nowhere but with the caller; True that the chat has it."""
+    """False: only the caller has the text. True: the chat has it."""
     first, _ = two_chats(harness)
     call = 0
     while True:
@@ -177,7 +175,7 @@ def test_sending_at_every_call_of_the_store(harness: Harness, monkeypatch: pytes
 def test_deleting_several_chats_at_every_call_of_the_store(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them, or none: what is gone can be brought back by one undo."""
+    """All of them or none; one undo restores them."""
     call = 0
     while True:
         call += 1
@@ -195,7 +193,7 @@ def test_deleting_several_chats_at_every_call_of_the_store(
             break
 
 
-def test_messages_of_a_temporary_chat_that_is_kept_wait_on_at_every_call_of_the_store(
+def test_keeping_a_temporary_chat_keeps_its_queue_at_every_call_of_the_store(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = MessageQueue(harness.session)

@@ -1,4 +1,4 @@
-"""Temporary chats: forgotten when they are left, kept when the user wants, never on the disk."""
+"""Temporary chats: forgotten when they are left, kept on request, never on the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def written(harness) -> bytes:
     return b"".join(path.read_bytes() for path in harness.folder.rglob("*") if path.is_file())
 
 
-def test_a_temporary_chat_is_in_no_list_and_forgotten_when_left(talking) -> None:
+def test_a_temporary_chat_is_not_listed_and_forgotten_when_left(talking) -> None:
     session = talking.session
     kept, rows = session.conversation, session.conversations.rowCount()
     assert session.new_temporary()
@@ -35,7 +35,7 @@ def test_a_temporary_chat_is_in_no_list_and_forgotten_when_left(talking) -> None
     assert "forgotten" in talking.notices()[-1]
 
 
-def test_a_reply_that_runs_there_keeps_it_until_its_end(talking) -> None:
+def test_a_running_reply_keeps_a_temporary_chat_until_its_end(talking) -> None:
     session = talking.session
     kept = session.conversation
     session.new_temporary()
@@ -51,7 +51,7 @@ def test_a_reply_that_runs_there_keeps_it_until_its_end(talking) -> None:
     talking.qtbot.waitUntil(lambda: not talking.stores.temporary.path(temporary))
 
 
-def test_what_is_kept_is_a_conversation_like_the_others(talking) -> None:
+def test_a_kept_chat_is_like_any_other(talking) -> None:
     session = talking.session
     assert not session.keep_temporary()
     session.new_temporary()
@@ -63,7 +63,7 @@ def test_what_is_kept_is_a_conversation_like_the_others(talking) -> None:
     assert talking.preferences().last_conversation == session.conversation
 
 
-def test_a_disk_that_refuses_leaves_the_temporary_chat_open(talking, monkeypatch) -> None:
+def test_a_failing_disk_leaves_the_temporary_chat_open(talking, monkeypatch) -> None:
     session = talking.session
     session.new_temporary()
     talking.ask("Stay")

@@ -1,6 +1,4 @@
-"""What is kept for a model comes before the saved defaults and after the conversation's own, and only
-while it is the model.
-"""
+"""What is kept for a model and what its makers recommend, between saved defaults and the chat."""
 
 from __future__ import annotations
 
@@ -62,8 +60,8 @@ def test_sampling_of_a_model(harness: Harness) -> None:
     assert source(harness, SamplerSettings, "top_k") == (40, "default")
 
 
-def test_editing_in_the_pane_stays_with_the_model(harness: Harness) -> None:
-    """A saved default would be hidden by what is kept, and the edit would do nothing."""
+def test_an_edited_value_that_is_kept_for_the_model_stays_there(harness: Harness) -> None:
+    """As a saved default it would be hidden by what is kept for the model."""
     harness.session.keep_for_model(ONE, CacheSettings, {"dtype": "q8"})
     harness.load(ONE)
     harness.session.set_settings(
@@ -78,7 +76,7 @@ def test_editing_in_the_pane_stays_with_the_model(harness: Harness) -> None:
     assert source(harness, CacheSettings, "dtype") == ("auto", "default")
 
 
-def test_saving_defaults_leaves_the_model_its_own(harness: Harness) -> None:
+def test_saving_defaults_leaves_what_is_kept_for_the_model(harness: Harness) -> None:
     harness.session.keep_for_model(ONE, SamplerSettings, {"temperature": 0.6, "top_k": 20})
     harness.load(ONE)
     harness.session.set_settings(
@@ -92,7 +90,7 @@ def test_saving_defaults_leaves_the_model_its_own(harness: Harness) -> None:
     assert preferences.kept(ONE, SamplerSettings) == {"temperature": 1.5, "top_k": 20}
 
 
-def test_a_load_that_fails_brings_the_other_models_settings_back(harness: Harness) -> None:
+def test_a_failed_load_restores_the_settings_of_the_loaded_model(harness: Harness) -> None:
     harness.session.keep_for_model(ONE, CacheSettings, {"dtype": "q8"})
     harness.session.keep_for_model("/models/missing.gguf", CacheSettings, {"dtype": "q4"})
     harness.load(ONE)
@@ -116,7 +114,7 @@ def test_loading_can_be_cancelled(harness: Harness) -> None:
     assert harness.notices() == []
 
 
-def test_a_task_aside_is_no_state(talking: Harness) -> None:
+def test_a_task_in_the_background_does_not_change_the_state(talking: Harness) -> None:
     results: list[object] = []
     talking.session.measured.connect(results.append)
 
@@ -145,7 +143,7 @@ ADVISED = (("temperature", 0.6), ("top_k", 20), ("top_p", 0.8))
 
 @pytest.fixture
 def advised(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
-    """The makers of model one advise something; those of all others do not."""
+    """Only the makers of model one recommend something."""
     plain = harness.echo.describe
 
     def describe(path: Path) -> ModelInfo:
@@ -153,7 +151,7 @@ def advised(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
         return dataclasses.replace(info, defaults=ADVISED) if str(path) == ONE else info
 
     monkeypatch.setattr(harness.echo, "describe", describe)
-    # the session holds the first `describe` for headers; the load itself asks the door
+    # the session uses its own `describe` for headers; the load uses that of the engine
     harness.session.open_model(TWO)
     harness.until_idle()
     return harness
@@ -164,7 +162,7 @@ def sampler(harness: Harness, **values: object) -> None:
 
 
 def test_order_of_the_layers(advised: Harness) -> None:
-    """Built-in, saved defaults, the makers' advice, what is kept for the model, the conversation."""
+    """Default, saved default, recommendation, what is kept for the model, the chat."""
     harness = advised
     sampler(harness, temperature=1.1, min_p=0.2)
     harness.session.save_as_defaults()
@@ -185,7 +183,7 @@ def test_order_of_the_layers(advised: Harness) -> None:
     assert (used.temperature, used.top_k, used.top_p, used.min_p) == (0.6, 7, 0.5, 0.2)
 
 
-def test_reset_comes_down_to_the_advice_and_no_further(advised: Harness) -> None:
+def test_a_reset_stops_at_the_recommendation(advised: Harness) -> None:
     harness = advised
     sampler(harness, temperature=1.1)
     harness.session.save_as_defaults()
@@ -200,7 +198,7 @@ def test_reset_comes_down_to_the_advice_and_no_further(advised: Harness) -> None
     assert harness.preferences().settings(SamplerSettings).temperature == 1.1
 
 
-def test_the_switch_for_the_advice(advised: Harness) -> None:
+def test_recommendations_can_be_switched_off(advised: Harness) -> None:
     harness = advised
     harness.load(ONE)
     harness.said["settings_changed"].clear()
@@ -213,7 +211,7 @@ def test_the_switch_for_the_advice(advised: Harness) -> None:
     assert source(harness, SamplerSettings, "temperature") == (0.6, "makers")
 
 
-def test_the_advice_goes_with_the_model(advised: Harness) -> None:
+def test_recommendations_belong_to_the_model(advised: Harness) -> None:
     harness = advised
     harness.load(ONE)
     sampler(harness, top_k=33)
@@ -230,7 +228,7 @@ def test_the_advice_goes_with_the_model(advised: Harness) -> None:
     assert source(harness, SamplerSettings, "temperature") == (0.7, "default")
 
 
-def test_saving_defaults_over_the_advice_holds_for_the_model(advised: Harness) -> None:
+def test_saving_defaults_overrides_the_recommendation_for_this_model(advised: Harness) -> None:
     harness = advised
     harness.load(ONE)
     sampler(harness, temperature=1.5)
@@ -240,7 +238,7 @@ def test_saving_defaults_over_the_advice_holds_for_the_model(advised: Harness) -
     assert harness.preferences().settings(SamplerSettings) == SamplerSettings(temperature=1.5)
 
 
-def test_advice_that_is_not_usable_is_left_out(harness: Harness) -> None:
+def test_an_unusable_recommendation_is_ignored(harness: Harness) -> None:
     model = ModelLayer(harness.preferences())
     layers = LayeredSettings(harness.preferences(), model)
     assert model.enter(ONE, {"temperature": 0.6, "top_k": -5, "colour": 1}) == (SamplerSettings,)

@@ -1,4 +1,4 @@
-"""Presets in force: where values come from, what stays of them, and each deed told in a sentence."""
+"""Presets: where values come from, which of them stay, and the notice of each action."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.settings import SamplerSettings
 def service(harness):
     made = PresetService(harness.session, harness.session.push_undo)
     made.said = []
-    made.told.connect(lambda sentence, level, undoable: made.said.append((sentence, level, undoable)))
+    made.notice.connect(lambda sentence, level, undoable: made.said.append((sentence, level, undoable)))
     return made
 
 
@@ -44,16 +44,16 @@ def test_a_chosen_preset_is_the_source_of_its_values_until_they_change(harness, 
     assert {name for name, source in told.items() if source == "preset Creative"} == set(CREATIVE.settings)
     assert told["seed"] == "conversation"  # a preset is a way to write, not one text
     assert told["typical"] == "default"
-    assert service.in_force() == ("Creative", False)
+    assert service.current() == ("Creative", False)
     put(harness, top_p=0.5)
     assert sources(harness)["top_p"] == "conversation"
     assert sources(harness)["temperature"] == "preset Creative"
-    assert service.in_force() == ("Creative", True)
+    assert service.current() == ("Creative", True)
     put(harness, top_p=1.0)
-    assert service.in_force() == ("Creative", False)
+    assert service.current() == ("Creative", False)
 
 
-def test_a_preset_overrules_saved_defaults_and_a_reset_brings_them_back(harness, service) -> None:
+def test_a_preset_overrides_saved_defaults_and_a_reset_restores_them(harness, service) -> None:
     put(harness, temperature=0.3, skew=1.0)
     harness.session.save_as_defaults()
     service.choose("Balanced")
@@ -78,18 +78,18 @@ def test_the_preset_belongs_to_its_conversation(harness, service) -> None:
     first = harness.session.conversation
     service.choose("Creative")
     harness.session.new_conversation()
-    assert service.in_force() == ("Balanced", False)
+    assert service.current() == ("Balanced", False)
     assert sources(harness)["temperature"] == "default"
     harness.session.open_conversation(first)
-    assert service.in_force() == ("Creative", False)
+    assert service.current() == ("Creative", False)
     assert sources(harness)["temperature"] == "preset Creative"
 
 
-def test_save_rename_and_delete_with_a_way_back(harness, service) -> None:
+def test_save_rename_delete_and_undo(harness, service) -> None:
     put(harness, temperature=1.3, seed=8)
     assert service.save("  My  way ")
     assert own(service) == ["My way"]
-    assert service.in_force() == ("My way", False)
+    assert service.current() == ("My way", False)
     assert sources(harness)["temperature"] == "preset My way"
     assert "seed" not in harness.session.preferences.presets["My way"]
     assert service.rename("My way", "Our way")
@@ -126,9 +126,7 @@ def test_saving_over_a_preset_can_be_undone(harness, service) -> None:
     (lambda service: service.save("   "), None),
     (lambda service: service.rename("mine", " "), None),
 ])  # fmt: skip
-def test_the_programs_own_presets_and_other_names_are_not_touched(
-    harness, service, deed, level: str | None
-) -> None:
+def test_built_in_presets_and_taken_names_are_refused(harness, service, deed, level: str | None) -> None:
     put(harness, temperature=1.3)
     service.save("mine")
     service.save("other")
@@ -145,7 +143,7 @@ def test_import_and_export(harness, service, tmp_path: Path) -> None:
     assert service.export_file("mine", tmp_path / "out.json")
     assert service.import_file(tmp_path / "out.json")
     assert own(service) == ["mine", "mine 2"]
-    assert service.in_force() == ("mine 2", False)
+    assert service.current() == ("mine 2", False)
     (tmp_path / "theirs.json").write_text(json.dumps({"temp": 0.9, **{f"thing{n}": n + 1 for n in range(8)}}))
     assert service.import_file(tmp_path / "theirs.json")
     sentence, level, _ = service.said[-1]
@@ -155,7 +153,7 @@ def test_import_and_export(harness, service, tmp_path: Path) -> None:
     assert harness.session.settings(SamplerSettings).temperature == 0.9
 
 
-def test_values_in_force_are_exported_when_they_are_no_preset(harness, service, tmp_path: Path) -> None:
+def test_current_values_are_exported_if_no_preset_has_the_name(harness, service, tmp_path: Path) -> None:
     put(harness, temperature=1.37)
     assert service.export_file("", tmp_path / "now.json")
     data = json.loads((tmp_path / "now.json").read_text("utf-8"))
@@ -173,7 +171,7 @@ def test_a_broken_file_changes_nothing(harness, service, tmp_path: Path) -> None
     assert "cannot be saved" in service.said[-1][0]
 
 
-def test_the_choice_survives_a_restart_and_a_preset_that_is_gone(harness, service) -> None:
+def test_the_choice_survives_a_restart_and_a_deleted_preset(harness, service) -> None:
     put(harness, temperature=1.3)
     service.save("mine")
     saved = harness.store.get(harness.session.conversation).settings

@@ -1,4 +1,4 @@
-"""Checks of what is typed: the latest values only, off the GUI thread, whatever goes wrong in them."""
+"""Checks of what is typed: the latest values only, on a thread, whatever they raise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_service(qtbot):
         assert service.close()
 
 
-def test_only_the_latest_values_are_looked_at_and_elsewhere(make_service, qtbot) -> None:
+def test_only_the_latest_values_are_checked_and_on_a_thread(make_service, qtbot) -> None:
     seen: list[tuple[str, int]] = []
 
     def check(text: str) -> str:
@@ -41,7 +41,7 @@ def test_only_the_latest_values_are_looked_at_and_elsewhere(make_service, qtbot)
     assert seen[0][1] != threading.get_ident()
 
 
-def test_at_once_does_not_wait_for_the_pause(make_service, qtbot) -> None:
+def test_at_once_skips_the_pause(make_service, qtbot) -> None:
     service = make_service(words=lambda text: "", other=lambda text: "")
     service.check("other", ("x",))
     service.check("words", ("y",), at_once=True)
@@ -50,7 +50,7 @@ def test_at_once_does_not_wait_for_the_pause(make_service, qtbot) -> None:
     assert sorted(service.said) == [("other", ("x",), ""), ("words", ("y",), "")]
 
 
-def test_a_check_that_breaks_says_so(make_service, qtbot) -> None:
+def test_a_check_that_raises_reports_it(make_service, qtbot) -> None:
     def check(text: str) -> str:
         raise RuntimeError("no")
 
@@ -60,7 +60,7 @@ def test_a_check_that_breaks_says_so(make_service, qtbot) -> None:
     assert "Something went wrong" in service.said[0][2]
 
 
-def test_nothing_is_said_after_the_end(make_service, qtbot) -> None:
+def test_nothing_is_reported_after_closing(make_service, qtbot) -> None:
     service = make_service(words=lambda text: "")
     service.check("words", ("a",))
     assert service.close()
@@ -80,7 +80,7 @@ def test_nothing_is_said_after_the_end(make_service, qtbot) -> None:
         ("bias", ("' sure' = -5", "12 = never", ""), ("12 = 3", "sure"), "token bias"),
     ],
 )
-def test_what_the_engine_says(
+def test_the_engines_checks(
     make_service, qtbot, kind: str, good: tuple[str, ...], bad: tuple[str, ...], word: str
 ) -> None:
     service = make_service(**CHECKS)

@@ -1,6 +1,4 @@
-"""What a chat takes from its folders and its persona: settings in their order, the system prompt, and the
-way back.
-"""
+"""What a chat inherits from its folders and its persona: settings, and the system prompt."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def value(harness, name, cls=SamplerSettings):
     return getattr(harness.session.settings(cls), name), harness.session.source_of(cls, name)
 
 
-def test_inner_folders_go_over_outer_ones_and_the_chat_over_both(placed) -> None:
+def test_inner_folders_override_outer_ones_and_the_chat_overrides_both(placed) -> None:
     assert value(placed, "temperature") == (0.2, "folder Law")
     assert value(placed, "top_p") == (0.8, "folder Work")
     assert value(placed, "stop_strings", StopSettings) == (("END",), "folder Work")
@@ -56,14 +54,14 @@ def test_a_reset_over_a_folder_changes_this_chat_only(placed) -> None:
     assert value(placed, "temperature") == (0.2, "folder Law")
 
 
-def test_folders_go_over_what_is_kept_for_the_model(placed) -> None:
+def test_folders_override_what_is_kept_for_the_model(placed) -> None:
     placed.session.keep_for_model("/models/echo.gguf", SamplerSettings, {"temperature": 0.9, "min_p": 0.11})
     placed.load()
     assert value(placed, "temperature") == (0.2, "folder Law")
     assert value(placed, "min_p") == (0.11, "model")
 
 
-def test_a_persona_s_preset_goes_over_folders_and_below_the_chat(placed) -> None:
+def test_a_personas_preset_overrides_folders_and_the_chat_overrides_it(placed) -> None:
     placed.session.preferences.save_preset("Warm", {"temperature": 1.3})
     ada = PersonaStore(placed.database).save(Persona(0, "Ada", preset="Warm", system_prompt="You are Ada."))
     before = len(placed.said["settings_changed"])
@@ -79,7 +77,7 @@ def test_a_persona_s_preset_goes_over_folders_and_below_the_chat(placed) -> None
     assert placed.session.prompt.source == "folder Work"
 
 
-def test_a_preset_that_is_renamed_stays_with_its_personas(harness) -> None:
+def test_a_renamed_preset_stays_with_its_personas(harness) -> None:
     harness.session.preferences.save_preset("Warm", {"temperature": 1.3})
     personas = PersonaStore(harness.database)
     ada = personas.save(Persona(0, "Ada", preset="Warm"))
@@ -90,7 +88,7 @@ def test_a_preset_that_is_renamed_stays_with_its_personas(harness) -> None:
     assert value(harness, "temperature") == (1.3, "persona Ada")
 
 
-def test_the_prompt_that_is_sent_is_the_innermost(placed) -> None:
+def test_the_innermost_prompt_is_sent(placed) -> None:
     session = placed.session
     placed.load()
 
@@ -99,7 +97,7 @@ def test_the_prompt_that_is_sent_is_the_innermost(placed) -> None:
         return [message.content for message in placed.chat.requests[-1].messages if message.role == "system"]
 
     assert (session.prompt.own, session.prompt.source, sent()) == ("", "folder Work", ["At work."])
-    # nobody told the session: a request looks for itself
+    # the session has not been notified: a request reads it again
     placed.folders.set_system_prompt(placed.law, "In law.")
     assert sent() == ["In law."]
     session.set_system_prompt("My own.")
@@ -113,7 +111,7 @@ def test_the_prompt_that_is_sent_is_the_innermost(placed) -> None:
     assert sent() == []
 
 
-def test_an_unusable_value_of_a_folder_is_left_out_and_said_once(placed) -> None:
+def test_an_unusable_value_of_a_folder_is_left_out_and_reported_once(placed) -> None:
     placed.folders.set_settings(placed.law, {"SamplerSettings": {"temperature": "hot", "top_k": 3}})
     placed.session.follow_place()
     placed.session.follow_place()

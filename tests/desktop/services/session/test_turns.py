@@ -1,6 +1,4 @@
-"""A turn from submit to its saved end: streaming, stopping, variants, editing, deleting, and what happens
-at odd moments.
-"""
+"""Turns from submit to the saved end: streaming, stopping, versions, editing, deleting, errors."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def test_a_turn(talking: Harness) -> None:
     assert threading.get_ident() not in talking.chat.threads
 
 
-def test_the_message_is_there_before_the_reply(talking: Harness) -> None:
+def test_the_message_is_shown_before_the_reply(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     assert talking.session.submit("  first\nsecond \n\n")
     user, reply = talking.session.messages.items()
@@ -56,7 +54,7 @@ def test_the_message_is_there_before_the_reply(talking: Harness) -> None:
     talking.until_idle()
 
 
-def test_text_comes_once_a_frame(talking: Harness) -> None:
+def test_text_arrives_at_most_once_a_frame(talking: Harness) -> None:
     talking.chat.reply = " ".join(f"word{n}" for n in range(300))
     talking.chat.delay_s = 0.001
     grown: list[str] = []
@@ -68,7 +66,7 @@ def test_text_comes_once_a_frame(talking: Harness) -> None:
     assert len(grown) <= frames + 2
 
 
-def test_room_is_asked_for_while_the_window_works_beside_a_reply(
+def test_a_core_is_asked_for_while_a_reply_is_shown(
     talking: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -101,7 +99,7 @@ def test_stop(talking: Harness, moment: str) -> None:
     talking.chat.reply = "word " * 5000
     talking.chat.delay_s = 0.002
     if moment == "prefill":
-        # without the stop it would not end
+        # it would not end otherwise
         talking.chat.prefill_steps, talking.chat.prefill_delay_s = 1000, 600.0
     talking.session.submit("go")
     talking.qtbot.waitUntil(lambda: talking.session.state == moment)
@@ -120,9 +118,7 @@ def test_stop(talking: Harness, moment: str) -> None:
     assert talking.texts()[-1] == "still there?"
 
 
-def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(
-    talking: Harness, monkeypatch
-) -> None:
+def test_a_thought_that_was_cut_off_is_still_a_thought_after_a_restart(talking: Harness, monkeypatch) -> None:
     describe = talking.echo.describe
     monkeypatch.setattr(
         talking.echo, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>")
@@ -131,7 +127,7 @@ def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_th
     talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
     talking.session.submit("go")
     talking.qtbot.waitUntil(lambda: talking.store.message(talking.ids()[-1]).text != "")
-    # as the next start finds it
+    # as it is read after a restart
     cut = dataclasses.replace(talking.store.message(talking.ids()[-1]), state="stopped")
     talking.session.stop()
     talking.until_idle()
@@ -176,7 +172,7 @@ def test_one_reply_at_a_time(talking: Harness) -> None:
     assert [message.text for message in talking.store.path(first)] == ["first", "first"]
 
 
-def test_a_reply_goes_on_while_another_conversation_is_open(talking: Harness) -> None:
+def test_a_reply_continues_while_another_chat_is_open(talking: Harness) -> None:
     talking.ask("elsewhere")
     other = talking.session.conversation
     talking.session.new_conversation()
@@ -205,7 +201,7 @@ def test_a_reply_goes_on_while_another_conversation_is_open(talking: Harness) ->
     assert talking.texts() == ["tell me more", talking.chat.reply]
 
 
-def test_regenerate_and_variants(talking: Harness) -> None:
+def test_regenerate_adds_a_version(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     first = talking.ids()[1]
@@ -226,7 +222,7 @@ def test_regenerate_and_variants(talking: Harness) -> None:
     assert talking.session.messages.items()[1].variant_count == 3
 
 
-def test_looking_at_a_variant_while_the_other_runs(talking: Harness) -> None:
+def test_another_version_can_be_shown_while_a_reply_runs(talking: Harness) -> None:
     talking.ask("one")
     talking.chat.hold = threading.Event()
     talking.chat.reply = "two"
@@ -259,7 +255,7 @@ def test_continue(talking: Harness) -> None:
     assert "Only the last reply" in talking.notices()[-1]
 
 
-def test_continue_of_an_empty_reply_begins_it(talking: Harness) -> None:
+def test_continuing_an_empty_reply_begins_it(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("hello there")
     talking.session.stop()
@@ -272,7 +268,7 @@ def test_continue_of_an_empty_reply_begins_it(talking: Harness) -> None:
     assert talking.texts() == ["hello there", "hello there"]
 
 
-def test_edit_of_a_question_is_answered_anew(talking: Harness) -> None:
+def test_an_edited_question_gets_a_new_reply(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     assert talking.session.edit(talking.ids()[0], "uno")
@@ -284,7 +280,7 @@ def test_edit_of_a_question_is_answered_anew(talking: Harness) -> None:
     assert not talking.session.edit(talking.ids()[0], "  ")
 
 
-def test_edit_of_a_reply_keeps_the_old_one(talking: Harness) -> None:
+def test_editing_a_reply_keeps_the_old_version(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     asked = len(talking.chat.requests)
@@ -315,7 +311,7 @@ def test_delete_and_undo(talking: Harness) -> None:
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_message_deleted_under_its_reply(talking: Harness, row: int) -> None:
+def test_deleting_a_message_stops_its_reply(talking: Harness, row: int) -> None:
     talking.chat.reply = "word " * 3000
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
@@ -330,7 +326,7 @@ def test_a_message_deleted_under_its_reply(talking: Harness, row: int) -> None:
     assert talking.session.messages.items()[1].footer.endswith("stopped by you")
 
 
-def test_a_conversation_deleted_under_its_reply(talking: Harness) -> None:
+def test_deleting_a_chat_stops_its_reply(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("go")
     number = talking.session.conversation
@@ -375,7 +371,7 @@ def test_a_bug_in_the_engine(talking: Harness) -> None:
     assert talking.texts()[-1] == "again"
 
 
-def test_left_out_messages_are_told(talking: Harness) -> None:
+def test_left_out_messages_are_reported(talking: Harness) -> None:
     talking.chat.trimmed = 4
     talking.chat.hold = threading.Event()
     talking.session.submit("hello")
@@ -389,7 +385,7 @@ def test_left_out_messages_are_told(talking: Harness) -> None:
     assert talking.session.messages.items()[1].notice == expected
 
 
-def test_closing_in_mid_reply_saves_everything(talking: Harness) -> None:
+def test_closing_during_a_reply_saves_everything(talking: Harness) -> None:
     talking.chat.reply = "word " * 5000
     talking.chat.delay_s = 0.001
     talking.session.submit("go")
@@ -407,7 +403,7 @@ def test_closing_in_mid_reply_saves_everything(talking: Harness) -> None:
     assert threading.get_ident() not in talking.chat.threads
 
 
-def test_a_full_disk_keeps_the_reply_in_view_and_tries_again(talking: Harness) -> None:
+def test_on_a_full_disk_the_reply_stays_visible_and_is_saved_later(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("hello world")
     pages = talking.database.execute("PRAGMA page_count").fetchone()[0]
@@ -426,7 +422,7 @@ def test_a_full_disk_keeps_the_reply_in_view_and_tries_again(talking: Harness) -
     assert talking.store.message(reply).state == "complete"
 
 
-def test_what_the_next_start_shows_of_a_killed_reply(talking: Harness) -> None:
+def test_a_killed_reply_after_a_restart(talking: Harness) -> None:
     talking.ask("one")
     number = talking.session.conversation
     message = talking.store.add_message(number, talking.ids()[-1], "assistant", "half a", "running")
@@ -435,7 +431,7 @@ def test_what_the_next_start_shows_of_a_killed_reply(talking: Harness) -> None:
     assert "ended while this reply was being written" in talking.session.messages.items()[-1].notice
 
 
-def test_the_system_prompt_and_settings_go_with_the_request(talking: Harness) -> None:
+def test_the_request_has_the_system_prompt_and_the_settings(talking: Harness) -> None:
     talking.session.set_system_prompt("Be brief.")
     talking.session.set_settings(SamplerSettings(temperature=0.25, seed=3))
     talking.ask("hello")
@@ -452,7 +448,7 @@ def test_the_system_prompt_and_settings_go_with_the_request(talking: Harness) ->
     assert request.sampler == SamplerSettings()
 
 
-def test_the_transcript_keeps_rows_that_did_not_change(talking: Harness) -> None:
+def test_unchanged_rows_of_the_transcript_stay(talking: Harness) -> None:
     talking.ask("one")
     resets, changed = [], []
     talking.session.messages.modelReset.connect(lambda: resets.append(1))

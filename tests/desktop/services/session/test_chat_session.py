@@ -1,6 +1,4 @@
-"""Around a turn: models that load and fail, conversations that open, come and go, and settings with their
-layers.
-"""
+"""Models that load and fail, chats that come and go, settings of a chat and of the program."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def test_a_model_that_does_not_load(harness: Harness, failure: Exception, text: 
     assert harness.texts() == ["all is well"] * 2
 
 
-def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Harness) -> None:
+def test_a_file_that_cannot_be_loaded_does_not_cost_the_loaded_model(talking: Harness) -> None:
     talking.session.open_model("/models/missing.gguf")
     talking.until_idle()
     assert "There is no model at" in talking.notices()[-1]
@@ -71,7 +69,7 @@ def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Harness) 
     assert talking.preferences().last_model == "/models/echo.gguf"
 
 
-def test_another_model_in_mid_reply(talking: Harness) -> None:
+def test_opening_a_model_stops_the_reply(talking: Harness) -> None:
     talking.chat.reply = "word " * 3000
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
@@ -104,8 +102,8 @@ def test_a_reply_says_what_stopped_it(talking: Harness, acts: tuple[str, ...], w
     assert message_item(talking.store.message(talking.ids()[1])).footer.endswith(words)
 
 
-def test_every_state_is_told_to_all_before_the_next(talking: Harness) -> None:
-    """The first to hear that the model is free asks it anew."""
+def test_all_listeners_hear_a_state_before_the_next_one(talking: Harness) -> None:
+    """The first listener that hears "idle" sends another message."""
     again = iter(("two", "three"))
     first, last = [], []
 
@@ -132,7 +130,7 @@ def test_the_last_of_many_models_wins(harness: Harness) -> None:
     assert harness.notices() == []
 
 
-def test_loading_waits_for_nobody_at_the_end(harness: Harness) -> None:
+def test_closing_cancels_a_load(harness: Harness) -> None:
     harness.echo.load_delay_s = 30.0
     harness.session.open_model("/models/slow.gguf")
     harness.qtbot.waitUntil(lambda: harness.echo.opened != [])
@@ -148,7 +146,7 @@ def test_settings_of_the_model_take_effect_at_the_next_load(talking: Harness) ->
     assert talking.echo.settings[-1][1] == CacheSettings(context_length=2048)
 
 
-def test_new_conversations_do_not_pile_up(talking: Harness) -> None:
+def test_an_empty_chat_is_reused(talking: Harness) -> None:
     first = talking.session.conversation
     talking.session.new_conversation()
     assert talking.session.conversation == first
@@ -162,7 +160,7 @@ def test_new_conversations_do_not_pile_up(talking: Harness) -> None:
     assert talking.session.conversations.rowCount() == 2
 
 
-def test_the_sidebar_follows(talking: Harness) -> None:
+def test_the_sidebar_follows_the_session(talking: Harness) -> None:
     def rows() -> list[str]:
         model = talking.session.conversations
         return [str(model.data(model.index(row))) for row in range(model.rowCount())]
@@ -190,7 +188,7 @@ def test_the_sidebar_follows(talking: Harness) -> None:
     assert talking.session.title == "Fruit"
 
 
-def test_everything_is_there_at_the_next_start(qtbot: QtBot, tmp_path: Path) -> None:
+def test_everything_survives_a_restart(qtbot: QtBot, tmp_path: Path) -> None:
     harness = Harness(qtbot, tmp_path)
     harness.session.restore()
     harness.load()
@@ -214,7 +212,7 @@ def test_everything_is_there_at_the_next_start(qtbot: QtBot, tmp_path: Path) -> 
     harness.close()
 
 
-def test_damage_is_told_at_the_start(qtbot: QtBot, tmp_path: Path) -> None:
+def test_damage_is_reported_at_the_start(qtbot: QtBot, tmp_path: Path) -> None:
     (tmp_path / "conversations.sqlite3").write_bytes(b"no database" * 500)
     (tmp_path / "preferences.json").write_bytes(b"no json")
     harness = Harness(qtbot, tmp_path)
@@ -225,7 +223,7 @@ def test_damage_is_told_at_the_start(qtbot: QtBot, tmp_path: Path) -> None:
     harness.close()
 
 
-def test_search_leads_to_the_variant(talking: Harness) -> None:
+def test_a_search_hit_opens_its_version(talking: Harness) -> None:
     talking.ask("apples")
     first = talking.ids()[1]
     talking.chat.reply = "bananas"
@@ -277,7 +275,7 @@ def test_settings_of_the_whole_program(harness: Harness) -> None:
     assert harness.session.settings(Appearance) == Appearance()
 
 
-def test_a_bad_saved_setting_is_told_and_replaced(harness: Harness) -> None:
+def test_a_bad_saved_setting_is_reported_and_replaced(harness: Harness) -> None:
     bad: dict[str, dict[str, object]] = {
         "SamplerSettings": {"temperature": -3, "top_k": 9},
         "StopSettings": {"max_tokens": "x"},
@@ -289,7 +287,7 @@ def test_a_bad_saved_setting_is_told_and_replaced(harness: Harness) -> None:
     assert len(harness.notices()) == 2
 
 
-def test_trouble_with_the_store_is_a_notice(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_store_is_a_notice(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not talking.session.open_conversation(999)
     assert "no conversation number 999" in talking.notices()[-1]
     assert not talking.session.delete_message(999)

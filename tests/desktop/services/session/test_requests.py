@@ -1,6 +1,4 @@
-"""What a reply is asked with, how it begins inside another one, what is told while it runs; drafts that do
-not fit; preferences.
-"""
+"""What a reply is asked with, branches, figures, draft models that do not fit, preferences."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ CHANGED: tuple[Settings, ...] = (
 )
 
 
-def test_the_request_has_all_settings_in_force(talking: Harness) -> None:
+def test_the_request_has_all_settings(talking: Harness) -> None:
     for settings in CHANGED:
         assert talking.session.set_settings(settings)
     talking.ask("hello")
@@ -51,7 +49,7 @@ def test_the_request_has_all_settings_in_force(talking: Harness) -> None:
     assert asked.continue_ids == ()
 
 
-def test_a_branch_begins_with_its_text_and_goes_on(talking: Harness) -> None:
+def test_a_branch_begins_with_its_text_and_continues(talking: Harness) -> None:
     talking.session.set_settings(ConstraintSettings(heal=True))
     talking.chat.reply = "one two three four"
     talking.ask("count")
@@ -83,7 +81,7 @@ def test_a_branch_of_white_space_is_continued_too(talking: Harness) -> None:
 
 
 @pytest.mark.parametrize("what", ["own message", "unknown", "busy"])
-def test_branches_that_cannot_be(talking: Harness, what: str) -> None:
+def test_branches_that_are_refused(talking: Harness, what: str) -> None:
     talking.ask("one two")
     own, reply = talking.ids()
     if what == "busy":
@@ -98,7 +96,7 @@ def test_branches_that_cannot_be(talking: Harness, what: str) -> None:
     talking.until_idle()
 
 
-def test_figures_while_it_runs(talking: Harness) -> None:
+def test_figures_of_a_running_reply(talking: Harness) -> None:
     talking.session.set_settings(SpeculationSettings(method="ngram"))
     talking.chat.running_every = 5
     talking.ask(" ".join("abcdefghijk"))
@@ -111,7 +109,7 @@ def test_figures_while_it_runs(talking: Harness) -> None:
     assert "3.3 tokens per pass, 75 % of drafts kept" in footer
 
 
-def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: Harness) -> None:
+def test_figures_of_a_running_reply_are_shown_when_its_chat_is_opened(talking: Harness) -> None:
     talking.ask("elsewhere")
     other = talking.session.conversation
     talking.session.new_conversation()
@@ -130,7 +128,7 @@ def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: 
     talking.until_idle()
 
 
-def test_avoided_phrases_are_told_and_counted(talking: Harness) -> None:
+def test_avoided_phrases_are_reported_and_counted(talking: Harness) -> None:
     talking.chat.suppressed = {2: " very bad", 3: " worse"}
     seen: list[str] = []
     talking.session.messages.dataChanged.connect(
@@ -152,10 +150,8 @@ def test_avoided_phrases_are_told_and_counted(talking: Harness) -> None:
         (NotEnoughMemory("The GPU has no room left."), "idle"),
     ],
 )
-def test_a_reply_that_the_gpu_breaks_off(talking: Harness, error: EngineError, state: str) -> None:
-    """The chat stays, the sentence stands on the reply, and once the model is loaded again, if it has to
-    be, it can be asked for anew.
-    """
+def test_a_reply_that_a_gpu_error_ends(talking: Harness, error: EngineError, state: str) -> None:
+    """The chat stays, with the error below the reply; it can be regenerated, once a lost model is loaded."""
     broken, talking.chat.error, talking.chat.error_after = talking.chat, error, 2
     talking.ask("one two three")
     reply = talking.session.messages.items()[1]
@@ -206,7 +202,7 @@ def test_a_draft_model_that_fits_is_asked_for(harness: Harness) -> None:
     assert harness.said["draft_refused"] == []
 
 
-def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(harness: Harness) -> None:
+def test_a_draft_model_that_does_not_fit_is_reported_at_once_and_nothing_is_sent(harness: Harness) -> None:
     harness.session.set_settings(drafting_with(harness, "other.gguf"))
     with harness.qtbot.waitSignal(harness.session.draft_refused) as told:
         load_big(harness)
@@ -223,7 +219,7 @@ def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(har
     assert harness.texts() == ["hello", "hello"]
 
 
-def test_going_through_the_chats_tells_once(harness: Harness) -> None:
+def test_switching_between_chats_reports_once(harness: Harness) -> None:
     load_big(harness)
     harness.session.set_settings(drafting_with(harness, "other.gguf"))
     harness.session.save_as_defaults()
@@ -236,7 +232,7 @@ def test_going_through_the_chats_tells_once(harness: Harness) -> None:
     assert len(harness.said["draft_refused"]) == told
 
 
-def test_another_model_for_which_the_draft_does_not_fit(harness: Harness) -> None:
+def test_the_draft_model_does_not_fit_another_model(harness: Harness) -> None:
     load_big(harness)
     harness.session.set_settings(drafting_with(harness, "other.gguf"))
     harness.qtbot.waitUntil(lambda: bool(harness.said["draft_refused"]))
@@ -245,13 +241,13 @@ def test_another_model_for_which_the_draft_does_not_fit(harness: Harness) -> Non
     assert "not that of large" in told.args[0]
 
 
-def test_a_draft_model_is_wanted_and_none_is_chosen(talking: Harness) -> None:
+def test_drafting_is_on_without_a_draft_model(talking: Harness) -> None:
     talking.session.set_settings(SpeculationSettings(method="model"))
     assert not talking.session.submit("hello")
     assert "no draft model is chosen" in talking.said["draft_refused"][-1][0]
 
 
-def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(harness: Harness) -> None:
+def test_the_engines_error_about_the_draft_model_is_saved_with_the_reply(harness: Harness) -> None:
     load_big(harness)
     with harness.qtbot.waitSignal(harness.session.drafts.answered):
         harness.session.set_settings(drafting_with(harness, "small.gguf"))
@@ -270,7 +266,7 @@ def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(harness: Harne
     assert len(harness.said["draft_refused"]) == 1
 
 
-def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(
+def test_an_error_of_an_adapter_is_not_blamed_on_drafting(
     talking: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stream(request: object, stop: threading.Event) -> Iterator[Loading]:
@@ -283,7 +279,7 @@ def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(
     assert talking.said["draft_refused"] == []
 
 
-def test_a_draft_that_is_gone_since_it_was_looked_at(harness: Harness) -> None:
+def test_a_draft_model_that_was_deleted_after_the_check(harness: Harness) -> None:
     load_big(harness)
     with harness.qtbot.waitSignal(harness.session.drafts.answered):
         harness.session.set_settings(drafting_with(harness, "small.gguf"))
@@ -307,7 +303,7 @@ def test_stopping_while_the_draft_model_is_loaded(harness: Harness) -> None:
     assert harness.said["draft_refused"] == []
 
 
-def test_preferences_are_written_a_little_later_and_not_at_each_step(
+def test_preferences_are_written_a_little_later_and_together(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -327,7 +323,7 @@ def test_preferences_are_written_at_the_end(harness: Harness) -> None:
     assert Preferences(harness.folder / "preferences.json").settings(Appearance).theme == "dark"
 
 
-def test_preferences_that_cannot_be_written_are_told(
+def test_preferences_that_cannot_be_written_are_reported(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(source: object, target: object) -> None:
