@@ -70,8 +70,8 @@ class EngineController(QObject):
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._host = ModelHost(open_chat, describe)
-        gathered = Coalescing(_is_text, _joined, lambda event: isinstance(event, Running))
-        self._worker = StreamThread("engine", self, gathered, self._host.failed)
+        coalescing = Coalescing(_is_text, _joined, lambda event: isinstance(event, Running))
+        self._worker = StreamThread("engine", self, coalescing, self._host.failed)
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)

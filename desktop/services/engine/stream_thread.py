@@ -151,11 +151,11 @@ class StreamThread(QObject):
         self,
         name: str,
         parent: QObject | None = None,
-        gathered: Coalescing | None = None,
+        coalescing: Coalescing | None = None,
         on_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         super().__init__(parent)
-        self._coalescing = gathered
+        self._coalescing = coalescing
         self._on_error = on_error
         self._waiting: deque[_Crossing] = deque()
         self._taken = 0
