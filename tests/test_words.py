@@ -21,6 +21,8 @@ GONE = {
     "walkplan": "sampling plan", "deed": "action", "deeds": "actions", "taker": "handler",
     "takers": "handlers", "judge": "model library", "windowparts": "main window",
     "unturned": "nope_layers", "neighbours": "contention",
+    "voice": "participant", "voices": "participants", "shaken": "needs reload",
+    "settingslayers": "layered settings",
 }  # fmt: skip
 """Words that no name may contain, with those that replaced them."""
 GONE_IN_ENGINE = {
