@@ -6,6 +6,7 @@ Each has one meaning here; rooms have the same names in views, services and stor
 
 chat list: the conversations of the sidebar, pinned, in folders and by date.
 composer: where a message is written, with its files and the queue of messages that wait.
+context: what a reply in one conversation depends on: settings, system prompt, persona, participants.
 controller: connects the views of a room with its services.
 conversation: messages as a tree, of which one path is shown; people are told of a chat.
 draft: text that is not sent yet.
@@ -19,6 +20,7 @@ provenance: what a reply was made from.
 row: one piece of the transcript: a paragraph, a table, a piece of code, a footer.
 service: what happens behind the views; it knows no widget.
 session: the open conversation and the engine that answers in it.
+source layer: where a setting's value comes from: default, model, folder, persona, conversation.
 store: what is kept on disk, without Qt.
 transcript: a conversation on the screen.
 transfer: conversations as files, of this program and of others.
