@@ -82,18 +82,6 @@ def test_text_is_handed_on_every_few_tokens_and_at_the_end(
     assert told[-1][1] == Done("stop_string", "STOP", Stats(seed=7, new_tokens=1))
 
 
-@pytest.mark.parametrize(
-    ("gather", "handed"),
-    [(0.0, ["a", "b", "c", "d", "e", "f", "g"]), (0.25, ["a", "b", "c", "d", "e", "f", "g"]),
-    (0.5, ["a", "bc", "de", "fg"]),
-     (0.6, ["a", "bcd", "efg"]), (99.0, ["a", "bcdefg"])],
-)  # fmt: skip
-def test_text_that_comes_soon_after_the_last_waits(
-    monkeypatch: pytest.MonkeyPatch, gather: float, handed: list[str]
-) -> None:
-    assert texts(Played(monkeypatch, emissions("abcdefg"), 0.25).told(1, gather)) == handed
-
-
 def test_figures_come_every_half_second_and_last_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, times in (
         (0.125, [0.5, 1.0]),
