@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.backends.base import Forward, Step
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kv_cache import CpuCache
-from engine.backends.cpu.lowering.calls import Argument, Operation, Slice
+from engine.backends.cpu.lowering.call import Argument, Operation, Slice
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.lowering.stages import stages_of
 from engine.backends.cpu.runtime.memory import aligned

@@ -114,7 +114,7 @@ def add_norm(most_width: int) -> Pattern:
             z, params, absorbed = post.x, post.params, [norm, post]
         fused = AddNorm(
             x=node.x, z=z, scale=node.scale, post=params, total=node.y, params=norm.params, y=norm.y
-        )  # fmt: skip
+        )
         return fused, absorbed
 
     return pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.backends.cpu.kernels.attention import attention
-from engine.backends.cpu.lowering.calls import Argument, Calls, Slice
+from engine.backends.cpu.lowering.call import Argument, Calls, Slice
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Attention, KvWrite, Rope

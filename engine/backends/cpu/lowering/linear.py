@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
 from engine.backends.cpu.kernels.linear import integer_gemm, linear
-from engine.backends.cpu.lowering.calls import Argument, Calls
+from engine.backends.cpu.lowering.call import Argument, Calls
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight import WeightSpec
 from engine.backends.graph.nodes import ExpertLinear, Linear, LinearGroup, Pack

@@ -9,7 +9,7 @@ from engine.backends.base import Forward
 from engine.backends.cpu.kernels import moe, pointwise
 from engine.backends.cpu.kernels import rows as row_kernels
 from engine.backends.cpu.lowering.attention import lower_attention, lower_kv_write, lower_rope
-from engine.backends.cpu.lowering.calls import Argument, Calls
+from engine.backends.cpu.lowering.call import Argument, Calls
 from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.cpu.lowering.linear import form_of, lower_experts, lower_linears, lower_pack
 from engine.backends.cpu.weight import WeightSpec

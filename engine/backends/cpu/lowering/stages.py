@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.cpu.lowering.calls import Operation
+from engine.backends.cpu.lowering.call import Operation
 from engine.backends.graph.buffers import Buffer
 
 

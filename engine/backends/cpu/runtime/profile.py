@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
-from engine.backends.cpu.lowering.calls import Operation
+from engine.backends.cpu.lowering.call import Operation
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.clock import ticks_per_second
 

@@ -212,18 +212,16 @@ def _pack(context: Context, node: nodes.Pack) -> Calls:
 
 
 def _linears(context: Context, node: nodes.LinearGroup) -> Calls:
-    return (
-        linear.linear_call(_parts(context, node), node.parts[0].x, context.constants.sm_count(node.device)),
-    )
+    sm_count = context.constants.sm_count(node.device)
+    return (linear.linear_call(_parts(context, node), node.parts[0].x, sm_count),)
 
 
 def _parts(context: Context, node: nodes.LinearGroup) -> list[linear.Part]:
-    return [
-        linear.Part(
-            cast(WeightSpec, part.weight), part.y, context.vector(part.bias, part.device), part.residual
-        )
-        for part in node.parts
-    ]
+    parts = []
+    for part in node.parts:
+        weight, bias = cast(WeightSpec, part.weight), context.vector(part.bias, part.device)
+        parts.append(linear.Part(weight, part.y, bias, part.residual))
+    return parts
 
 
 def _experts(context: Context, node: nodes.ExpertLinear) -> Calls:

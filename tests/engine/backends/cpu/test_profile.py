@@ -12,7 +12,7 @@ import pytest
 from engine.__main__ import main
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.lowering.calls import Operation
+from engine.backends.cpu.lowering.call import Operation
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.profile import bytes_read, profile
 from engine.backends.graph.buffers import Buffer
