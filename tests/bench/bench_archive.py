@@ -89,14 +89,14 @@ def main() -> int:
             "directory_reads": Counted.reads, "passed_over": others,
         }  # fmt: skip
         allowed = SECONDS * max(options.text / WHOLE_TEXT, options.pictures / WHOLE_PICTURES)
-        missed = [f"{new} of {count} conversations came, {broken} were told as broken"] * (
+        missed = [f"{new} of {count} conversations came, {broken} were reported as broken"] * (
             new != count or broken > 0
         )
         missed += [f"it took longer than {allowed:.0f} s"] * (seconds > allowed)
         missed += ["memory grew by more"] * (peak - before > MEMORY_MB)
         missed += ["something was unpacked"] * (most_scratch > 0)
         missed += ["the directory was read more than once"] * (Counted.reads != 1)
-        missed += ["files without chats were not told"] * (others != options.pictures)
+        missed += ["files without chats were not reported"] * (others != options.pictures)
     print("missed: " + "; ".join(missed) if missed else "all bars held")
     print(json.dumps({**found, "passed": not missed}))
     return 1 if missed else 0

@@ -56,9 +56,9 @@ class Noted(window_shown):
         used = resource.getrusage(resource.RUSAGE_SELF)
         heavy = sorted({name.split(".")[0] for name in sys.modules} & set(json.loads(os.environ["HEAVY"])))
         rows = self.window.sidebar.list.model().rowCount() if hasattr(self.window.sidebar, "list") else 0
-        told = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime}
-        told |= {"heavy": heavy, "modules": len(sys.modules), "rows": rows}
-        print(json.dumps(told), flush=True)
+        child = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime}
+        child |= {"heavy": heavy, "modules": len(sys.modules), "rows": rows}
+        print(json.dumps(child), flush=True)
         self.window.close()
 desktop_app._FirstPaint = Noted
 from desktop.__main__ import main
@@ -111,8 +111,8 @@ def start(folder: Path, caches: Path, *options: str) -> tuple[dict[str, object],
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise SystemExit(f"the window was not painted: {done.stderr[-2000:]}")
-    told = json.loads(lines[-1])
-    return told, told["painted"] - began, done.stderr
+    child = json.loads(lines[-1])
+    return child, child["painted"] - began, done.stderr
 
 
 def imports(report: str) -> list[tuple[str, float]]:
@@ -139,23 +139,23 @@ def main() -> int:
         runs = [start(folder, caches)[:2] for _ in range(options.runs)]
         report = start(folder, caches, "-X", "importtime")[2]
     seconds, cpu = median(run[1] for run in runs), median(float(str(run[0]["cpu"])) for run in runs)
-    told = runs[0][0]
+    child = runs[0][0]
     for package, spent in imports(report)[:12]:
         print(f"{spent:7.1f} ms  import of {package}")
-    passed = seconds < BAR_S and not told["heavy"]
+    passed = seconds < BAR_S and not child["heavy"]
     print(
-        f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {told['modules']} modules, passed: "
+        f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {child['modules']} modules, passed: "
         f"{passed}"
     )
-    if told["heavy"]:
-        print(f"imported before the first paint: {told['heavy']}")
+    if child["heavy"]:
+        print(f"imported before the first paint: {child['heavy']}")
     result = {
         "seconds": round(seconds, 3),
         "all": [round(run[1], 3) for run in runs],
         "cpu_seconds": round(cpu, 3),
         "chats": options.chats,
     }
-    print(json.dumps({**result, "heavy": told["heavy"], "modules": told["modules"], "passed": passed}))
+    print(json.dumps({**result, "heavy": child["heavy"], "modules": child["modules"], "passed": passed}))
     return 0 if passed else 1
 
 

@@ -306,7 +306,7 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     settle(app, 700)  # what the load has left is searched through before, as in the program
     answering, room.on = True, engine is not None
     frames = summary(stream(app, view, model, reply(random_, round(seconds * RATE * CHARACTERS)), room))
-    answering = engine is not None  # what writes beside the reader is a reply
+    answering = engine is not None  # the engine writes a reply
     settle(app, 400)
     live = len(list(view.pool.widgets()))
     acting = True

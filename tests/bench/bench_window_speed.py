@@ -68,7 +68,7 @@ class Bench:
 
         loop, timer, end = QEventLoop(), QTimer(), time.monotonic() + seconds
         timer.timeout.connect(lambda: loop.quit() if ready() or time.monotonic() > end else None)
-        timer.start(250)  # the program itself does not look either: it is told
+        timer.start(250)  # the program does not poll either
         loop.exec()
         timer.stop()
         if not ready():

@@ -37,7 +37,7 @@ def test_toys_are_never_written(
     assert main(["--toy", "--results", str(tmp_path)], FakeDevice()) == 0
     assert "written" not in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
-    with pytest.raises(SystemExit):  # what is no GPU cannot pass for one
+    with pytest.raises(SystemExit):  # only a GPU passes for one
         main(["1B", "--results", str(tmp_path)], FakeDevice())
     with pytest.raises(SystemExit):
         main(["9B"])

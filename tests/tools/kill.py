@@ -62,7 +62,7 @@ class Killing:
     def once(self) -> None:
         """Start, wait for an act, kill at a random moment after it, compare."""
         number, self._kills = self._kills, self._kills + 1
-        wanted = "seen" if number % 2 == 0 else ACTS[number // 2 % len(ACTS)]
+        awaited = "seen" if number % 2 == 0 else ACTS[number // 2 % len(ACTS)]
         real = self._model is not None and number // 2 % 2 == 0
         # the fake one's words are known, so its text is judged word by word
         folder = self.folder / ("real" if real else "fake")
@@ -76,7 +76,7 @@ class Killing:
             str(folder),
             str(log),
             str(self._first + number),
-            wanted,
+            awaited,
         ]
         user = subprocess.Popen(
             [*command, *([str(self._model)] if real else [])],
@@ -86,7 +86,7 @@ class Killing:
         )
         try:
             self._wait(user, log, "ready")
-            met = self._wait(user, log, wanted)
+            met = self._wait(user, log, awaited)
             time.sleep(self._draw.uniform(0.0, 1.0))
         finally:
             killed = time.time()
@@ -94,12 +94,12 @@ class Killing:
             user.wait(30)
         if user.returncode != -signal.SIGKILL:
             self.lost.append(f"run {self._first + number} ended by itself with {user.returncode}")
-        told = [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n")[:-1]]
-        self.met[wanted] += met
-        seen = [line["time"] for line in told if line["kind"] == "seen"]
+        entries = [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n")[:-1]]
+        self.met[awaited] += met
+        seen = [line["time"] for line in entries if line["kind"] == "seen"]
         self.met["growing"] += bool(seen) and seen[-1] > killed - JUST_NOW_S
         self.met["real"] += real
-        self._compare(folder, told, killed, real)
+        self._compare(folder, entries, killed, real)
 
     def _wait(self, user: subprocess.Popen[bytes], log: Path, kind: str) -> bool:
         """Whether the log reports such an act in time. Fails if the window is never ready."""
@@ -126,8 +126,8 @@ class Killing:
             if self.met[what] < bar
         ]
 
-    def _compare(self, folder: Path, told: list[dict[str, Any]], killed: float, real: bool) -> None:
-        self.counts.update(line["kind"] for line in told)
+    def _compare(self, folder: Path, entries: list[dict[str, Any]], killed: float, real: bool) -> None:
+        self.counts.update(line["kind"] for line in entries)
         database = open_conversations(folder / FILE_NAME)
         try:
             if database.notices:
@@ -136,15 +136,15 @@ class Killing:
             if sound != "ok":
                 self.lost.append(f"the database is not sound: {sound}")
             ConversationStore(database)  # marks the reply that was cut as stopped
-            self._compare_acts(database, told)
-            self._compare_reply(database, told, killed, real)
-            self._compare_notebooks(database, told, killed, real)
+            self._compare_acts(database, entries)
+            self._compare_reply(database, entries, killed, real)
+            self._compare_notebooks(database, entries, killed, real)
         finally:
             database.close()
 
-    def _compare_acts(self, database: Database, told: list[dict[str, Any]]) -> None:
+    def _compare_acts(self, database: Database, entries: list[dict[str, Any]]) -> None:
         titles: dict[int, str] = {}
-        for line in told:
+        for line in entries:
             kind = line["kind"]
             if kind in ("said", "edited"):
                 sql = "SELECT speaker FROM messages WHERE conversation_id = ? AND text = ?"
@@ -175,9 +175,9 @@ class Killing:
                 self.lost.append(f"the title {title!r} is gone")
 
     def _compare_reply(
-        self, database: Database, told: list[dict[str, Any]], killed: float, real: bool
+        self, database: Database, entries: list[dict[str, Any]], killed: float, real: bool
     ) -> None:
-        for message, lines in _by_id(told, "seen").items():
+        for message, lines in _by_id(entries, "seen").items():
             row = database.execute(
                 "SELECT text, state, speaker FROM messages WHERE id = ?", (message,)
             ).fetchone()
@@ -200,9 +200,9 @@ class Killing:
             )
 
     def _compare_notebooks(
-        self, database: Database, told: list[dict[str, Any]], killed: float, real: bool
+        self, database: Database, entries: list[dict[str, Any]], killed: float, real: bool
     ) -> None:
-        typed, grown, saved = _by_id(told, "typed"), _by_id(told, "grown"), _by_id(told, "saved")
+        typed, grown, saved = _by_id(entries, "typed"), _by_id(entries, "grown"), _by_id(entries, "saved")
         for message in typed.keys() | grown.keys():
             row = database.execute("SELECT text FROM messages WHERE id = ?", (message,)).fetchone()
             if row is None:
@@ -214,7 +214,7 @@ class Killing:
             missing = [line for line in typed.get(message, ()) if line["number"] not in there]
             last = max((line["number"] for line in saved.get(message, ())), default=0)
             self.lost += [
-                f"the word {line['number']} was told as saved and is gone"
+                f"the word {line['number']} was logged as saved and is gone"
                 for line in missing
                 if line["number"] <= last
             ]
@@ -236,14 +236,14 @@ def wrong_in(document: str) -> str:
     before = -1
     for number in map(int, re.findall(r"word(\d+)", document)):
         if number not in (0, before + 1):
-            return f"word{number} behind word{before}"
+            return f"word{number} after word{before}"
         before = number
     return rest[:40]
 
 
-def _by_id(told: list[dict[str, Any]], kind: str) -> dict[int, list[dict[str, Any]]]:
+def _by_id(entries: list[dict[str, Any]], kind: str) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {}
-    for line in told:
+    for line in entries:
         if line["kind"] == kind:
             found.setdefault(line["id"], []).append(line)
     return found

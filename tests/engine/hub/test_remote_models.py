@@ -113,8 +113,10 @@ def test_requests_match_the_hubs_own_library(hub: Hub, monkeypatch: pytest.Monke
         ]
         assert sorted(questions) == sorted(urllib.parse.parse_qsl(their.query))
     assert [model.id for model in found] == ["a/b"]
-    told = [(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "") for file in info.siblings or ()]
-    assert told == [(file.name, file.size, file.sha256) for file in listing.files]
+    expected = [
+        (file.rfilename, file.size, file.lfs.sha256 if file.lfs else "") for file in info.siblings or ()
+    ]
+    assert expected == [(file.name, file.size, file.sha256) for file in listing.files]
     assert info.sha == listing.revision
 
 

@@ -36,7 +36,7 @@ def unchanged(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 
 @dataclass(frozen=True)
 class Case:
-    """One tiny checkpoint: `architecture` is its row in the table, `quirks` what a reader is told of it (""
+    """One tiny checkpoint: `architecture` is its row in the table, `quirks` what README says about it (""
     for a further variant).
 
     `model_type` and `settings` make the transformers config; `scale` multiplies the embedding and the head,

@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--readme",
         type=Path,
         metavar="MODEL",
-        help="take the pictures of resources/screenshots anew, with this model",
+        help="retake the pictures in resources/screenshots with this model",
     )
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -19,7 +19,7 @@ from engine.settings import CacheSettings, SpeculationSettings
 from tests.tools.pictures.page_list import Page, act, page, top
 from tests.tools.pictures.stage import Stage
 
-# -- the inspector: each pane by itself, so high as it is
+# -- the inspector: each pane alone, at its full height
 
 
 @page
@@ -165,7 +165,7 @@ def import_running(stage: Stage) -> QWidget:
 def import_end(stage: Stage) -> QWidget:
     shown = _importing(stage)
     broken = tuple(Broken(f"conversations[{n}].mapping", "it has no messages") for n in (7, 31))
-    told = ImportReport(
+    report = ImportReport(
         share=1,
         new=412,
         extended=2,
@@ -176,7 +176,7 @@ def import_end(stage: Stage) -> QWidget:
         broken_count=2,
         first=1,
     )
-    shown.show_end(told)  # type: ignore[attr-defined]
+    shown.show_end(report)  # type: ignore[attr-defined]
     return top(stage)
 
 
