@@ -57,7 +57,7 @@ def compile_kernels(path: Path) -> None:
     tables = rope_tables(config, 256, 256)
     for _ in backend.prepare(lambda ops: parts(ops, tables), "auto"):
         pass
-    sampling.kernels()
+    sampling.prepare(config.vocab_size)
 
 
 def import_everything() -> None:
