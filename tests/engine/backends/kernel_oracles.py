@@ -68,7 +68,7 @@ def unit_of(kind: str) -> int:
     return int(gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0])
 
 
-WHOLE = frozenset(NUMBERS_AT) - set(FALLBACK_TYPES)
+INTEGER = frozenset(NUMBERS_AT) - set(FALLBACK_TYPES)
 """Types whose products take activations in 16 bits."""
 
 
@@ -99,9 +99,9 @@ def seen(x: np.ndarray[Any, Any], kind: str, rows: int, prompt_bits: int = 16) -
     """Activations float32 as a step of so many rows takes them into a product with a matrix of this type,
     float64.
     """
-    if kind in WHOLE and prompt_bits == 8 and rows > SMALL_BATCH:
+    if kind in INTEGER and prompt_bits == 8 and rows > SMALL_BATCH:
         return eight_bits(x)
-    return sixteen_bits(x) if kind in WHOLE and (PAIRS or rows <= SMALL_BATCH) else x.astype(np.float64)
+    return sixteen_bits(x) if kind in INTEGER and (PAIRS or rows <= SMALL_BATCH) else x.astype(np.float64)
 
 
 @dataclass

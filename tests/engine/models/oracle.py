@@ -81,13 +81,13 @@ def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
     if not is_composite(tensor):
         return (
             torch.from_numpy(sixteen_bits(values).astype(np.float32))
-            if weight_layout_for(tensor.type).whole
+            if weight_layout_for(tensor.type).integer
             else x
         )
     order = np.arange(values.shape[1]) if tensor.order is None else np.asarray(tensor.order)
     pieces = tensor.pieces()
     for piece, end in zip(pieces, np.cumsum([piece.shape[1] for piece in pieces]), strict=True):
-        if weight_layout_for(piece.type).whole:
+        if weight_layout_for(piece.type).integer:
             columns = order[end - piece.shape[1] : end]
             values[:, columns] = sixteen_bits(np.ascontiguousarray(values[:, columns])).astype(np.float32)
     return torch.from_numpy(values)

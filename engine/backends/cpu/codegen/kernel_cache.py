@@ -97,8 +97,8 @@ class KernelTable:
 _SIMPLE: dict[str, Any] = {
     "last_rows": rows.last_rows,
     "columns": rows.columns,
-    "pair_rows": integer_gemm.pair_rows,
-    "byte_rows": integer_gemm.byte_rows,
+    "pack_int16": integer_gemm.pack_int16,
+    "pack_int8": integer_gemm.pack_int8,
     "permute": rows.permute,
     "add_positions": rows.add_positions,
     "route": moe.route,
@@ -132,7 +132,7 @@ def _source(name: str, jit: Jit) -> Any:
     if operation == "attention":
         return attention.attention_kernel(CacheType(*kind), jit)
     if operation == "store":
-        return kv_write.store_kernel(kind[0], kind[1], jit)
+        return kv_write.kv_write_kernel(kind[0], kind[1], jit)
     weight_layout = next(f for f in WEIGHT_LAYOUTS if f.name == kind[0])
     if operation == "embed":
         return rows.embed_kernel(weight_layout)

@@ -19,8 +19,8 @@ from engine.backends.cpu.kernels.linear.linear import (
     A_BIAS,
     A_BLOCKS,
     A_GROUP,
-    A_RECORDS,
-    A_RECORDS_STRIDE,
+    A_PACKED,
+    A_PACKED_STRIDE,
     A_TILES,
     A_WEIGHT,
     A_X,
@@ -28,14 +28,14 @@ from engine.backends.cpu.kernels.linear.linear import (
     A_Y,
     A_Y_STRIDE,
     ARGUMENTS,
+    SCRATCH_PACKED,
     SCRATCH_PANEL,
-    SCRATCH_RECORDS,
     product_name,
     row_parts,
 )
 from engine.backends.cpu.kernels.linear.linear import scratch_bytes as linear_scratch
-from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
-from engine.backends.cpu.kernels.packed_activations import RECORD
+from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
+from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
@@ -52,7 +52,7 @@ together.
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
 # The products' arguments begin as those of `linear.py`; the weight is the address of a table of addresses,
 # 0 for experts that are not of this layout.
-(X_TABLE, X_EXPERTS, X_BIAS_STRIDE, X_TAG, X_TICKETS) = range(ARGUMENTS, ARGUMENTS + 5)
+(X_TABLE, X_EXPERTS, X_BIAS_STRIDE, X_TAG, X_CHUNKS) = range(ARGUMENTS, ARGUMENTS + 5)
 
 
 def table_words(experts: int) -> int:
@@ -161,8 +161,8 @@ def gather(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 # Filled in for each weight layout by `experts_kernel`.
-few_rows: Any = None
-many_rows: Any = None
+small_batch: Any = None
+large_batch: Any = None
 UNIT = 0
 
 
@@ -170,8 +170,8 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     """Tiles over the experts that have rows and groups of their weight tiles; those past the last such
     expert do nothing.
     """
-    table, tickets = ld_i64(args + 8 * X_TABLE), ld_i64(args + 8 * X_TICKETS)
-    slot = tile // tickets
+    table, chunks = ld_i64(args + 8 * X_TABLE), ld_i64(args + 8 * X_CHUNKS)
+    slot = tile // chunks
     if slot >= ld_i32(table):
         return
     expert = ld_i32(table + 4 + 4 * slot)
@@ -181,28 +181,28 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     starts = table + 4 * (1 + ld_i64(args + 8 * X_EXPERTS) + expert)
     start = ld_i32(starts)
     rows = ld_i32(starts + 4) - start
-    first = (tile % tickets) * ld_i64(args + 8 * A_GROUP)
+    first = (tile % chunks) * ld_i64(args + 8 * A_GROUP)
     last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
     # Behind what `linear.scratch_bytes` gives a product.
     block = (
         scratch
-        + SCRATCH_RECORDS
-        + SMALL_BATCH * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
+        + SCRATCH_PACKED
+        + SMALL_BATCH * PACKED_BYTES * (ld_i64(args + 8 * A_BLOCKS) * UNIT // PACKED_FEATURES + 1)
     )
     for i in range(ARGUMENTS):
         st_i64(block + 8 * i, ld_i64(args + 8 * i))
     st_i64(block + 8 * A_WEIGHT, weight)
     st_i64(block + 8 * A_X, ld_i64(args + 8 * A_X) + start * ld_i64(args + 8 * A_X_STRIDE))
     st_i64(block + 8 * A_Y, ld_i64(args + 8 * A_Y) + start * ld_i64(args + 8 * A_Y_STRIDE))
-    st_i64(block + 8 * A_RECORDS, ld_i64(args + 8 * A_RECORDS) + start * ld_i64(args + 8 * A_RECORDS_STRIDE))
+    st_i64(block + 8 * A_PACKED, ld_i64(args + 8 * A_PACKED) + start * ld_i64(args + 8 * A_PACKED_STRIDE))
     if ld_i64(args + 8 * A_BIAS):
         st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
     if rows <= SMALL_BATCH:
         # The block lies in one place for all: its records are told apart by the number.
         number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
-        few_rows(block, number, rows, first, last, scratch)
+        small_batch(block, number, rows, first, last, scratch)
     else:
-        many_rows(block, 0, rows, first, last, scratch)
+        large_batch(block, 0, rows, first, last, scratch)
 
 
 def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:

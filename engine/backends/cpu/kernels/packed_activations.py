@@ -1,6 +1,6 @@
-"""Activations as 16-bit whole numbers with a scale for 32 of them: what products with integer codes read.
+"""Activations as 16-bit integers with a scale for 32 of them: what products with integer codes read.
 
-A record of 32 features, 96 bytes: 32 high bytes and 32 low bytes (`simd_bytes`), then float32: the scale s, s
+A block of 32 features, 96 bytes: 32 high bytes and 32 low bytes (`simd_bytes`), then float32: the scale s, s
 times the sums of the first and second 16 whole numbers and of all, then int32: minus those three sums, and a
 word of padding. The error of a number is at most 1 / 65000 of the largest of its 32, a hundredth of what 8
 bits make.
@@ -36,11 +36,11 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 
 FEATURES = 32
-RECORD = 96
-LOW, SCALE, SUMS, WHOLE_SUMS = 32, 64, 68, 80
-"""Where the parts of a record begin; high bytes come first.
+PACKED_BYTES = 96
+LOW, SCALE, SUMS, INTEGER_SUMS = 32, 64, 68, 80
+"""Where the parts of a block begin; high bytes come first.
 
-`SUMS` and `WHOLE_SUMS` are of the first half, the second, and all.
+`SUMS` and `INTEGER_SUMS` are of the first half, the second, and all.
 """
 _LEAST = 1e-30
 """A block in which nothing is larger counts as zeros: its scale's inverse could not be told."""
@@ -51,7 +51,7 @@ def _larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.select(b.icmp_signed(">", x, y), x, y)
 
 
-def whole_numbers(
+def quantise(
     b: ir.IRBuilder, x: ir.Value, largest: int = LIMIT
 ) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
     """The 32 float32 numbers at x: the scale, two vectors of whole numbers, int32, and their sums, float32:
@@ -85,8 +85,8 @@ def whole_numbers(
     return scale, [b.fptosi(number, VI32) for number in numbers], [*sums, b.fadd(*sums)]
 
 
-def _emit_record(b: ir.IRBuilder, x: ir.Value, record: ir.Value) -> None:
-    scale, numbers, sums = whole_numbers(b, x)
+def _emit_packed(b: ir.IRBuilder, x: ir.Value, record: ir.Value) -> None:
+    scale, numbers, sums = quantise(b, x)
     for i, number in enumerate(numbers):
         whole = b.sitofp(number, VF32)
         high = b.fptosi(floor(b, fma(b, whole, const_vector(1.0 / BASE), const_vector(0.5))), VI32)
@@ -96,17 +96,17 @@ def _emit_record(b: ir.IRBuilder, x: ir.Value, record: ir.Value) -> None:
     store(b, scale, record, SCALE)
     for i, total in enumerate(sums):
         store(b, b.fmul(total, scale), record, SUMS + 4 * i)
-        store(b, b.neg(b.fptosi(total, I32)), record, WHOLE_SUMS + 4 * i)
+        store(b, b.neg(b.fptosi(total, I32)), record, INTEGER_SUMS + 4 * i)
 
 
-def _emit_row(b: ir.IRBuilder, x: Any, count: Any, records: Any) -> None:
+def _emit_row(b: ir.IRBuilder, x: Any, count: Any, packed: Any) -> None:
     with counted_loop(b, count) as i:
-        _emit_record(
+        _emit_packed(
             b,
             b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES))),
-            b.add(records, b.mul(i, ir.Constant(I64, RECORD))),
+            b.add(packed, b.mul(i, ir.Constant(I64, PACKED_BYTES))),
         )
 
 
 quantise_row = intrinsic_function("quantise_row", types.void, (types.int64,) * 3, _emit_row)
-"""quantise_row(x, count, records): 32 `count` float32 numbers to `count` records."""
+"""quantise_row(x, count, packed): 32 `count` float32 numbers to `count` blocks."""

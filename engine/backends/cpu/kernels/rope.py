@@ -15,7 +15,7 @@ from engine.backends.cpu.runtime.step_block import POSITIONS
 (R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
 
 
-def _emit_turn(b: ir.IRBuilder, x: Any, near: Any, cos: Any, sin: Any, y: Any, vectors: Any) -> None:
+def _emit_hadamard(b: ir.IRBuilder, x: Any, near: Any, cos: Any, sin: Any, y: Any, vectors: Any) -> None:
     """Pairs `near` bytes apart, sixteen at once; the same operations as one by one."""
     with counted_loop(b, vectors) as i:
         offset = b.mul(i, ir.Constant(I64, 64))
@@ -27,7 +27,7 @@ def _emit_turn(b: ir.IRBuilder, x: Any, near: Any, cos: Any, sin: Any, y: Any, v
         store(b, b.fadd(b.fmul(first, s), b.fmul(second, c)), b.add(b.add(y, near), offset))
 
 
-turn_vectors = intrinsic_function("turn_vectors", types.void, (types.int64,) * 6, _emit_turn)
+rotate_vectors = intrinsic_function("rotate_vectors", types.void, (types.int64,) * 6, _emit_hadamard)
 
 
 def rope(args: int, step: int, tile: int, scratch: int) -> None:
@@ -43,7 +43,7 @@ def rope(args: int, step: int, tile: int, scratch: int) -> None:
     interleaved = ld_i64(args + 8 * R_INTERLEAVED)
     if not interleaved and half % 16 == 0:
         for h in range(ld_i64(args + 8 * R_HEADS)):
-            turn_vectors(x + 4 * head_dim * h, 4 * half, cos, sin, y + 4 * head_dim * h, half // 16)
+            rotate_vectors(x + 4 * head_dim * h, 4 * half, cos, sin, y + 4 * head_dim * h, half // 16)
         return
     pair, near = (8, 4) if interleaved else (4, 4 * half)
     for h in range(ld_i64(args + 8 * R_HEADS)):

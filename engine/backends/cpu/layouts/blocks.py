@@ -34,12 +34,12 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.kernels.linear.integer_dot import (
     ALL,
     HALF_SUMS,
-    record_scale,
-    record_sum,
-    whole_products,
+    integer_products,
+    packed_scale,
+    packed_sum,
 )
-from engine.backends.cpu.kernels.linear.integer_gemm import Cells
-from engine.backends.cpu.kernels.packed_activations import RECORD
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat
+from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
 from engine.backends.gguf_blocks import BlockType
@@ -53,7 +53,7 @@ class BlockLayout:
 
     block: BlockType
 
-    whole = True
+    integer = True
 
     @property
     def name(self) -> str:
@@ -177,7 +177,7 @@ class BlockLayout:
         def group_dot(group: ir.Value, g: ir.Value) -> None:
             prefetch_lines(b, group, self.block_bytes if self.groups == 1 else self._group_bytes)
             reader = CodeReader(b, self.codes, group)
-            records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
+            packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             for part in range(GROUP // self.part):
                 which = ALL if self.part == GROUP else HALF_SUMS[part]
                 scale, minimum = self._scale(b, group, part, d, m)
@@ -185,33 +185,33 @@ class BlockLayout:
                     (q, reader.operand(q)) for q in range(part * self.part // 4, (part + 1) * self.part // 4)
                 )
                 for r, value in enumerate(
-                    whole_products(b, quads, records, self.codes.zero, which, self.codes.signed)
+                    integer_products(b, quads, packed, self.codes.zero, which, self.codes.signed)
                 ):
                     total = totals.get(r)
                     if minimum is not None:
-                        total = fma(b, minimum, record_sum(b, records[r], which), total)
-                    totals.set(r, fma(b, scale, b.fmul(value, record_scale(b, records[r])), total))
+                        total = fma(b, minimum, packed_sum(b, packed[r], which), total)
+                    totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, packed[r])), total))
 
         self._each_group(b, block, group_dot)
 
-    def cells(self, bits: int) -> Cells:
+    def panel_format(self, bits: int) -> PanelFormat:
         zero = self.codes.zero if bits == 8 else 0
-        return Cells(bits, self.part, self.block.mins or zero > 0, zero, self.codes.signed)
+        return PanelFormat(bits, self.part, self.block.mins or zero > 0, zero, self.codes.signed)
 
-    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
         d, m = self._numbers(b, block)
 
-        def group_cells(group: ir.Value, g: ir.Value) -> None:
+        def group_panel(group: ir.Value, g: ir.Value) -> None:
             reader, out = (
                 CodeReader(b, self.codes, group),
-                b.add(target, b.mul(g, ir.Constant(I64, cells.size))),
+                b.add(target, b.mul(g, ir.Constant(I64, form.size))),
             )
             for q in range(QUADS):
-                cells.put_quad(b, out, q, reader.numbers(q, cells))
+                form.put_quad(b, out, q, reader.numbers(q, form))
             for part in range(GROUP // self.part):
-                cells.put_scales(b, out, part, *self._scale(b, group, part, d, m))
+                form.put_scales(b, out, part, *self._scale(b, group, part, d, m))
 
-        self._each_group(b, block, group_cells)
+        self._each_group(b, block, group_panel)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         d, m = self._numbers(b, block)

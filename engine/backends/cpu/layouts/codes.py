@@ -31,7 +31,7 @@ from engine.backends.cpu.codegen.simd import (
     permute,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, join
-from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, Cells, code_pairs, signed_pairs
+from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, PanelFormat, code_pairs, signed_pairs
 from engine.backends.cpu.layouts.layout import Bytes
 
 GROUP = 32
@@ -126,9 +126,9 @@ class CodeReader:
         quad = b.bitcast(self._quad(q), V64I8)
         return quad if codes.values is None else look_up_bytes(b, [v + BIAS for v in codes.values], quad)
 
-    def numbers(self, q: int, cells: Cells) -> tuple[ir.Value, ...]:
-        """Quad q as `cells` hold it."""
-        return self.pairs(q) if cells.bits == 16 else (self.operand(q),)
+    def numbers(self, q: int, form: PanelFormat) -> tuple[ir.Value, ...]:
+        """Quad q as `form` hold it."""
+        return self.pairs(q) if form.bits == 16 else (self.operand(q),)
 
     def pairs(self, q: int) -> tuple[ir.Value, ir.Value]:
         """Features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) as what the codes mean, in 16 bits."""

@@ -36,7 +36,7 @@ class Fp8:
 
     unit: int
 
-    whole = False
+    integer = False
 
     @property
     def name(self) -> str:

@@ -31,9 +31,9 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
-from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, record_sum, whole_products
-from engine.backends.cpu.kernels.linear.integer_gemm import Cells, in_both
-from engine.backends.cpu.kernels.packed_activations import RECORD
+from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, in_both
+from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
@@ -50,7 +50,7 @@ class Grouped:
     unit: int
     half: bool
 
-    whole = True
+    integer = True
 
     @property
     def name(self) -> str:
@@ -144,40 +144,40 @@ class Grouped:
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
             prefetch_lines(b, group, self._group_bytes)
-            records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
+            packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
             quads = (
                 (q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS)
             )
             for r, value in enumerate(
-                whole_products(b, quads, records, BIAS if codes is None else codes.zero, ALL, codes is None)
+                integer_products(b, quads, packed, BIAS if codes is None else codes.zero, ALL, codes is None)
             ):
                 product = fma(
-                    b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL))
+                    b, value, packed_scale(b, packed[r]), b.fmul(minus, packed_sum(b, packed[r], ALL))
                 )
                 totals.set(r, fma(b, scale, product, totals.get(r)))
 
-    def cells(self, bits: int) -> Cells:
-        """See `Whole.cells`: pairs are less the zero already, of bytes a minimum takes it off."""
+    def panel_format(self, bits: int) -> PanelFormat:
+        """Pairs have the zero taken off; for bytes a minimum does that."""
         if bits == 16:
-            return Cells(16, GROUP, False)
+            return PanelFormat(16, GROUP, False)
         codes = self._codes
-        return Cells(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
+        return PanelFormat(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
 
-    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
-        """See `Whole.emit_cells`."""
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
+        """See `IntegerLayout.emit_panel`."""
         scale, zero = self._numbers(b, block)
         codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
-            out = b.add(target, b.mul(g, ir.Constant(I64, cells.size)))
+            out = b.add(target, b.mul(g, ir.Constant(I64, form.size)))
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
-                numbers = byte_numbers(b, group, q, cells) if reader is None else reader.numbers(q, cells)
-                cells.put_quad(
-                    b, out, q, [b.sub(pair, minus) for pair in numbers] if cells.bits == 16 else numbers
+                numbers = byte_numbers(b, group, q, form) if reader is None else reader.numbers(q, form)
+                form.put_quad(
+                    b, out, q, [b.sub(pair, minus) for pair in numbers] if form.bits == 16 else numbers
                 )
-            cells.put_scales(b, out, 0, scale, None if cells.bits == 16 else b.fneg(b.fmul(zero, scale)))
+            form.put_scales(b, out, 0, scale, None if form.bits == 16 else b.fneg(b.fmul(zero, scale)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `WeightLayout.emit_unpack`."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from llvmlite import ir
 
 from engine.backends.cpu.codegen.simd import LANES, WIDE, Accumulators, fma, prefetch
-from engine.backends.cpu.kernels.linear.integer_gemm import Cells
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,7 +27,7 @@ class WeightLayout(Protocol):
     `unit` features a block, `block_bytes` for 16 rows, `types` the tensor types packed into it.
 
     `name` is lower case without an underscore: kernels are called `linear_<name>` and `embed_<name>`. `unit`
-    divides 256. `whole` weight layouts hold whole numbers with scales: `emit_dot` then gets rows as records
+    divides 256. `integer` weight layouts hold integers with scales: `emit_dot` then gets rows as blocks
     of 16-bit activations (`activations`), and 32 divides `unit`; the others get float32 rows.
 
     A new layout is a class with these members and an entry in `kernels.WEIGHT_LAYOUTS`. `q8` is a short one
@@ -58,8 +58,8 @@ class WeightLayout(Protocol):
         ...
 
     @property
-    def whole(self) -> bool:
-        """Whether `emit_dot` reads records of 16-bit activations."""
+    def integer(self) -> bool:
+        """Whether `emit_dot` reads packed 16-bit activations."""
         ...
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
@@ -80,15 +80,15 @@ class WeightLayout(Protocol):
 
 
 @runtime_checkable
-class Whole(WeightLayout, Protocol):
-    """A weight layout of whole numbers with scales: what a `whole` weight layout has besides."""
+class IntegerLayout(WeightLayout, Protocol):
+    """A weight layout of whole numbers with scales: what a `integer` weight layout has besides."""
 
-    def cells(self, bits: int) -> Cells:
+    def panel_format(self, bits: int) -> PanelFormat:
         """How panels for activations of 16 or 8 bits hold its weights."""
         ...
 
-    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
-        """Write the block's cells to `target`; `cells` is one of `self.cells`."""
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
+        """Write the block to `target` as a panel holds it; `form` is one that `panel_format` gives."""
         ...
 
 

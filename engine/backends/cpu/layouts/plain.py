@@ -26,7 +26,7 @@ from engine.backends.cpu.layouts.layout import CHAINS, Bytes, prefetch_lines, ti
 class Plain:
     """A weight layout of plain numbers: unit 4, layout (4, 16) of `size`-byte values a block."""
 
-    whole = False
+    integer = False
     unit = 4
 
     def __init__(self, type_name: str, size: int) -> None:

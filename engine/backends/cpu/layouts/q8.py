@@ -23,8 +23,8 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
-from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, whole_products
-from engine.backends.cpu.kernels.linear.integer_gemm import Cells, signed_pairs
+from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
+from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, signed_pairs
 from engine.backends.cpu.layouts.layout import Bytes, prefetch_lines, tiles
 
 _UNIT = 32
@@ -46,11 +46,11 @@ def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
     return biased(b, load(b, group, V64I8, 4 * LANES * q))
 
 
-def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, cells: Cells) -> tuple[ir.Value, ...]:
-    """Quad q of signed bytes at `group` as `cells` hold it."""
+def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, form: PanelFormat) -> tuple[ir.Value, ...]:
+    """Quad q of signed bytes at `group` as `form` hold it."""
     return (
         signed_pairs(b, load(b, group, VI32, 4 * LANES * q))
-        if cells.bits == 16
+        if form.bits == 16
         else (byte_operand(b, group, q),)
     )
 
@@ -68,7 +68,7 @@ class Q8:
     types: tuple[str, ...] = ("Q8_0",)
     unit = _UNIT
     block_bytes = _SCALES + 2 * LANES
-    whole = True
+    integer = True
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """See `WeightLayout.pack`."""
@@ -89,18 +89,22 @@ class Q8:
         prefetch_lines(b, block, self.block_bytes)
         scale = load_half(b, block, _SCALES)
         quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
-        for r, value in enumerate(whole_products(b, quads, rows, BIAS, ALL, True)):
-            totals.set(r, fma(b, scale, b.fmul(value, record_scale(b, rows[r])), totals.get(r)))
+        for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, True)):
+            totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, rows[r])), totals.get(r)))
 
-    def cells(self, bits: int) -> Cells:
-        """See `Whole.cells`."""
-        return Cells(16, _UNIT, False) if bits == 16 else Cells(8, _UNIT, BIAS > 0, BIAS, signed=True)
+    def panel_format(self, bits: int) -> PanelFormat:
+        """See `IntegerLayout.panel_format`."""
+        return (
+            PanelFormat(16, _UNIT, False)
+            if bits == 16
+            else PanelFormat(8, _UNIT, BIAS > 0, BIAS, signed=True)
+        )
 
-    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
-        """See `Whole.emit_cells`."""
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: PanelFormat) -> None:
+        """See `IntegerLayout.emit_panel`."""
         for q in range(_UNIT // 4):
-            cells.put_quad(b, target, q, byte_numbers(b, block, q, cells))
-        cells.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
+            form.put_quad(b, target, q, byte_numbers(b, block, q, form))
+        form.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `WeightLayout.emit_unpack`."""

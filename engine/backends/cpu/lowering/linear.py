@@ -19,7 +19,10 @@ from engine.backends.graph.packing import Form
 _TILE_TARGET = 24 << 10
 """Weight bytes of one tile: about 2 microseconds of reading, so that taking tiles costs little."""
 
-_RECORD_BYTES = {"pair_rows": integer_gemm.PAIR_RECORD.record, "byte_rows": integer_gemm.BYTE_RECORD.record}
+_PACKED_BYTES = {
+    "pack_int16": integer_gemm.INT16_ACTIVATIONS.activation_bytes,
+    "pack_int8": integer_gemm.INT8_ACTIVATIONS.activation_bytes,
+}
 """Bytes of a block of packed activations, by the kernel that packs them."""
 
 
@@ -28,18 +31,18 @@ def form_of(prompt_bits: int) -> Form:
 
     def form(weight: Weight) -> tuple[str, int] | None:
         assert isinstance(weight, WeightSpec)
-        panel = linear.cells_of(weight.weight_layout, prompt_bits)
+        panel = linear.panel_format_of(weight.weight_layout, prompt_bits)
         if panel is None:
             return None
         blocks = weight.blocks * weight.weight_layout.unit // packed_activations.FEATURES
-        return "pair_rows" if panel.bits == 16 else "byte_rows", blocks * panel.record // 4
+        return "pack_int16" if panel.bits == 16 else "pack_int8", blocks * panel.activation_bytes // 4
 
     return form
 
 
 def lower_pack(calls: Calls, node: Pack) -> None:
     x, y = node.x, node.y
-    arguments: list[Argument] = [x, x.stride, y, y.stride, 4 * y.width // _RECORD_BYTES[node.form]]
+    arguments: list[Argument] = [x, x.stride, y, y.stride, 4 * y.width // _PACKED_BYTES[node.form]]
     # Small batches read floats.
     calls.add(node.form, arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
 
@@ -61,13 +64,13 @@ def _lower_linear(calls: Calls, node: Linear) -> None:
         0 if node.bias is None else calls.constants.vector(node.bias), 0 if residual is None else residual,
         group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node),
     ]  # fmt: skip
-    small, large = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
+    small, large = -(-weight.tiles // group), -(-weight.tiles // linear.LARGE_TILES)
     calls.add(
         linear.product_name("linear", weight.weight_layout, calls.prompt_bits),
         arguments,
         list(node.reads),
         [y],
-        tiles=(small, SMALL_BATCH, large, linear.MANY_ROWS),
+        tiles=(small, SMALL_BATCH, large, linear.LARGE_ROWS),
         on_logit_rows=x.on_logit_rows,
         bytes=weight.nbytes,
         shape=weight.shape,

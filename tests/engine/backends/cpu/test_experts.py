@@ -15,7 +15,7 @@ import torch
 from engine.backends.base import AttentionShape, Program, Routing, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
-from tests.engine.backends.kernel_oracles import PAIRS, WHOLE, Matrix, seen, unit_of
+from tests.engine.backends.kernel_oracles import INTEGER, PAIRS, Matrix, seen, unit_of
 
 Array = np.ndarray[Any, Any]
 TINY = AttentionShape(1, 1, 16, 1.0)
@@ -114,7 +114,7 @@ def test_against_the_reference(kind: str, routing: Routing) -> None:
             error = np.abs(found - expected) / np.abs(expected).max()
             # An activation on the border of two of 16 bits' codes may fall to the other side: a step of 2^-15
             # of its block's largest.
-            assert error.max() <= (2.0**-14 if kind in WHOLE else 2e-5), rows
+            assert error.max() <= (2.0**-14 if kind in INTEGER else 2e-5), rows
             assert np.median(error) <= 5e-6, rows
 
 
@@ -159,7 +159,7 @@ def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
                 assert np.array_equal(program.run(step(ids[:rows])), alone[:rows])
             many = program.run(step(np.tile(ids, 8))).reshape(8, 8, -1)
             # Without VNNI long steps take whole activations, and short ones 16 bits of them.
-            rounded = kind in WHOLE and not PAIRS
+            rounded = kind in INTEGER and not PAIRS
             assert np.abs(many - alone).max() <= (1e-4 if rounded else 1e-5) * np.abs(alone).max()
 
 

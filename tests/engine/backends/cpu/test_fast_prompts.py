@@ -18,17 +18,17 @@ import pytest
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kernels.linear import integer_gemm
-from engine.backends.cpu.kernels.linear.linear import cells_of
+from engine.backends.cpu.kernels.linear.linear import panel_format_of
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.tensors import RawTensor
 from tests.engine.backends.cpu.test_grouped import one_width
 from tests.engine.backends.cpu.test_weight_types import compiled
-from tests.engine.backends.kernel_oracles import WHOLE, Matrix, eight_bits, seen, unit_of
+from tests.engine.backends.kernel_oracles import INTEGER, Matrix, eight_bits, seen, unit_of
 
 Array = np.ndarray[Any, Any]
 MOST_ROWS = 40
 QUICK = ("Q4_1",)
-CASES = [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in sorted(WHOLE)]
+CASES = [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in sorted(INTEGER)]
 
 
 @contextmanager
@@ -63,11 +63,11 @@ def activations(width: int) -> Array:
 @pytest.mark.parametrize("blocks", [1, 5])
 def test_records_of_bytes(blocks: int) -> None:
     x = activations(32 * blocks)
-    records = np.zeros((MOST_ROWS, blocks, integer_gemm.BYTE_RECORD.record), np.uint8)
-    for row, record in zip(x, records, strict=True):
-        compiled(integer_gemm.byte_row, 3)(row.ctypes.data, blocks, record.ctypes.data)
-    whole = records[..., :32].view(np.int8).astype(np.float64)
-    numbers = np.ascontiguousarray(records[..., 32:48]).view(np.float32)
+    packed = np.zeros((MOST_ROWS, blocks, integer_gemm.INT8_ACTIVATIONS.activation_bytes), np.uint8)
+    for row, record in zip(x, packed, strict=True):
+        compiled(integer_gemm.pack_int8_row, 3)(row.ctypes.data, blocks, record.ctypes.data)
+    whole = packed[..., :32].view(np.int8).astype(np.float64)
+    numbers = np.ascontiguousarray(packed[..., 32:48]).view(np.float32)
     assert np.array_equal((whole * numbers[..., :1]).reshape(MOST_ROWS, -1), eight_bits(x))
     assert np.abs(whole).max() == 127
     sums = np.stack([whole[..., :16].sum(-1), whole[..., 16:].sum(-1), whole.sum(-1)], -1)
@@ -122,7 +122,7 @@ def test_products_of_grouped_codes(bits: int, unit: int) -> None:
 def test_weights_that_are_no_whole_numbers_keep_their_products(kind: str) -> None:
     matrix: RawTensor = Matrix(kind, (37, 2 * unit_of(kind) if kind == "IQ3_S" else 96), 5)
     x = activations(matrix.shape[1])
-    assert cells_of(weight_layout_for(kind), 8) is None
+    assert panel_format_of(weight_layout_for(kind), 8) is None
     with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:
         assert np.array_equal(run(fast, MOST_ROWS), run(plain, MOST_ROWS))
 

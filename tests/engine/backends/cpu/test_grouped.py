@@ -76,7 +76,7 @@ class Drawn:
             part = x[:, columns]
             given = (
                 sixteen_bits(part)
-                if PAIRS and weight_layout_for(piece.type).whole
+                if PAIRS and weight_layout_for(piece.type).integer
                 else part.astype(np.float64)
             )
             total += given @ self.values[:, columns].T.astype(np.float64)
@@ -124,9 +124,9 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     assert np.array_equal(unpacked(weight), drawn.values)
     x = np.random.default_rng(1).standard_normal((8, 3 * unit)).astype(np.float32)
     width = 3 * unit // packed_activations.FEATURES
-    records = np.zeros((8, width * packed_activations.RECORD), np.uint8)
+    packed = np.zeros((8, width * packed_activations.PACKED_BYTES), np.uint8)
     for row in range(8):
-        compiled(packed_activations.quantise_row, 3)(x[row].ctypes.data, width, records[row].ctypes.data)
+        compiled(packed_activations.quantise_row, 3)(x[row].ctypes.data, width, packed[row].ctypes.data)
     exact = sixteen_bits(x) @ drawn.values.T.astype(np.float64)
     bound = np.abs(x).sum(1)[:, None] * np.abs(drawn.values).max(1)
     alone: Array | None = None
@@ -142,8 +142,8 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
                 call(
                     source,
                     weight.blocks,
-                    records[first:].ctypes.data,
-                    records.strides[0],
+                    packed[first:].ctypes.data,
+                    packed.strides[0],
                     rows,
                     out.ctypes.data,
                 )

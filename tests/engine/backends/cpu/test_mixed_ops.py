@@ -42,8 +42,8 @@ class Pass:
         self._experts = [backend.load_weight(Matrix("F16", (WIDTH, WIDTH), 50 + e)) for e in range(6)]
         angles = np.arange(512)[:, None] * 50.0 ** (-np.arange(10) / 10)
         self._tables = [
-            RotaryTable(*(f(angles).astype(np.float32) for f in (np.cos, np.sin)), turn)
-            for turn in (False, True)
+            RotaryTable(*(f(angles).astype(np.float32) for f in (np.cos, np.sin)), interleaved)
+            for interleaved in (False, True)
         ]
         self._positions = np.random.default_rng(3).standard_normal((512, WIDTH)).astype(np.float32)
         self._ones = np.ones(WIDTH, np.float32)

@@ -131,11 +131,11 @@ def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> Non
     )
     expected = sixteen_bits(x).reshape(blocks, 32)
     few, many = (
-        np.zeros((blocks, packed_activations.RECORD), np.uint8),
-        np.zeros((blocks, integer_gemm.PAIR_RECORD.record), np.uint8),
+        np.zeros((blocks, packed_activations.PACKED_BYTES), np.uint8),
+        np.zeros((blocks, integer_gemm.INT16_ACTIVATIONS.activation_bytes), np.uint8),
     )
     compiled(packed_activations.quantise_row, 3)(x.ctypes.data, blocks, few.ctypes.data)
-    compiled(integer_gemm.pair_row, 3)(x.ctypes.data, blocks, many.ctypes.data)
+    compiled(integer_gemm.pack_int16_row, 3)(x.ctypes.data, blocks, many.ctypes.data)
     high, low = (few[:, at : at + 32].view(np.int8).astype(np.float64) for at in (0, packed_activations.LOW))
     whole = BASE * high + low
     scale = np.ascontiguousarray(few[:, 64:68]).view(np.float32)
@@ -161,7 +161,7 @@ def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> Non
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_none_spoils_its_record(bad: float) -> None:
-    x, record = np.ones((1, 32), np.float32), np.zeros((1, packed_activations.RECORD), np.uint8)
+    x, record = np.ones((1, 32), np.float32), np.zeros((1, packed_activations.PACKED_BYTES), np.uint8)
     x[0, 7] = bad
     compiled(packed_activations.quantise_row, 3)(x.ctypes.data, 1, record.ctypes.data)
     assert not np.isfinite(record[0, 64:68].view(np.float32)).any()
@@ -215,7 +215,8 @@ def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None
     assert len(names) == len(set(names))
     assert len({f.name for f in WEIGHT_LAYOUTS}) == len(WEIGHT_LAYOUTS)
     assert all(
-        256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.whole) for f in WEIGHT_LAYOUTS
+        256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.integer)
+        for f in WEIGHT_LAYOUTS
     )
     for entry in GGUF_FORMATS:
         weight_layout = weight_layout_for(entry.name)
@@ -285,7 +286,7 @@ def test_other_cpus(cpu: str, cases: str, tmp_path_factory: pytest.TempPathFacto
     AVX-VNNI. The second and the fourth differ from the one before by an instruction, which the types that
     share their code with others would show once more.
     """
-    others = str(Path(__file__).with_name("test_few_rows.py"))
+    others = str(Path(__file__).with_name("test_small_batch.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-m", cases, "-p", "no:cacheprovider", __file__, others]
     command += ["-k", "not other_cpus and not head_shapes"]
     environment = other_cpu(cpu, tmp_path_factory)

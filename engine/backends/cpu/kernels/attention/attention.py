@@ -40,7 +40,7 @@ from engine.backends.cpu.kernels.attention.softmax import (
     row_times,
 )
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
-from engine.backends.cpu.kernels.kv_write.tiles import turn
+from engine.backends.cpu.kernels.kv_write.tiles import hadamard
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS, SMALL_BATCH
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
@@ -124,7 +124,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     state = out + 4 * SMALL_BATCH * ratio * width
     begin(args, g, first_row, queries, q, out, state)
     if TURNED_KEYS:
-        turn(q, queries * (q_width // GROUP))
+        hadamard(q, queries * (q_width // GROUP))
     keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
     for j in range(first, last // PAGE_TOKENS + 1, jump):
         place = ld_i32(ld_i64(step + 8 * PAGES) + 4 * j) * groups + g
@@ -149,7 +149,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         )
         mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if TURNED_VALUES:
-        turn(out, queries * (width // GROUP))
+        hadamard(out, queries * (width // GROUP))
     if short:
         narrow = (dim + 15) // 16 * 16
         target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * SMALL_BATCH * ratio * (part * groups + g)

@@ -114,7 +114,7 @@ def _products_template(
 # --- products with codes ------------------------------------------------------------------------------------
 
 
-def _turned_scores_template(
+def _hadamard_scores_template(
     keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
 ) -> None:
     """As `_plain_scores_template`, of turned queries with codes, group by group."""
@@ -168,7 +168,7 @@ def _turned_scores_template(
             st_f32(out + out_stride * i, row_dot(q + stride * i, head + stride, q_width // 16))
 
 
-def _turned_mix_template(
+def _hadamard_mix_template(
     values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
 ) -> None:
     """As `_plain_mix_template`: each weight takes the scale of its position's group, then multiplies
@@ -224,7 +224,7 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
     if keys in QUANTISED:
         tiles = _tiles(lambda n: key_tile(keys, VECTORS, n), lambda n: key_tile(keys, 1, n))
         scores = specialise(
-            _turned_scores_template,
+            _hadamard_scores_template,
             f"scores_{keys}",
             CODES=CODE_BYTES[keys],
             KEEPS=keys == "q4",
@@ -237,7 +237,7 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
     if values in QUANTISED:
         tiles = _tiles(lambda n: value_tile(values, n))
         mix = specialise(
-            _turned_mix_template,
+            _hadamard_mix_template,
             f"mix_{values}",
             CODES=CODE_BYTES[values],
             KEEPS=values == "q4",

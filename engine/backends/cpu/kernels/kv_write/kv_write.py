@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64, st_e4m3, st_f16, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
-from engine.backends.cpu.kernels.kv_write.query_aware import steered_keys_kernel, turned_head
+from engine.backends.cpu.kernels.kv_write.query_aware import hadamard_head, query_aware_keys_kernel
 from engine.backends.cpu.kernels.kv_write.tiles import (
     CODE_BYTES,
     CODES_ROOM,
@@ -28,9 +28,9 @@ SCRATCH_CODES = 64
 SCRATCH_WORK = SCRATCH_CODES + CODES_ROOM
 ZERO, ONE = np.float32(0), np.float32(1)
 
-# Filled in for each format by `store_kernel`.
+# Filled in for each format by `kv_write_kernel`.
 put: Any = None
-turn_head: Any = None
+head_of: Any = None
 SIZE = CODES = 0
 
 
@@ -62,7 +62,7 @@ def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> Non
             put(target + SIZE * d, ld_f32(source + 4 * (g * dim + d)))
 
 
-def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> None:
+def _hadamard_values_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
     page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
@@ -72,7 +72,7 @@ def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> No
     for i in range(GROUP):
         st_f32(zeros + 4 * i, ZERO)
     for g in range(groups):
-        turn_head(source + 4 * g * dim, dim, count, work)
+        head_of(source + 4 * g * dim, dim, count, work)
         scales = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE)
         if CODES < GROUP:
             if position == 0:
@@ -92,7 +92,7 @@ def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> No
 _PLAIN = {"fp32": (4, st_f32), "fp16": (2, st_f16), "fp8": (1, st_e4m3)}
 
 
-def store_kernel(side: str, name: str, jit: Jit) -> Any:
+def kv_write_kernel(side: str, name: str, jit: Jit) -> Any:
     """The kernel that writes "keys" or "values" in one format, one tile a row; `jit(function, signature)`
     compiles its parts.
     """
@@ -101,10 +101,10 @@ def store_kernel(side: str, name: str, jit: Jit) -> Any:
         template = _plain_keys_template if side == "keys" else _plain_values_template
         return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
     if side == "keys":
-        return steered_keys_kernel(name, jit)
+        return query_aware_keys_kernel(name, jit)
     return specialise(
-        _turned_values_template,
+        _hadamard_values_template,
         f"store_{side}_{name}",
-        turn_head=jit(turned_head, words(4)),
+        head_of=jit(hadamard_head, words(4)),
         CODES=CODE_BYTES[name],
     )

@@ -30,12 +30,12 @@ from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.kv_write.tiles import (
     CODE_BYTES,
     CODES_ROOM,
+    hadamard,
     half_bytes,
     limit,
     pack_q4,
     quantise_q4,
-    steer_q8,
-    turn,
+    round_query_aware_q8,
 )
 from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS
 from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT, WHOLE_KEYS
@@ -76,11 +76,11 @@ def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip:
 
 key_sums = intrinsic_function("key_sums", types.void, (types.int64,) * 5, _emit_key_sums)
 
-# Filled in by `steered_keys_kernel`.
-turn_head: Any = None
+# Filled in by `query_aware_keys_kernel`.
+head_of: Any = None
 mean_of: Any = None
-aim_at: Any = None
-steer: Any = None
+query_direction: Any = None
+round_query_aware: Any = None
 
 
 def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
@@ -90,11 +90,11 @@ def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     count, size = (dim + GROUP - 1) // GROUP, 16 * (2 + GROUP)
     source = ld_i64(args + 8 * K_SOURCE) + tile * ld_i64(args + 8 * K_STRIDE)
     work = scratch + SCRATCH_WORK
-    aim = work + 4 * GROUP * count
-    gains = aim + 4 * GROUP * count
+    direction = work + 4 * GROUP * count
+    gains = direction + 4 * GROUP * count
     for g in range(groups):
-        turn_head(source + 4 * dim * g, dim, count, work)
-        aim_at(args, tile, g, count, aim)
+        head_of(source + 4 * dim * g, dim, count, work)
+        query_direction(args, tile, g, count, direction)
         block = (
             ld_i64(args + 8 * K_TARGET)
             + (page * groups + g) * ld_i64(args + 8 * K_PAGE)
@@ -103,8 +103,8 @@ def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
         error = ZERO
         for j in range(count):
             at, lane = 4 * GROUP * j, slot % 16
-            error = steer_q8(
-                work + at, aim + at, gains + at, error, block + 2 * lane, block + 2 * LANES + lane
+            error = round_query_aware_q8(
+                work + at, direction + at, gains + at, error, block + 2 * lane, block + 2 * LANES + lane
             )
             block += size
 
@@ -116,7 +116,7 @@ def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     head = (count * 8 * GROUP + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     target, page_bytes = ld_i64(args + 8 * K_TARGET), ld_i64(args + 8 * K_PAGE)
     work = scratch + SCRATCH_WORK
-    aim = work + 4 * GROUP * count
+    direction = work + 4 * GROUP * count
     for t in range(rows):
         position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * t)
         slot = position % PAGE_TOKENS
@@ -126,29 +126,36 @@ def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
         elif slot == 0 and position > 0:
             before = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS - 1)) * groups + tile) * page_bytes
             mean_of(before, head, count, position // PAGE_TOKENS, here)
-        turn_head(source + t * stride, dim, count, work)
+        head_of(source + t * stride, dim, count, work)
         if position == 0:
             for d in range(count * GROUP):
                 st_f32(here + 4 * (count * GROUP + d), ld_f32(work + 4 * d))
         if position >= WHOLE_KEYS:
             for d in range(count * GROUP):
                 st_f32(work + 4 * d, ld_f32(work + 4 * d) - ld_f32(here + 4 * d))
-        aim_at(args, t, tile, count, aim)
-        steer(here + head + slot // 16 * count * BLOCK, slot % 16, count, work, aim, scratch + SCRATCH_CODES)
+        query_direction(args, t, tile, count, direction)
+        round_query_aware(
+            here + head + slot // 16 * count * BLOCK,
+            slot % 16,
+            count,
+            work,
+            direction,
+            scratch + SCRATCH_CODES,
+        )
 
 
-def turned_head(source: int, dim: int, count: int, work: int) -> None:
-    """One head's vector into scratch, padded with zeros to whole groups, limited and turned."""
+def hadamard_head(source: int, dim: int, count: int, work: int) -> None:
+    """One head's vector into scratch: padded with zeros to whole groups, limited, transformed."""
     for d in range(dim):
         st_f32(work + 4 * d, ld_f32(source + 4 * d))
     for d in range(dim, count * GROUP):
         st_f32(work + 4 * d, ZERO)
     limit(work, count)
-    turn(work, count)
+    hadamard(work, count)
 
 
 def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None:
-    """The turned mean of keys in the page at `before`: of positions 1 .. 15 for `page` 0, of the whole
+    """The transformed mean of keys in the page at `before`: of positions 1 .. 15 for `page` 0, of the whole
     page before for the next.
     """
     if page == 0:
@@ -168,14 +175,14 @@ def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None
             st_f32(place + 4 * d, total / np.float32(PAGE_TOKENS) + share * ld_f32(mean + 4 * d))
 
 
-def _aim_at(args: int, t: int, g: int, count: int, aim: int) -> None:
-    """The turned unit vector along the sum of the row's unit queries; behind it each entry's gain, then
+def _query_direction(args: int, t: int, g: int, count: int, direction: int) -> None:
+    """The transformed unit vector along the sum of the row's unit queries; behind it each entry's gain, then
     what later ones can mend.
     """
     dim, ratio = ld_i64(args + 8 * K_DIM), ld_i64(args + 8 * K_HEADS) // ld_i64(args + 8 * K_KV_HEADS)
     width = count * GROUP
     for d in range(width):
-        st_f32(aim + 4 * d, ZERO)
+        st_f32(direction + 4 * d, ZERO)
     for h in range(ratio):
         q = ld_i64(args + 8 * K_Q) + t * ld_i64(args + 8 * K_Q_STRIDE) + 4 * dim * (g * ratio + h)
         length = ZERO
@@ -184,47 +191,47 @@ def _aim_at(args: int, t: int, g: int, count: int, aim: int) -> None:
         if length > ZERO:
             factor = ONE / np.sqrt(length)
             for d in range(dim):
-                st_f32(aim + 4 * d, ld_f32(aim + 4 * d) + ld_f32(q + 4 * d) * factor)
-    limit(aim, count)
-    turn(aim, count)
+                st_f32(direction + 4 * d, ld_f32(direction + 4 * d) + ld_f32(q + 4 * d) * factor)
+    limit(direction, count)
+    hadamard(direction, count)
     length = ZERO
     for d in range(width):
-        length += ld_f32(aim + 4 * d) * ld_f32(aim + 4 * d)
+        length += ld_f32(direction + 4 * d) * ld_f32(direction + 4 * d)
     factor = ONE / np.sqrt(length) if length > ZERO else ZERO
     rest = SLACK
     for i in range(width):
         d = width - 1 - i
-        value = ld_f32(aim + 4 * d) * factor
-        st_f32(aim + 4 * (2 * width + d), rest)
+        value = ld_f32(direction + 4 * d) * factor
+        st_f32(direction + 4 * (2 * width + d), rest)
         rest += value * value
-        st_f32(aim + 4 * d, value)
-        st_f32(aim + 4 * (width + d), value / rest)
+        st_f32(direction + 4 * d, value)
+        st_f32(direction + 4 * (width + d), value / rest)
 
 
-def _steer(block: int, lane: int, count: int, work: int, aim: int, codes: int) -> None:
+def _round_query_aware(block: int, lane: int, count: int, work: int, direction: int, codes: int) -> None:
     """Scales and codes of one position, whose vectors lie in scratch."""
-    error, gains, rests = ZERO, aim + 4 * GROUP * count, aim + 8 * GROUP * count
+    error, gains, rests = ZERO, direction + 4 * GROUP * count, direction + 8 * GROUP * count
     for j in range(count):
         at = 4 * GROUP * j
         rest = ld_f32(rests + at + 4 * (GROUP - 1))
-        error = quantise_q4(work + at, aim + at, gains + at, error, rest, block + 2 * lane, codes)
+        error = quantise_q4(work + at, direction + at, gains + at, error, rest, block + 2 * lane, codes)
         pack_q4(codes, codes)
         for i in range(16):
             st_i8(block + 32 + 16 * i + lane, ld_i8(codes + i))
         block += BLOCK
 
 
-def steered_keys_kernel(name: str, jit: Jit) -> Any:
+def query_aware_keys_kernel(name: str, jit: Jit) -> Any:
     """The kernel that writes keys as "q8", one tile a row, or "q4", one tile a head;
     `jit(function, signature)` compiles its parts.
     """
-    parts = {"turn_head": jit(turned_head, words(4)), "aim_at": jit(_aim_at, words(5))}
+    parts = {"head_of": jit(hadamard_head, words(4)), "query_direction": jit(_query_direction, words(5))}
     if name == "q8":
         return specialise(_q8_keys_template, "store_keys_q8", **parts)
     return specialise(
         _q4_keys_template,
         "store_keys_q4",
         mean_of=jit(_mean_of, words(5)),
-        steer=jit(_steer, words(6)),
+        round_query_aware=jit(_round_query_aware, words(6)),
         **parts,
     )

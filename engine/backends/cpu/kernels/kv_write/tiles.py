@@ -1,8 +1,8 @@
-"""Code for the quantised cache types: turning by the Walsh-Hadamard transform, rounding to codes, and the
+"""Code for the quantised cache types: the Walsh-Hadamard transform, rounding to codes, and the
 register tiles.
 
-A group is 32 turned dimensions of one head at one position: an fp16 scale and 32 codes, which lie in memory
-as
+A group is 32 transformed dimensions of one head at one position: an fp16 scale and 32 codes, which lie in
+memory as
 
 q8   32 bytes: int8 codes -128 .. 127;
 q4   16 bytes: byte i holds code i in its low half and code i + 16 in its high half, 0 .. 15; `Q4_LEVELS` says
@@ -65,7 +65,7 @@ def _butterfly(b: ir.IRBuilder, value: ir.Value, distance: int) -> ir.Value:
     return b.fadd(b.shuffle_vector(value, ir.Constant(VF32, ir.Undefined), mask), b.fmul(value, sign))
 
 
-def _emit_turn(b: ir.IRBuilder, address: Any, groups: Any) -> None:
+def _emit_hadamard(b: ir.IRBuilder, address: Any, groups: Any) -> None:
     """The orthonormal 32-point transform of each group of float32, in place; it is its own inverse."""
     with counted_loop(b, groups) as g:
         first = b.add(address, b.mul(g, ir.Constant(I64, 4 * GROUP)))
@@ -105,7 +105,7 @@ def _extreme(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value]) -> ir.Value:
 
 
 def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> None:
-    """32 turned float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of
+    """32 transformed float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of
     codes.
     """
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
@@ -117,13 +117,13 @@ def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> N
         store(b, b.trunc(b.fptosi(_between(b, rint(b, ratio), -128, 127), VI32), _VI8), codes, 16 * i)
 
 
-def _emit_steer_q8(
-    b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, scale: Any, codes: Any
+def _emit_round_query_aware_q8(
+    b: ir.IRBuilder, source: Any, direction: Any, gains: Any, before: Any, scale: Any, codes: Any
 ) -> Any:
     """steer_q8: as `quantise_q8`, but each entry makes up for the error so far by its gain; codes go to every
     sixteenth byte.
 
-    Returns the error along `aim`, `before` being that of the groups before.
+    Returns the error along `direction`, `before` being that of the groups before.
     """
     stored = _store_scale_q8(b, (load(b, source, VF32), load(b, source, VF32, 64)), scale)
     inverse = b.select(
@@ -134,7 +134,7 @@ def _emit_steer_q8(
     with counted_loop(b, ir.Constant(I64, GROUP)) as i:
         offset = b.shl(i, ir.Constant(I64, 2))
         value, direction, gain = (
-            splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains)
+            splat(b, load(b, b.add(place, offset), F32)) for place in (source, direction, gains)
         )
         code = _between(b, rint(b, b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)), -128, 127)
         state.add_product(0, direction, b.fsub(b.fmul(code, stored), value))
@@ -151,13 +151,13 @@ def _store_scale_q8(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value], scale: An
 
 
 def _emit_quantise_q4(
-    b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any
+    b: ir.IRBuilder, source: Any, direction: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any
 ) -> Any:
     """quantise_q4: sixteen scales are tried at once, one a lane.
 
-    32 turned float32 to an fp16 scale and 32 bytes, codes 0 .. 15; returns the error along `aim`, `before`
-    being that of the groups before. Each entry makes up for the error so far by its gain, and what is left at
-    the end costs its square over `rest`. 32 x 16 bytes at `codes` are written over.
+    32 transformed float32 to an fp16 scale and 32 bytes, codes 0 .. 15. Returns the error along `direction`;
+    `before` is that of the groups before. Each entry makes up for the error so far by its gain, and what is
+    left at the end costs its square over `rest`. 32 x 16 bytes at `codes` are overwritten.
     """
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
     shares = ir.Constant(VF32, [ir.Constant(F32, share / Q4_LEVELS[0]) for share in SCALE_SHARES])
@@ -173,7 +173,7 @@ def _emit_quantise_q4(
     with counted_loop(b, ir.Constant(I64, GROUP)) as i:
         offset = b.shl(i, ir.Constant(I64, 2))
         value, direction, gain = (
-            splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains)
+            splat(b, load(b, b.add(place, offset), F32)) for place in (source, direction, gains)
         )
         wanted = b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)
         code, level = _nearest(b, wanted)
@@ -225,14 +225,14 @@ def _emit_pack(b: ir.IRBuilder, codes: Any, target: Any) -> None:
     store(b, b.or_(load(b, codes, _VI8), b.shl(load(b, codes, _VI8, 16), const_vector(4, _VI8))), target)
 
 
-turn = intrinsic_function("turn", types.void, (types.int64, types.int64), _emit_turn)
+hadamard = intrinsic_function("hadamard", types.void, (types.int64, types.int64), _emit_hadamard)
 limit = intrinsic_function("limit", types.void, (types.int64, types.int64), _emit_limit)
 quantise_q8 = intrinsic_function("quantise_q8", types.void, (types.int64,) * 3, _emit_quantise_q8)
-steer_q8 = intrinsic_function(
-    "steer_q8",
+round_query_aware_q8 = intrinsic_function(
+    "round_query_aware_q8",
     types.float32,
     (types.int64, types.int64, types.int64, types.float32, types.int64, types.int64),
-    _emit_steer_q8,
+    _emit_round_query_aware_q8,
 )
 quantise_q4 = intrinsic_function(
     "quantise_q4",

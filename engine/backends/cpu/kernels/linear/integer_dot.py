@@ -1,4 +1,4 @@
-"""Products of integer weights with records of 16-bit activations: exact in int32, whatever the CPU's
+"""Products of integer weights with packed 16-bit activations: exact in int32, whatever the CPU's
 instruction.
 """
 
@@ -10,31 +10,31 @@ from llvmlite import ir
 
 from engine.backends.cpu.codegen.simd import F32, I32, VF32, VI32, const_vector, load, splat
 from engine.backends.cpu.codegen.simd_bytes import byte_products, joined, spread_word
-from engine.backends.cpu.kernels.packed_activations import LOW, SCALE, SUMS, WHOLE_SUMS
+from engine.backends.cpu.kernels.packed_activations import INTEGER_SUMS, LOW, SCALE, SUMS
 
 HALF_SUMS = (0, 1)
 ALL = 2
-"""Which of a record's sums: of the first or second sixteen features, or of all."""
+"""Which sums of packed activations: of the first or second sixteen features, or of all."""
 
 
-def whole_products(
+def integer_products(
     b: ir.IRBuilder,
     operands: Iterable[tuple[int, ir.Value]],
-    records: Sequence[ir.Value],
+    packed: Sequence[ir.Value],
     zero: int,
     part: int,
     signed: bool,
 ) -> list[ir.Value]:
-    """For each record the sums of (weight - `zero`) times activation over the operands' features, as float32
-    of whole numbers.
+    """For each of `packed` the sums of (weight - `zero`) times activation over the operands' features, as
+    float32 of integers.
 
     An operand is (q, bytes of the features 4 q .. 4 q + 3 in each lane); `part` names the sums that cover all
     of them. Exact: the largest sum is 32 x 255 x 32639.
     """
-    high: list[ir.Value] = [const_vector(0, VI32) for _ in records]
-    low = [_start(b, record, zero, part) for record in records]
+    high: list[ir.Value] = [const_vector(0, VI32) for _ in packed]
+    low = [_start(b, record, zero, part) for record in packed]
     for q, weights in operands:
-        for r, record in enumerate(records):
+        for r, record in enumerate(packed):
             high[r] = byte_products(b, high[r], weights, spread_word(b, record, 4 * q), signed)
             low[r] = byte_products(b, low[r], weights, spread_word(b, record, LOW + 4 * q), signed)
     return [b.sitofp(joined(b, h, v), VF32) for h, v in zip(high, low, strict=True)]
@@ -43,14 +43,14 @@ def whole_products(
 def _start(b: ir.IRBuilder, record: ir.Value, zero: int, part: int) -> ir.Value:
     if not zero:
         return const_vector(0, VI32)
-    return b.mul(splat(b, load(b, record, I32, WHOLE_SUMS + 4 * part)), const_vector(zero, VI32))
+    return b.mul(splat(b, load(b, record, I32, INTEGER_SUMS + 4 * part)), const_vector(zero, VI32))
 
 
-def record_scale(b: ir.IRBuilder, record: ir.Value) -> ir.Value:
-    """What whole numbers of the record are multiples of, in every lane."""
+def packed_scale(b: ir.IRBuilder, record: ir.Value) -> ir.Value:
+    """What packed integers are multiples of, in every lane."""
     return splat(b, load(b, record, F32, SCALE))
 
 
-def record_sum(b: ir.IRBuilder, record: ir.Value, part: int) -> ir.Value:
+def packed_sum(b: ir.IRBuilder, record: ir.Value, part: int) -> ir.Value:
     """The sum of activations, in every lane."""
     return splat(b, load(b, record, F32, SUMS + 4 * part))

@@ -1,9 +1,9 @@
-"""Many rows times integer weights, for the prompt: products of 16-bit pairs (vpdpwssd), or of bytes.
+"""Large batches times integer weights, for the prompt: products of 16-bit pairs (vpdpwssd), or of bytes.
 
 A block of weights is unpacked once into a panel that stays in the first-level cache, and register tiles run
-over all rows. `Cells` says how a panel holds weights. Pairs of 16 bits take activations as decoding does;
-they want VNNI, without which float32 is as fast. Bytes take activations in 8 bits: twice as many products in
-an instruction, for those who ask for it.
+over all rows. `PanelFormat` says how a panel holds weights. Pairs of 16 bits take activations as decoding
+does; they need VNNI, without which float32 is as fast. Bytes take activations in 8 bits: twice as many
+products in an instruction, for those who ask for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import KIND, V64I8, byte_products, join, part_of
-from engine.backends.cpu.kernels.packed_activations import FEATURES, whole_numbers
+from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
 
 PAIRS = KIND == "vnni"
 """Whether the CPU multiplies pairs of 16 bits and adds them to 32 in one instruction; otherwise float32 is
@@ -52,22 +52,22 @@ COLUMN_VECTORS = 2 if WIDE else 1
 
 
 @dataclass(frozen=True)
-class Cells:
-    """How a panel holds a weight layout's weights: cells of 32 features x 16 columns.
+class PanelFormat:
+    """How a packed panel holds a layout's weights: blocks of 32 features x 16 columns.
 
     bits 16   16 vectors of pairs of int16, weights as they are; of each quad of features the pairs are (0, 2)
               and (1, 3), as a mask and a shift take them out of bytes.
     bits 8    8 vectors of quads of bytes, weights plus `zero`, signed or not as `byte_products` wants them.
-    Then, for each part of `part` features, 16 float32 scales and, where there are `minimums`, 16 of these:
+    Then, for each part of `part` features, 16 float32 scales and, where there are `mins`, 16 of these:
     what is added times the activations' sum. With `zero` there are always minimums, which take it off again.
 
-    A row's record of 32 activations: 32 numbers of `bits` bits, in the order of the weights, then float32:
-    the scale, and the scale times the sums of the first and second 16 numbers and of all.
+    32 packed activations of a row: 32 numbers of `bits` bits, in the order of the weights, then float32: the
+    scale, and the scale times the sums of the first and second 16 numbers and of all.
     """
 
     bits: int
     part: int
-    minimums: bool
+    mins: bool
     zero: int = 0
     signed: bool = False
 
@@ -75,7 +75,7 @@ class Cells:
     def name(self) -> str:
         """Of what is compiled for it."""
         sign = "s" if self.signed and self.bits == 8 else ""
-        return f"{'pairs' if self.bits == 16 else 'bytes'}{sign}_{self.part}{'_min' if self.minimums else ''}"
+        return f"{'pairs' if self.bits == 16 else 'bytes'}{sign}_{self.part}{'_min' if self.mins else ''}"
 
     @property
     def vectors(self) -> int:
@@ -90,39 +90,39 @@ class Cells:
     @property
     def size(self) -> int:
         """Bytes of a cell."""
-        return self.code_bytes + FEATURES // self.part * LANES * 4 * (2 if self.minimums else 1)
+        return self.code_bytes + FEATURES // self.part * LANES * 4 * (2 if self.mins else 1)
 
     @property
     def scale_at(self) -> int:
-        """Where a record's scale is; its sums follow."""
+        """Where the scale of 32 packed activations is; their sums follow."""
         return FEATURES * self.bits // 8
 
     @property
-    def record(self) -> int:
-        """Bytes of a record."""
+    def activation_bytes(self) -> int:
+        """Bytes of 32 packed activations."""
         return self.scale_at + 16
 
-    def put_quad(self, b: ir.IRBuilder, cell: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
+    def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
         """Write the weights of quad q: two vectors of pairs, or one of bytes."""
         for i, vector in enumerate(vectors):
-            store(b, vector, cell, 64 * (q * self.vectors // 8 + i))
+            store(b, vector, block, 64 * (q * self.vectors // 8 + i))
 
     def put_scales(
-        self, b: ir.IRBuilder, cell: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None
+        self, b: ir.IRBuilder, block: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None
     ) -> None:
         """Write a part's scales and minimums, float32 (16)."""
-        at = self.code_bytes + part * LANES * 4 * (2 if self.minimums else 1)
-        store(b, scale, cell, at)
+        at = self.code_bytes + part * LANES * 4 * (2 if self.mins else 1)
+        store(b, scale, block, at)
         if self.zero:
             added = const_vector(0.0) if minimum is None else minimum
             minimum = fma(b, scale, const_vector(-float(self.zero)), added)
-        assert (minimum is not None) == self.minimums
+        assert (minimum is not None) == self.mins
         if minimum is not None:
-            store(b, minimum, cell, at + 4 * LANES)
+            store(b, minimum, block, at + 4 * LANES)
 
 
-PAIR_RECORD, BYTE_RECORD = Cells(16, FEATURES, False), Cells(8, FEATURES, False)
-"""Whose records all cells of as many bits read."""
+INT16_ACTIVATIONS, INT8_ACTIVATIONS = PanelFormat(16, FEATURES, False), PanelFormat(8, FEATURES, False)
+"""Whose packed activations all panels of as many bits read."""
 
 
 def code_pairs(b: ir.IRBuilder, quad: ir.Value, minus: ir.Value | None) -> tuple[ir.Value, ir.Value]:
@@ -158,86 +158,90 @@ def pair_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Val
     return join(b, parts)
 
 
-def _emit_row(cells: Cells) -> Any:
-    """row(x, count, records): 32 `count` float32 numbers to `count` records."""
-    number = ir.VectorType(I16 if cells.bits == 16 else I8, LANES)
-    order = [4 * (i // 4) + (0, 2, 1, 3)[i % 4] if cells.bits == 16 else i for i in range(FEATURES)]
+def _emit_row(form: PanelFormat) -> Any:
+    """row(x, count, packed): 32 `count` float32 numbers to `count` blocks of packed activations."""
+    number = ir.VectorType(I16 if form.bits == 16 else I8, LANES)
+    order = [4 * (i // 4) + (0, 2, 1, 3)[i % 4] if form.bits == 16 else i for i in range(FEATURES)]
     mask = ir.Constant(ir.VectorType(I32, FEATURES), [ir.Constant(I32, k) for k in order])
 
-    def emit(b: ir.IRBuilder, x: Any, count: Any, records: Any) -> None:
+    def emit(b: ir.IRBuilder, x: Any, count: Any, packed: Any) -> None:
         with counted_loop(b, count) as i:
-            record = b.add(records, b.mul(i, ir.Constant(I64, cells.record)))
+            record = b.add(packed, b.mul(i, ir.Constant(I64, form.activation_bytes)))
             place = b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES)))
             scale, halves, totals = (
-                whole_numbers(b, place) if cells.bits == 16 else whole_numbers(b, place, LARGEST_BYTE)
+                quantise(b, place) if form.bits == 16 else quantise(b, place, LARGEST_BYTE)
             )
             store(b, b.shuffle_vector(*[b.trunc(half, number) for half in halves], mask), record)
-            store(b, scale, record, cells.scale_at)
+            store(b, scale, record, form.scale_at)
             for n, total in enumerate(totals):
-                store(b, b.fmul(total, scale), record, cells.scale_at + 4 + 4 * n)
+                store(b, b.fmul(total, scale), record, form.scale_at + 4 + 4 * n)
 
     return emit
 
 
-pair_row = intrinsic_function("pair_row", types.void, (types.int64,) * 3, _emit_row(PAIR_RECORD))
-byte_row = intrinsic_function("byte_row", types.void, (types.int64,) * 3, _emit_row(BYTE_RECORD))
+pack_int16_row = intrinsic_function(
+    "pack_int16_row", types.void, (types.int64,) * 3, _emit_row(INT16_ACTIVATIONS)
+)
+pack_int8_row = intrinsic_function(
+    "pack_int8_row", types.void, (types.int64,) * 3, _emit_row(INT8_ACTIVATIONS)
+)
 
 
-def pair_rows(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: float32 to records of pairs."""
+def pack_int16(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: float32 to packed activations of 16 bits, in pairs."""
     x, y = (
         ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
         ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
     )
-    pair_row(x, ld_i64(args + 8 * P_BLOCKS), y)
+    pack_int16_row(x, ld_i64(args + 8 * P_BLOCKS), y)
 
 
-def byte_rows(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a row: float32 to records of bytes."""
+def pack_int8(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: float32 to packed activations of 8 bits."""
     x, y = (
         ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE),
         ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE),
     )
-    byte_row(x, ld_i64(args + 8 * P_BLOCKS), y)
+    pack_int8_row(x, ld_i64(args + 8 * P_BLOCKS), y)
 
 
 def _add_scaled(
     b: ir.IRBuilder,
-    cells: Cells,
+    form: PanelFormat,
     part: int,
     sums: list[ir.Value],
     starts: list[ir.Value],
-    records: Sequence[ir.Value],
+    packed: Sequence[ir.Value],
     tile: OutputTile,
 ) -> None:
     """tile += a part's integer sums, times the scales of weights and activations, + its minimums."""
-    parts = FEATURES // cells.part
-    at = cells.code_bytes + part * LANES * 4 * (2 if cells.minimums else 1)
-    which = cells.scale_at + 4 + 4 * (2 if parts == 1 else part)
+    parts = FEATURES // form.part
+    at = form.code_bytes + part * LANES * 4 * (2 if form.mins else 1)
+    which = form.scale_at + 4 + 4 * (2 if parts == 1 else part)
     for m, start in enumerate(starts):
         scale = load(b, start, VF32, at)
-        minimum = load(b, start, VF32, at + 64) if cells.minimums else None
-        for t, record in enumerate(records):
+        minimum = load(b, start, VF32, at + 64) if form.mins else None
+        for t, record in enumerate(packed):
             slot = tile.slot(t, m)
-            value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, record, F32, cells.scale_at)))
+            value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, record, F32, form.scale_at)))
             total = fma(b, scale, value, tile.sums.get(slot))
             if minimum is not None:
                 total = fma(b, minimum, splat(b, load(b, record, F32, which)), total)
             tile.sums.set(slot, total)
 
 
-def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
+def integer_tile(vectors: int, rows: int, form: PanelFormat) -> Any:
     """tile(panel, vector_stride, x, x_stride, count, out, out_stride): out[t, 16 m + lane] += x (rows, 32
     count) times the panel.
     """
-    steps = cells.part * cells.vectors // FEATURES
-    vector = V32I16 if cells.bits == 16 else V64I8
+    steps = form.part * form.vectors // FEATURES
+    vector = V32I16 if form.bits == 16 else V64I8
 
     def product(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
         return (
             pair_products(b, total, weights, x)
-            if cells.bits == 16
-            else byte_products(b, total, weights, x, cells.signed)
+            if form.bits == 16
+            else byte_products(b, total, weights, x, form.signed)
         )
 
     def emit(
@@ -254,18 +258,18 @@ def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
         x_rows = row_addresses(b, x, x_stride, rows)
         columns = row_addresses(b, panel, vector_stride, vectors)
         with counted_loop(b, count) as i:
-            starts = [b.add(column, b.mul(i, ir.Constant(I64, cells.size))) for column in columns]
-            records = [b.add(row, b.mul(i, ir.Constant(I64, cells.record))) for row in x_rows]
-            for part in range(FEATURES // cells.part):
+            starts = [b.add(column, b.mul(i, ir.Constant(I64, form.size))) for column in columns]
+            packed = [b.add(row, b.mul(i, ir.Constant(I64, form.activation_bytes))) for row in x_rows]
+            for part in range(FEATURES // form.part):
                 sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
                 for k in range(part * steps, (part + 1) * steps):
                     weights = [load(b, start, vector, 64 * k) for start in starts]
-                    for t, record in enumerate(records):
+                    for t, record in enumerate(packed):
                         value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)
                         for m in range(vectors):
                             slot = tile.slot(t, m)
                             sums[slot] = product(b, sums[slot], weights[m], value)
-                _add_scaled(b, cells, part, sums, starts, records, tile)
+                _add_scaled(b, form, part, sums, starts, packed, tile)
         tile.write()
 
-    return intrinsic_function(f"{cells.name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)
+    return intrinsic_function(f"{form.name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)

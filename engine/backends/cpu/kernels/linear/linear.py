@@ -29,41 +29,41 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
-from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as WHOLE_VECTORS
-from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, Cells, whole_tile
-from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as WHOLE_STEPS
-from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
-from engine.backends.cpu.kernels.packed_activations import RECORD, quantise_row
-from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout, Whole
+from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as INTEGER_VECTORS
+from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, PanelFormat, integer_tile
+from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as INTEGER_STEPS
+from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
+from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES, quantise_row
+from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PANEL = 256
 """Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
 
-MANY_TILES, MANY_ROWS = 4, 132
-"""A ticket of a long step: columns enough that a panel's part of x is used again, rows few enough that all
+LARGE_TILES, LARGE_ROWS = 4, 132
+"""A tile of a large batch: columns enough that a panel's part of x is used again, rows few enough that all
 threads have work.
 """
 
 # Words of the argument block.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
-    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_RECORDS, A_RECORDS_STRIDE,
+    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE,
 ) = range(16)  # fmt: skip
 ARGUMENTS = 16
 
 SCRATCH_OUT = 64
 SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_BATCH
-SCRATCH_RECORDS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
+SCRATCH_PACKED = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
 
 
 def scratch_bytes(columns: int) -> int:
     """Bytes of scratch each thread needs for inputs up to `columns` wide."""
-    return SCRATCH_RECORDS + SMALL_BATCH * RECORD * (columns // RECORD_FEATURES + 1)
+    return SCRATCH_PACKED + SMALL_BATCH * PACKED_BYTES * (columns // PACKED_FEATURES + 1)
 
 
 def _dot(weight_layout: WeightLayout, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x holds records for a
+    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x is packed for an
     `whole` weight layout.
 
     Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2
@@ -84,7 +84,10 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
             unit = weight_layout.unit
             offset = b.mul(
-                i, ir.Constant(I64, RECORD * unit // RECORD_FEATURES if weight_layout.whole else 4 * unit)
+                i,
+                ir.Constant(
+                    I64, PACKED_BYTES * unit // PACKED_FEATURES if weight_layout.integer else 4 * unit
+                ),
             )
             weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
         for r in range(rows):
@@ -109,16 +112,16 @@ def _unpack(weight_layout: WeightLayout) -> Any:
     return intrinsic_function(f"unpack_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
 
 
-def _cells(weight_layout: Whole, cells: Cells) -> Any:
-    """cells(first_block, blocks, target): cells of a panel."""
-    size = cells.size * weight_layout.unit // RECORD_FEATURES
+def _pack_panel(weight_layout: IntegerLayout, form: PanelFormat) -> Any:
+    """pack(first_block, blocks, target): a packed panel of integers."""
+    size = form.size * weight_layout.unit // PACKED_FEATURES
 
     def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
         with counted_loop(b, blocks) as i:
             block = b.add(first, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            weight_layout.emit_cells(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), cells)
+            weight_layout.emit_panel(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), form)
 
-    return intrinsic_function(f"cells{cells.bits}_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
+    return intrinsic_function(f"panel{form.bits}_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
 
 
 def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
@@ -147,8 +150,8 @@ dot2: Any = None
 dot4: Any = None
 dot8: Any = None
 unpack: Any = None
-few_rows: Any = None
-many_rows: Any = None
+small_batch: Any = None
+large_batch: Any = None
 finish_row: Any = None
 wide_rows: Any = None
 thin_rows: Any = None
@@ -156,7 +159,7 @@ tile_big: Any = None
 tile_middle: Any = None
 tile_one: Any = None
 UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_MIDDLE = 0
-WHOLE = IN_CELLS = False
+INTEGER = INTEGER_PANEL = False
 
 
 def _template(args: int, step: int, tile: int, scratch: int) -> None:
@@ -164,7 +167,7 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
     tiles = ld_i64(args + 8 * A_TILES)
     if rows <= SMALL_BATCH:
         first = tile * ld_i64(args + 8 * A_GROUP)
-        few_rows(
+        small_batch(
             args,
             ld_i64(step + 8 * SERIAL),
             rows,
@@ -173,12 +176,14 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
             scratch,
         )
     else:
-        tickets = (tiles + MANY_TILES - 1) // MANY_TILES
-        first, start = tile % tickets * MANY_TILES, tile // tickets * MANY_ROWS
-        many_rows(args, start, min(MANY_ROWS, rows - start), first, min(first + MANY_TILES, tiles), scratch)
+        chunks = (tiles + LARGE_TILES - 1) // LARGE_TILES
+        first, start = tile % chunks * LARGE_TILES, tile // chunks * LARGE_ROWS
+        large_batch(
+            args, start, min(LARGE_ROWS, rows - start), first, min(first + LARGE_TILES, tiles), scratch
+        )
 
 
-def _few_rows_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
+def _small_batch_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Every packed block of tiles first .. last - 1 is read once and multiplied with all rows."""
     weight, tile_bytes, blocks = (
         ld_i64(args + 8 * A_WEIGHT),
@@ -186,15 +191,15 @@ def _few_rows_template(args: int, number: int, rows: int, first: int, last: int,
         ld_i64(args + 8 * A_BLOCKS),
     )
     x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
-    if WHOLE:
-        records, width = scratch + SCRATCH_RECORDS, blocks * UNIT // RECORD_FEATURES
+    if INTEGER:
+        packed, width = scratch + SCRATCH_PACKED, blocks * UNIT // PACKED_FEATURES
         if ld_i64(scratch) != number or ld_i64(scratch + 8) != ld_i64(args + 8 * A_INPUT):
-            # Once for each thread and input: the tag says whose records are there.
+            # Once for each thread and input: the tag says which input is packed there.
             for r in range(rows):
-                quantise_row(x + r * x_stride, width, records + r * width * RECORD)
+                quantise_row(x + r * x_stride, width, packed + r * width * PACKED_BYTES)
             st_i64(scratch, number)
             st_i64(scratch + 8, ld_i64(args + 8 * A_INPUT))
-        x, x_stride = records, width * RECORD
+        x, x_stride = packed, width * PACKED_BYTES
     out = scratch + SCRATCH_OUT
     for j in range(first, last):
         source = weight + j * tile_bytes
@@ -229,7 +234,7 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
     )
 
 
-def _many_rows_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
+def _large_batch_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x
     stays near for all.
     """
@@ -239,11 +244,11 @@ def _many_rows_template(args: int, start: int, rows: int, first: int, last: int,
         ld_i64(args + 8 * A_BLOCKS),
     )
     x_stride, y_stride = (
-        ld_i64(args + 8 * (A_RECORDS_STRIDE if IN_CELLS else A_X_STRIDE)),
+        ld_i64(args + 8 * (A_PACKED_STRIDE if INTEGER_PANEL else A_X_STRIDE)),
         ld_i64(args + 8 * A_Y_STRIDE),
     )
     x, y = (
-        ld_i64(args + 8 * (A_RECORDS if IN_CELLS else A_X)) + start * x_stride,
+        ld_i64(args + 8 * (A_PACKED if INTEGER_PANEL else A_X)) + start * x_stride,
         ld_i64(args + 8 * A_Y) + start * y_stride,
     )
     panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
@@ -285,18 +290,20 @@ def _panel_rows_template(
 
 
 def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
-    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last,
+    """`small_batch(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last,
     scratch)`, compiled by `jit`.
 
-    Many rows take activations of `bits` bits, 16 or 8, where there are `cells_of` them.
+    Many rows take activations of `bits` bits, 16 or 8, where there are `panel_format_of` them.
     """
     constants = {
-        "UNIT": weight_layout.unit, "BLOCK_BYTES": weight_layout.block_bytes, "WHOLE": weight_layout.whole,
+        "UNIT": weight_layout.unit,
+        "BLOCK_BYTES": weight_layout.block_bytes,
+        "INTEGER": weight_layout.integer,
         "finish_row": jit(_finish_row, words(4)),
-    }  # fmt: skip
-    few = specialise(
-        _few_rows_template,
-        f"few_rows_{weight_layout.name}",
+    }
+    small = specialise(
+        _small_batch_template,
+        f"small_batch_{weight_layout.name}",
         dot1=_dot(weight_layout, 1),
         dot2=_dot(weight_layout, 2),
         dot4=_dot(weight_layout, 4),
@@ -304,40 +311,44 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         **constants,
     )
     return {
-        "few_rows": jit(few, words(6)),
-        "many_rows": jit(_many_rows(weight_layout, jit, bits, constants), words(6)),
+        "small_batch": jit(small, words(6)),
+        "large_batch": jit(_large_batch(weight_layout, jit, bits, constants), words(6)),
     }
 
 
-def cells_of(weight_layout: WeightLayout, bits: int) -> Cells | None:
-    """How steps of many rows take weights and activations as whole numbers; None where they take both as
+def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | None:
+    """How large batches take weights and activations as integers; None where they take both as
     float32.
     """
-    return weight_layout.cells(bits) if isinstance(weight_layout, Whole) and (bits == 8 or PAIRS) else None
+    return (
+        weight_layout.panel_format(bits)
+        if isinstance(weight_layout, IntegerLayout) and (bits == 8 or PAIRS)
+        else None
+    )
 
 
-def _panels(weight_layout: WeightLayout, cells: Cells | None) -> dict[str, Any]:
-    """What `_many_rows_template` needs of the kind of panel: of whole numbers, or of float32."""
-    if cells is None:
+def _panels(weight_layout: WeightLayout, form: PanelFormat | None) -> dict[str, Any]:
+    """What `_large_batch_template` needs of the kind of panel: of whole numbers, or of float32."""
+    if form is None:
         tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
         return {
             "name": "floats", "unpack": _unpack(weight_layout), "tiles": tiles, "steps": ROW_STEPS,
             "vectors": COLUMN_VECTORS, "panel_bytes": PANEL * 64, "x_bytes": 4 * weight_layout.unit,
             "x_unit": 1,
         }  # fmt: skip
-    assert isinstance(weight_layout, Whole)
+    assert isinstance(weight_layout, IntegerLayout)
     return {
-        "name": cells.name, "unpack": _cells(weight_layout, cells), "steps": WHOLE_STEPS,
-        "vectors": WHOLE_VECTORS,
-        "tiles": {n: [whole_tile(n, rows, cells) for rows in WHOLE_STEPS] for n in {WHOLE_VECTORS, 1}},
-        "panel_bytes": PANEL // RECORD_FEATURES * cells.size,
-        "x_bytes": weight_layout.unit // RECORD_FEATURES * cells.record, "x_unit": RECORD_FEATURES,
+        "name": form.name, "unpack": _pack_panel(weight_layout, form), "steps": INTEGER_STEPS,
+        "vectors": INTEGER_VECTORS,
+        "tiles": {n: [integer_tile(n, rows, form) for rows in INTEGER_STEPS] for n in {INTEGER_VECTORS, 1}},
+        "panel_bytes": PANEL // PACKED_FEATURES * form.size,
+        "x_bytes": weight_layout.unit // PACKED_FEATURES * form.activation_bytes, "x_unit": PACKED_FEATURES,
     }  # fmt: skip
 
 
-def _many_rows(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
-    cells = cells_of(weight_layout, bits)
-    kind = _panels(weight_layout, cells)
+def _large_batch(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
+    form = panel_format_of(weight_layout, bits)
+    kind = _panels(weight_layout, form)
     rows_of = {}
     for vectors, (big, middle, one) in kind["tiles"].items():
         steps = {
@@ -351,8 +362,8 @@ def _many_rows(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict
             words(7),
         )
     return specialise(
-        _many_rows_template,
-        f"many_rows_{kind['name']}_{weight_layout.name}",
+        _large_batch_template,
+        f"large_batch_{kind['name']}_{weight_layout.name}",
         unpack=kind["unpack"],
         wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
@@ -360,16 +371,15 @@ def _many_rows(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict
         X_BYTES=kind["x_bytes"],
         X_UNIT=kind["x_unit"],
         WIDE_VECTORS=kind["vectors"],
-        IN_CELLS=cells is not None,
+        INTEGER_PANEL=form is not None,
         **constants,
     )
 
 
 def product_name(operation: str, weight_layout: WeightLayout, bits: int) -> str:
-    """Of a kernel: linear_q41, experts_q41, and linear8_q41 where long steps take activations in 8 bits."""
-    return (
-        f"{operation}{8 if bits == 8 and cells_of(weight_layout, 8) is not None else ''}_{weight_layout.name}"
-    )
+    """Of a kernel: linear_q41, experts_q41, and linear8_q41 where large batches take 8-bit activations."""
+    eight = bits == 8 and panel_format_of(weight_layout, 8) is not None
+    return f"{operation}{8 if eight else ''}_{weight_layout.name}"
 
 
 def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
