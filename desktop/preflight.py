@@ -59,10 +59,10 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
     """Why no window can be opened on this Linux system, as a sentence; "" if it can, or on other systems."""
     if not sys.platform.startswith("linux"):
         return ""
-    wanted = environment.get("QT_QPA_PLATFORM", "").partition(":")[0].partition(";")[0]
-    if wanted in _NEED_NO_DISPLAY:
+    platform = environment.get("QT_QPA_PLATFORM", "").partition(":")[0].partition(";")[0]
+    if platform in _NEED_NO_DISPLAY:
         return ""
-    wayland = bool(environment.get("WAYLAND_DISPLAY")) and wanted != "xcb"
+    wayland = bool(environment.get("WAYLAND_DISPLAY")) and platform != "xcb"
     if not wayland and not environment.get("DISPLAY"):
         return (
             "Inglenook cannot open a window because there is no display (DISPLAY and WAYLAND_DISPLAY are "

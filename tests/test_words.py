@@ -23,6 +23,8 @@ GONE = {
     "unturned": "nope_layers", "neighbours": "contention",
     "voice": "participant", "voices": "participants", "shaken": "needs reload",
     "settingslayers": "layered settings",
+    "speaker": "author", "offerbar": "suggestion bar", "originstore": "provenance store",
+    "descents": "baseline",
 }  # fmt: skip
 """Words that no name may contain, with those that replaced them."""
 GONE_IN_ENGINE = {

@@ -20,9 +20,9 @@ class Starting:
 def starting(data: Path | None = None) -> Starting:
     """How to start this installation again, with its data in `data` if given."""
     extra = ("--data", str(data.expanduser().resolve())) if data is not None else ()
-    beside = Path(sys.executable).parent  # not resolved: a virtual environment's python is a link
-    script = beside / ("inglenook.exe" if sys.platform == "win32" else "inglenook")
+    folder = Path(sys.executable).parent  # not resolved: a virtual environment's python is a link
+    script = folder / ("inglenook.exe" if sys.platform == "win32" else "inglenook")
     if script.is_file():
         return Starting((str(script), *extra))
-    python = beside / "pythonw.exe" if sys.platform == "win32" else Path(sys.executable)
+    python = folder / "pythonw.exe" if sys.platform == "win32" else Path(sys.executable)
     return Starting((str(python), "-m", "desktop", *extra), str(Path(__file__).resolve().parents[2]))

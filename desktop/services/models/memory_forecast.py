@@ -62,14 +62,14 @@ def forecast(
     own = [found.weights, found.cache, 0, found.work]
     if draft is not None:
         length = dataclasses.replace(cache, context_length=min(found.context_length, draft.context_length))
-        beside = fit(
+        drafting = fit(
             draft,
             dataclasses.replace(length, dtype="auto", value_dtype="same"),
             target.free,
             load=load,
             backend=target.backend,
         )
-        own[2] = beside.weights + beside.cache + beside.work
+        own[2] = drafting.weights + drafting.cache + drafting.work
     taken = (0, 0, 0, 0)
     total, free = total_memory(), free_memory()
     ram = (*own,) if not target.where else taken

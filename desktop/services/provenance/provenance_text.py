@@ -29,9 +29,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
-    """One setting that was in force: `default` is its usual value in words where it was another one, else
-    empty.
-    """
+    """One setting that was used; `default` is the default in words if it differs, else empty."""
 
     pane: str
     label: str
@@ -39,19 +37,19 @@ class SettingRow:
     default: str = ""
 
 
-def facts_rows(told: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]:
-    """(title, words) of model, machine, seed, times and end; what is not known is left out."""
+def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]:
+    """(title, text) of model, machine, seed, times and end; what is not known is left out."""
     model, stats, facts = (
-        told.model,
-        stats_of(told.message.stats),
-        told.provenance.facts if told.provenance is not None else {},
+        reply.model,
+        stats_of(reply.message.stats),
+        reply.provenance.facts if reply.provenance is not None else {},
     )
     started = facts.get("started")
-    adapters = told.settings(AdapterSettings).get("adapters") or ()
+    adapters = reply.settings(AdapterSettings).get("adapters") or ()
     rows = [
-        ("Model", str(model.get("name") or told.message.stats.get("model", ""))),
-        ("File", told.path),
-        ("SHA-256", hash_words if told.path else ""),
+        ("Model", str(model.get("name") or reply.message.stats.get("model", ""))),
+        ("File", reply.path),
+        ("SHA-256", hash_words if reply.path else ""),
         ("Size", _size(model)),
         ("Adapters", "\n".join(map(str, adapters)) or ("none" if model else "")),
         ("Ran on", _place(model)),
@@ -67,7 +65,7 @@ def facts_rows(told: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]:
         rows += [
             ("Prompt", f"{stats.prompt_tokens:,} tokens{cached}"),
             ("Reply", f"{stats.new_tokens:,} tokens"),
-            ("Seed", f"{stats.seed}{_drawn(told)}"),
+            ("Seed", f"{stats.seed}{_drawn(reply)}"),
             (
                 "Reading the prompt",
                 _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second),
@@ -80,15 +78,15 @@ def facts_rows(told: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]:
             ("Drafting", drafting_text(stats)),
         ]
     rows += [
-        ("Ended", reason_text(told.message.stats)),
-        ("Trouble", str(told.message.stats.get("error", ""))),
+        ("Ended", reason_text(reply.message.stats)),
+        ("Trouble", str(reply.message.stats.get("error", ""))),
     ]
     rows += [("Inglenook", str(facts.get("engine", "")))]
     return [(title, words) for title, words in rows if words]
 
 
 def prompt_words(prompt: Rendered | None) -> str:
-    """How long a prompt is, and what is special about it."""
+    """The length of a prompt, and what is special about it."""
     if prompt is None:
         return "The prompt of this reply was not kept."
     special = {id for id, _, control in prompt.vocabulary if control}
@@ -101,7 +99,7 @@ def prompt_words(prompt: Rendered | None) -> str:
 
 
 def prompt_pieces(prompt: Rendered, ids: tuple[int, ...] | None = None) -> Iterator[tuple[str, bool]]:
-    """The prompt's text (or that of `ids`) in order, (text, whether it is one control token)."""
+    """The text of the prompt (or of `ids`) in order: (text, whether it is a control token)."""
     known = {id: (data, control) for id, data, control in prompt.vocabulary}
     plain = bytearray()
     for id in prompt.ids if ids is None else ids:
@@ -117,11 +115,11 @@ def prompt_pieces(prompt: Rendered, ids: tuple[int, ...] | None = None) -> Itera
         yield plain.decode("utf-8", "replace"), False
 
 
-def setting_rows(told: ReplyProvenance) -> list[SettingRow]:
-    """Every setting that was in force, in the order of the panes."""
+def setting_rows(reply: ReplyProvenance) -> list[SettingRow]:
+    """Every setting that was used, in the order of the panes."""
     found = []
     for pane, cls in PANES:
-        values = told.settings(cls)
+        values = reply.settings(cls)
         for field in dataclasses.fields(cls) if values else ():  # type: ignore[arg-type]
             if field.name in values:
                 now, usual = (
@@ -133,7 +131,7 @@ def setting_rows(told: ReplyProvenance) -> list[SettingRow]:
 
 
 def value_words(cls: type[Settings], name: str, value: Any) -> str:
-    """A setting's value for people; of a long list, how many it has."""
+    """A setting's value in words."""
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     info = setting_info(next(field for field in fields if field.name == name))
     if isinstance(value, bool):
@@ -150,18 +148,18 @@ def value_words(cls: type[Settings], name: str, value: Any) -> str:
     return words or f"{number} {info.unit}".rstrip()
 
 
-def as_json(told: ReplyProvenance) -> str:
-    """All of it, for a file or a report."""
-    origin = told.provenance
+def as_json(reply: ReplyProvenance) -> str:
+    """Everything, for a file or a report."""
+    provenance = reply.provenance
     data: dict[str, Any] = {
-        "reply": {"text": told.message.text, "token_ids": list(told.expected)},
-        "model": {**told.model, "sha256": told.hash or None},
-        "result": dict(told.message.stats),
+        "reply": {"text": reply.message.text, "token_ids": list(reply.expected)},
+        "model": {**reply.model, "sha256": reply.hash or None},
+        "result": dict(reply.message.stats),
     }
-    if origin is not None:
-        data |= {name: value for name, value in origin.facts.items() if name not in ("model", "known")}
-    if origin is not None and origin.prompt is not None:
-        prompt = origin.prompt
+    if provenance is not None:
+        data |= {name: value for name, value in provenance.facts.items() if name not in ("model", "known")}
+    if provenance is not None and provenance.prompt is not None:
+        prompt = provenance.prompt
         data["prompt"] = {
             "text": "".join(text for text, _ in prompt_pieces(prompt)),
             "token_ids": list(prompt.ids),
@@ -192,8 +190,8 @@ def _place(model: Any) -> str:
     return f"{place}, {model['threads']} threads" if model.get("threads") else place
 
 
-def _drawn(told: ReplyProvenance) -> str:
-    values = told.settings(SamplerSettings)
+def _drawn(reply: ReplyProvenance) -> str:
+    values = reply.settings(SamplerSettings)
     return ", drawn at random" if values and values.get("seed") is None else ", as set" if values else ""
 
 

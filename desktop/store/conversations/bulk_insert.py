@@ -22,7 +22,7 @@ from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
 from desktop.store.transfer.records import ConversationRecord, Imported, MessageRecord
 
-__all__ = ["OWN", "Intake", "chain_key", "conversation_ids", "discard_unfinished", "read_whole"]
+__all__ = ["OWN", "RecordWriter", "chain_key", "conversation_ids", "discard_unfinished", "read_whole"]
 
 OWN = "inglenook"
 """The source of conversations created here."""
@@ -37,7 +37,7 @@ def chain_key(parent: str | None, *parts: object) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-class Intake:
+class RecordWriter:
     """Writes records. Used by the thread that opened the database."""
 
     def __init__(self, database: Database) -> None:

@@ -43,12 +43,12 @@ class Tree:
         """The shown messages, first to last. Where the chosen variant is gone, the newest one is shown."""
         found: list[int] = []
         parent: int | None = None
-        wanted = self.shown_root
-        while beside := self.children.get(parent):
-            parent = wanted if wanted in beside else beside[-1]
+        chosen = self.shown_root
+        while siblings := self.children.get(parent):
+            parent = chosen if chosen in siblings else siblings[-1]
             assert parent is not None
             found.append(parent)
-            wanted = self.nodes[parent].shown_child
+            chosen = self.nodes[parent].shown_child
         return tuple(found)
 
     def variants(self, message_id: int) -> tuple[int, ...]:

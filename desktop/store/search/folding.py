@@ -146,17 +146,17 @@ def places(
     piece = text[start:end]
     folded = fold(piece)
     found = sorted(match.span() for word in words if word for match in re.finditer(re.escape(word), folded))
-    back = _origins_of(piece) if not _plain(piece) else None
+    back = _source_positions(piece) if not _plain(piece) else None
     merged: list[tuple[int, int]] = []
-    for first, behind in found:
+    for first, stop in found:
         if back is not None:
-            first, behind = back[first], back[behind - 1] + 1
-            while behind < len(piece) and not fold(piece[behind]):  # a combining accent after its letter
-                behind += 1
+            first, stop = back[first], back[stop - 1] + 1
+            while stop < len(piece) and not fold(piece[stop]):  # a combining accent after its letter
+                stop += 1
         if merged and start + first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], start + behind))
+            merged[-1] = (merged[-1][0], max(merged[-1][1], start + stop))
         else:
-            merged.append((start + first, start + behind))
+            merged.append((start + first, start + stop))
     return tuple(merged)
 
 
@@ -169,10 +169,10 @@ def first_place(text: str, words: tuple[str, ...]) -> int:
     at = passed = 0
     while at < len(text) and passed + (size := len(fold(text[at : at + _STRIDE]))) <= target:
         at, passed = at + _STRIDE, passed + size
-    return at + _origins_of(text[at : at + _STRIDE])[target - passed] if at < len(text) else 0
+    return at + _source_positions(text[at : at + _STRIDE])[target - passed] if at < len(text) else 0
 
 
-def _origins_of(text: str) -> list[int]:
+def _source_positions(text: str) -> list[int]:
     """For each character of the folded text, the position in `text` that it comes from."""
     return [place for place, char in enumerate(text) for _ in fold(char)]
 

@@ -79,12 +79,12 @@ def find_preset(preferences: Preferences, name: str) -> Preset | None:
 
 def free_name(name: str, taken: frozenset[str]) -> str:
     """`name`, shortened, and with a number if it is taken (ignoring case)."""
-    wanted = " ".join(name.split())[:LONGEST_NAME].strip() or "Preset"
+    base = " ".join(name.split())[:LONGEST_NAME].strip() or "Preset"
     lower = {other.casefold() for other in taken}
-    found, count = wanted, 1
+    found, count = base, 1
     while found.casefold() in lower:
         count += 1
-        found = f"{wanted} {count}"
+        found = f"{base} {count}"
     return found
 
 

@@ -46,11 +46,11 @@ class FittedTextEdit(QPlainTextEdit):
         if self._fitting:
             return
         self._fitting = True
-        wanted = self.lines()
-        lines = min(max(self._least, wanted), self._most)
+        needed = self.lines()
+        lines = min(max(self._least, needed), self._most)
         frame = 2 * math.ceil(self.document().documentMargin()) + self._frame
         self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + frame)
-        full = wanted > self._most
+        full = needed > self._most
         self.setVerticalScrollBarPolicy(
             Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         )

@@ -93,11 +93,11 @@ class Motion(QObject):
     def ask_system(self) -> None:
         """Ask for the system's preference; the answer may arrive later."""
         if sys.platform == "win32":
-            wanted = ctypes.c_int(1)
+            enabled = ctypes.c_int(1)
             if ctypes.windll.user32.SystemParametersInfoW(
-                _GET_CLIENT_AREA_ANIMATION, 0, ctypes.byref(wanted), 0
+                _GET_CLIENT_AREA_ANIMATION, 0, ctypes.byref(enabled), 0
             ):
-                self._take(not wanted.value)
+                self._take(not enabled.value)
         elif sys.platform == "linux":
             self._ask_portal()
 

@@ -158,10 +158,10 @@ class Theme(QObject):
         """
         if choice != self._choice:
             self._choice = choice
-            wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(
+            preferred = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(
                 choice, Qt.ColorScheme.Unknown
             )
-            self._app.styleHints().setColorScheme(wanted)
+            self._app.styleHints().setColorScheme(preferred)
         self._scale_text(text_scale)
         self._colour(self.scheme)
 

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from desktop.store.conversations.bulk_insert import Intake, read_whole
+from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
 from desktop.store.conversations.participants import Author, Cast, Participant
 from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import Database
@@ -135,7 +135,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert "## Di" in text
     other = Database(tmp_path / "other.sqlite3")
     again = Own().read(json.loads(json.dumps(plain(record))), lambda *words: pytest.fail(str(words)))
-    number = Intake(other).save(again).conversation_id
+    number = RecordWriter(other).save(again).conversation_id
     copy = read_whole(other, number)
     assert copy.cast == record.cast
     assert [m.author for m in copy.messages] == [m.author for m in record.messages]

@@ -22,11 +22,11 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
         if not message.deleted:
             children.setdefault(message.parent, []).append(message)
     found: list[MessageRecord] = []
-    parent, wanted = None, conversation.shown_root
-    while beside := children.get(parent):
-        message = next((message for message in beside if message.key == wanted), beside[-1])
+    parent, chosen = None, conversation.shown_root
+    while siblings := children.get(parent):
+        message = next((message for message in siblings if message.key == chosen), siblings[-1])
         found.append(message)
-        parent, wanted = message.key, message.shown_child
+        parent, chosen = message.key, message.shown_child
     return found
 
 

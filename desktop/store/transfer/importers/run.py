@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from desktop.store.conversations.bulk_insert import Intake
+from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
 from desktop.store.transfer.importers.fields import mapping
 from desktop.store.transfer.importers.formats import format_of, line_format_of
@@ -51,7 +51,11 @@ def import_conversations(
             yield Broken(path.name, f"The file cannot be opened ({_short(error)}).")
             return
         run = _Run(
-            Intake(database), cancel, most_bytes, sum(file.size for file in files), alone=len(files) == 1
+            RecordWriter(database),
+            cancel,
+            most_bytes,
+            sum(file.size for file in files),
+            alone=len(files) == 1,
         )
         for file in files:
             yield from run.file(file, path.name if run.alone and file.member is None else file.name)
@@ -77,7 +81,7 @@ class _Run:
     `held` are flaws of files in an archive that may have nothing to do with conversations.
     """
 
-    intake: Intake
+    writer: RecordWriter
     cancel: Callable[[], bool]
     most_bytes: int
     total: int
@@ -230,7 +234,7 @@ class _Run:
         except Unreadable as error:
             yield Broken(place, _sentence(str(error)))
         else:
-            saved = self.intake.save(record)
+            saved = self.writer.save(record)
             if saved.messages:  # otherwise an earlier import has reported it
                 self._left_out.update(record.left_out)
             yield saved

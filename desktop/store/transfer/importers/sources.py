@@ -152,9 +152,9 @@ def _check_room(parts: list[tuple[SourceFile, Path]], folder: Path) -> None:
                 f"the archive says that {packed / 1e6:,.1f} MB of it unpack to {part.size / 1e6:,.0f} MB, "
                 "which no database of chats does; unpack it yourself and import the file if you trust it"
             )
-    wanted, free = sum(part.size for part, _ in parts), shutil.disk_usage(folder).free
-    if wanted + _LEFT_FREE > free:
+    needed, free = sum(part.size for part, _ in parts), shutil.disk_usage(folder).free
+    if needed + _LEFT_FREE > free:
         raise Unreadable(
-            f"unpacking it takes {wanted / 1e9:,.1f} GB, and the disk of {folder.parent} has "
+            f"unpacking it takes {needed / 1e9:,.1f} GB, and the disk of {folder.parent} has "
             f"{free / 1e9:,.1f} GB free; make room there, or unpack it elsewhere and import the file"
         )

@@ -11,7 +11,7 @@ import pytest
 
 from desktop.store.conversations.bulk_insert import (
     OWN,
-    Intake,
+    RecordWriter,
     chain_key,
     conversation_ids,
     discard_unfinished,
@@ -34,7 +34,7 @@ def record(*messages: MessageRecord, **more: Any) -> ConversationRecord:
 
 
 def save(database: Database, *messages: MessageRecord, **more: Any) -> Imported:
-    return Intake(database).save(record(*messages, **more))
+    return RecordWriter(database).save(record(*messages, **more))
 
 
 def keys(database: Database, number: int) -> list[tuple[str, str | None, str | None]]:
@@ -106,10 +106,12 @@ def test_a_conversation_created_here_is_found_by_its_key(
     store.add_message(number, None, "user", "Hi")
     whole = read_whole(database, number)
     assert whole.source == OWN
-    assert Intake(database).save(whole).outcome == "known"
-    assert Intake(database).save(dataclasses.replace(whole, key="other")).outcome == "new"
+    assert RecordWriter(database).save(whole).outcome == "known"
+    assert RecordWriter(database).save(dataclasses.replace(whole, key="other")).outcome == "new"
     assert (
-        Intake(database).save(dataclasses.replace(whole, created_at=(whole.created_at or 0) + 1)).outcome
+        RecordWriter(database)
+        .save(dataclasses.replace(whole, created_at=(whole.created_at or 0) + 1))
+        .outcome
         == "new"
     )
 
@@ -204,7 +206,7 @@ def test_everything_in_a_record_comes_back(database: Database, store: Conversati
         Persona(0, "Who", "W", "prompt", "preset", "/p"), False, 9.0,
         {"participants": [{"name": "Bo"}], "own": ["Me"]}, NOTEBOOK,
     )  # fmt: skip
-    number = Intake(database).save(given).conversation_id
+    number = RecordWriter(database).save(given).conversation_id
     found = read_whole(database, number)
     roles = found.cast
     assert dataclasses.replace(found, persona=None, cast=given.cast) == dataclasses.replace(

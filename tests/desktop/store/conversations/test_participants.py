@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from desktop.store.conversations.bulk_insert import Intake, read_whole
+from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.participants import (
     PLAIN,
@@ -38,7 +38,7 @@ def test_characters_and_user_of_a_group_chat_have_their_names() -> None:
     record = SillyTavern().read_lines(lines, complain)
     assert [message.author for message in record.messages] == ["Cy", "Ada", "Ada", "Bob", ""]
     database = Database(Path(":memory:"))
-    number = Intake(database).save(record).conversation_id
+    number = RecordWriter(database).save(record).conversation_id
     store = ConversationStore(database)
     assert store.get(number).cast == Cast((Participant("Ada"), Participant("Bob")), ("Cy",))
     assert [message.author.name for message in store.path(number)] == ["Cy", "Ada", "Bob", ""]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from desktop.store.conversations.bulk_insert import Intake, read_whole
+from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.write_lock import WriteLock
@@ -53,7 +53,9 @@ def test_no_pause_if_nobody_waits(database: Database, monkeypatch: pytest.Monkey
     rests: list[float] = []
     monkeypatch.setattr(time, "sleep", rests.append)
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
-    assert Intake(database).save(record(*(m(f"k{number}", None) for number in range(20)))).messages == 20
+    assert (
+        RecordWriter(database).save(record(*(m(f"k{number}", None) for number in range(20)))).messages == 20
+    )
     assert rests == []
 
 
@@ -63,12 +65,12 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
     monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 1000.0)
     chat = store.create("Mine").id
     seen: list[int] = []
-    insert = Intake._insert
+    insert = RecordWriter._insert
 
     def importing() -> None:
         other = Database.second(database.path)
 
-        def slow(self: Intake, *values: Any) -> int:
+        def slow(self: RecordWriter, *values: Any) -> int:
             if len(seen) == 2:
                 third.set()
                 wait_until(lambda: other.write_lock.contended)
@@ -81,9 +83,9 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
             )
             return insert(self, *values)
 
-        monkeypatch.setattr(Intake, "_insert", slow)
+        monkeypatch.setattr(RecordWriter, "_insert", slow)
         saved.append(
-            Intake(other).save(record(*(m(f"k{number}", None) for number in range(6)))).conversation_id
+            RecordWriter(other).save(record(*(m(f"k{number}", None) for number in range(6)))).conversation_id
         )
         other.close()
 

@@ -25,14 +25,14 @@ def without_details(text: str) -> str:
     parts: list[str] = []
     place = 0
     while found := _BEGIN.search(text, place):
-        behind = text.find(">", found.end())
-        end = text.find(_END, behind) if behind >= 0 else -1
+        tag_end = text.find(">", found.end())
+        end = text.find(_END, tag_end) if tag_end >= 0 else -1
         if end < 0:
             break
-        inner = text[behind + 1 : end].strip()
+        inner = text[tag_end + 1 : end].strip()
         if inner.startswith("<summary>"):
             inner = inner.partition("</summary>")[2].strip()
-        about = {name: unescape(value) for name, value in _ATTRIBUTE.findall(text[found.end() : behind])}
+        about = {name: unescape(value) for name, value in _ATTRIBUTE.findall(text[found.end() : tag_end])}
         parts += [text[place : found.start()], _words(found[1].lower(), about, inner)]
         place = end + len(_END)
     return join([*parts, text[place:]]) if parts else text
