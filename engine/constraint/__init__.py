@@ -1,4 +1,4 @@
-"""Constraints: which tokens a reply may go on with, and texts it must not contain."""
+"""Constraints: which tokens may follow in a reply, and how it must end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ __all__ = ["check_constraint", "make_filters"]
 
 
 def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Filter]:
-    """The filters that the settings ask for: one of the format, one of the beginning; none when neither is
-    set.
+    """The filters of the settings: one for the format, one for the beginning, if these are set.
 
-    Raises `BadSetting` with a sentence for people: a schema, expression or grammar that is not valid, no
-    choices, a beginning that the format does not allow.
+    Raises `BadSetting` with a sentence to show: for an invalid schema, expression or grammar, for no choices,
+    and for a beginning that the format does not allow.
     """
     from engine.constraint.prefix import PrefixFilter
 
@@ -39,10 +38,7 @@ def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Fil
 
 
 def check_constraint(format: str, pattern: str) -> str:
-    """What is wrong with a format and its text, as a sentence for people; empty when nothing is.
-
-    Needs no model.
-    """
+    """What is wrong with a format and its text, as a sentence to show, or "". Needs no model."""
     try:
         if format == "choices":
             _lines(pattern)

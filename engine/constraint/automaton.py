@@ -1,5 +1,5 @@
-"""Which tokens can go on towards one of some texts: an automaton over bytes, walked together with the
-ordered vocabulary.
+"""Which tokens lead towards one of several texts: an automaton over bytes, matched with the sorted
+vocabulary.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ from engine.constraint.vocabulary import Mask, Vocabulary
 Unit = tuple[bytes, ...]
 """One place of a text: the byte strings any of which may stand there."""
 
-_Item = tuple[int, int, bytes]  # which text, its unit that comes next, what is left of the unit begun
+_Item = tuple[int, int, bytes]  # which text, its next unit, the rest of the unit under way
 
 _KEPT_MASKS = 256
 
 
 class State:
-    """Where a walk stands.
-
-    `done`: one of the texts is complete here. Two walks that stand alike share one state.
-    """
+    """A state of the automaton; `done`: one of the texts is complete here."""
 
     __slots__ = ("alive", "done", "items", "next")
 
@@ -38,9 +35,8 @@ class State:
 class TextAutomaton:
     """All ways to write one of `texts`, or, when `free`, anything that begins with one of them.
 
-    A token is allowed where its bytes go on towards a text and a text can still be completed with the
-    vocabulary's tokens. States are made when they are first reached; their masks are kept. Used by one
-    thread.
+    A token is allowed if its bytes lead towards a text that can still be completed with the vocabulary's
+    tokens. States are made when they are first reached; their masks are kept. Used by one thread.
     """
 
     def __init__(self, vocabulary: Vocabulary, texts: Sequence[Sequence[Unit]], *, free: bool) -> None:
@@ -51,14 +47,11 @@ class TextAutomaton:
         self._masks: dict[frozenset[_Item], Mask] = {}
         letters = {byte for text in texts for unit in text for choice in unit for byte in choice}
         singles = {word[0] for word in vocabulary.words if len(word) == 1}
-        self._complete = letters <= singles  # then every way that is begun can be finished
+        self._complete = letters <= singles  # then every text that is begun can be finished
         self.start = self._state((i, 0, b"") for i in range(len(texts)))
 
     def step(self, state: State, data: bytes) -> State | None:
-        """The state after these bytes; None where they lead nowhere.
-
-        Where anything may follow, the state stays.
-        """
+        """The state after these bytes; None if they do not match. Where anything may follow, it stays."""
         for byte in data:
             if state.done and self._free:
                 return state
@@ -78,7 +71,7 @@ class TextAutomaton:
         return after is not None and self._alive(after)
 
     def shortest(self, state: State) -> bytes:
-        """The fewest bytes from here to the end of a text, of several the first in their order."""
+        """The fewest bytes from here to the end of a text; of several, the first in order."""
         ways, before = deque([state]), {state.items: (state.items, b"")}
         while True:  # every state leads to the end of a text
             here = ways.popleft()
@@ -95,7 +88,7 @@ class TextAutomaton:
         return b"".join(reversed(found))
 
     def mask(self, state: State) -> Mask:
-        """The tokens that may follow, stop tokens only where a text is complete; not to be written to."""
+        """The tokens that may follow; stop tokens only where a text is complete. Do not write to it."""
         found = self._masks.get(state.items)
         if found is None:
             parts = [
@@ -112,7 +105,7 @@ class TextAutomaton:
         return found
 
     def _reached(self, state: State) -> Iterator[tuple[int, int, State]]:
-        """Ranges of `words` that lead somewhere, with the state they lead to."""
+        """Ranges of `words` that match, with the state each leads to."""
         stack = [(state, b"", 0, len(self._vocabulary.words))]
         while stack:
             here, path, low, high = stack.pop()

@@ -1,6 +1,4 @@
-"""Ending a constrained reply within the tokens that are left: the shortest way to its end is always known,
-and always fits.
-"""
+"""Ending a constrained reply within the remaining tokens: a shortest ending is known, and always fits."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ search can take half a second.
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What may be written to end a reply: the bytes, and tokens for them, the fewest."""
+    """An ending of a reply: its bytes, and the fewest tokens for them."""
 
     data: bytes
     tokens: tuple[int, ...]
@@ -37,10 +35,9 @@ class Budget:
 
     Used by one thread at a time, between `accept` and the next.
 
-    `drawable` are the tokens that may be drawn at all (None: every one). Filters that cannot tell how they
-    end are left out, and an ending that is not found (a grammar too large to search) is not kept: then
-    nothing is promised. It is searched for again after a pause, or once half of the tokens that were left
-    have gone, so that what can be brought to its end nearer to it still is.
+    `drawable` are the tokens that may be chosen at all (None: every one). Filters that do not know their
+    endings are left out. If no ending is found (the grammar is too large to search), nothing is promised;
+    it is searched for again after a pause, or once half of the remaining tokens are used up.
     """
 
     def __init__(self, filters: Sequence[Filter], drawable: Mask | None = None) -> None:
@@ -49,11 +46,11 @@ class Budget:
         self.begin()
 
     def begin(self) -> None:
-        """A new reply starts."""
-        self._endings: list[Ending | bool | None] = [False]  # after each token; False: not looked for
+        """Start a new reply."""
+        self._endings: list[Ending | bool | None] = [False]  # after each token; False: not searched for
         self._tried: tuple[int, Ending | None] | None = None
-        self._pause, self._next = _PAUSE, 0  # the next search: after so many tokens
-        self._near: int | None = None  # or when so many are left
+        self._pause, self._next = _PAUSE, 0  # the next search: after this many tokens
+        self._near: int | None = None  # or when this many are left
 
     def accept(self, token: int) -> None:
         """The filters have accepted a token."""
@@ -66,8 +63,8 @@ class Budget:
         self._tried = None
 
     def ending(self, remaining: int | None = None) -> Ending | None:
-        """How the reply can end from here, with `remaining` tokens left (None: unknown, or no limit); None
-        where it is not known.
+        """How the reply can end from here with `remaining` tokens left (None: unknown, or no limit); None if
+        that is not known.
         """
         known = self._endings[-1]
         if not isinstance(known, bool):
@@ -86,9 +83,7 @@ class Budget:
         return found
 
     def narrowed(self, mask: Mask, remaining: int) -> Mask:
-        """The tokens of `mask` to choose from with `remaining` tokens left: all of them where there is
-        enough to spare.
-        """
+        """The tokens of `mask` to choose from with `remaining` tokens left: all if enough are left."""
         ending = self.ending(remaining)
         if ending is None or not ending.tokens or remaining - len(ending.tokens) > _SOFT:
             return mask
@@ -99,16 +94,14 @@ class Budget:
         return mask
 
     def forced(self, mask: Mask) -> Mask:
-        """Of `mask` the first token of the known ending alone, where it is one of them."""
+        """Only the first token of the known ending, if `mask` allows it."""
         ending = self.ending()
         if ending is None or not ending.tokens or not allows(mask, ending.tokens[0]):
             return mask
         return self._filters[0].vocabulary.mask_of(ending.tokens[:1])
 
     def fits(self, token: int, remaining: int) -> bool:
-        """Whether the reply can still end in time with this token, which the filters allow, as the first
-        of `remaining`.
-        """
+        """Whether the reply can still end in time if this allowed token is the first of `remaining`."""
         before = self.ending(remaining)
         if before is None:
             return True
@@ -121,7 +114,7 @@ class Budget:
         return after is not None and len(after.tokens) < remaining
 
     def _followed(self, token: int) -> Ending | bool:
-        """What is left of the ending that is known, where a token goes on with it; else False."""
+        """The rest of the known ending if a token continues it; else False."""
         known = self._endings[-1]
         if (
             isinstance(known, Ending)
@@ -132,7 +125,7 @@ class Budget:
         return False
 
     def _found(self, after: bytes, known: Ending | None) -> Ending | None:
-        """An ending for the text and `after`, the one that was known before if it still is one."""
+        """An ending for the text and `after`: the known one if it still fits."""
         for order in (self._filters, self._filters[::-1])[: len(self._filters)]:
             data = b""
             for one in order:
@@ -149,8 +142,8 @@ class Budget:
         return None
 
     def _rest_of(self, ending: Ending, begun: bytes) -> Ending | None:
-        """What is left of an ending that begins with the bytes `begun`: the token these end in is cut
-        anew.
+        """The rest of an ending that begins with the bytes `begun`; the token in which these end is divided
+        again.
         """
         texts, at, count = self._filters[0].vocabulary.texts, 0, 0
         while at < len(begun):
@@ -162,7 +155,7 @@ class Budget:
         )
 
     def _ending_of(self, data: bytes) -> Ending | None:
-        """The fewest tokens for these bytes; None where the vocabulary cannot write them."""
+        """The fewest tokens for these bytes; None if the vocabulary cannot write them."""
         words = _words_of(self._filters[0].vocabulary)
         drawable = self._drawable
         # how many from here on, the first of them, its bytes

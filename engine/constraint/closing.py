@@ -1,9 +1,8 @@
-"""Bringing a JSON text to its end while there is room: where it stands, and of what the grammar allows the
-tokens that close something.
+"""Closing a JSON text while there is room: its state, and which of the allowed tokens close something.
 
-A small model can nest, list and describe without end, and the limit of tokens would cut the text in the
-middle. Near that limit the mask is narrowed: strings are closed, lists and objects too, and no new ones are
-opened where anything else can stand.
+A small model can nest, list and describe without end, and the token limit would cut the text in the middle.
+Near that limit the mask is narrowed: strings, lists and objects are closed, and no new ones are opened where
+anything else is possible.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Path = tuple[Open, ...]
 
 
 class JsonPlace(NamedTuple):
-    """Where a JSON text stands.
+    """The state of a JSON text.
 
-    `path` has for each open list how many values are complete, and for each open object the name of the value
-    that comes or is there (its bytes and the quote that ends it), while a name is still to come a pair of
-    nothing and the name before. `size` counts the bytes of the string, number or word that is being written,
-    `name` has the last of them where it is a property's name; `last` is the last byte of the text.
+    `path` has, for each open list, the number of complete values, and for each open object the name of the
+    current value (its bytes and the closing quote), or a pair of nothing and the last name while a name is
+    still to come. `size` counts the bytes of the string, number or word under way; `name` has the last of
+    them if it is a property's name; `last` is the last byte of the text.
     """
 
     path: Path = ()
@@ -44,16 +43,16 @@ class JsonPlace(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """How many lists and objects are open."""
+        """The number of open lists and objects."""
         return len(self.path)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The same for two texts that stand alike, but for what is in the string or number they are in."""
+        """Equal for two texts in the same state, whatever the current string or number holds."""
         return self.path, self.size, self.name, self.in_string, self.escaped
 
     def after(self, data: bytes) -> JsonPlace:
-        """The place behind some more bytes of the text."""
+        """The state after more bytes of the text."""
         path, size, name, in_string, escaped, last = self
         for byte in data:
             if in_string:
@@ -76,7 +75,7 @@ class JsonPlace(NamedTuple):
 
 
 def _beyond(top: Open, name: bytes) -> Open:
-    """What stands for a list or object after a comma or colon in it."""
+    """The entry of `path` for a list or object after a comma or colon in it."""
     if isinstance(top, int):
         return top + 1
     return name if isinstance(top, tuple) else ("", top)
@@ -96,9 +95,7 @@ class JsonCloser:
         self._blank = self._matching(rb"\s+")
 
     def narrowed(self, mask: Mask, place: JsonPlace) -> Mask:
-        """The tokens of `mask` that come first: all of it where none of them closes anything or goes
-        straight on.
-        """
+        """The preferred tokens of `mask`: all of them if none closes anything or leads straight on."""
         if place.in_string:
             return _first(mask, mask & self._quoted, mask & self._whole)
         number = place.last in b"0123456789"

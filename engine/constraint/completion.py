@@ -1,8 +1,7 @@
 """The shortest way to complete a text of a grammar, found byte by byte.
 
-A grammar is only known by what it allows next, so the way is searched for: cheapest first, a byte costs 1.
-What stands at one place of a JSON text after one history of bytes is taken to be worth what it is after
-another: the later one waits, it is not dropped.
+A grammar only says what it allows next, so this is a search, cheapest first; a byte costs 1. Two histories
+that lead to the same state of a JSON text count as equally good: the later one waits, but is not dropped.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def _byte_tokenizer() -> LLTokenizer:
 
 
 class _Way(NamedTuple):
-    """The end of one way so far: what may come next, and whether the text is complete. Of equally long ways
-    that comes first which goes on from the latest, by the letter tried first (`number`).
+    """The end of one path of the search: what may come next, and whether the text is complete. Of equally
+    long paths, the one that continues the latest comes first, by the byte tried first (`number`).
     """
 
     cost: int
@@ -84,12 +83,12 @@ class Completer:
     def __init__(self, source: GrammarSource) -> None:
         self._source = source
         self._text = bytearray()
-        self._ahead = b""  # what the matcher was given beyond the text
+        self._ahead = b""  # what the matcher has been given beyond the text
         self._matcher = self._new_matcher()
         self._patience = MOST_STEPS
 
     def follow(self, length: int, data: bytes) -> None:
-        """The text is its first `length` bytes as known so far, then `data`."""
+        """Set the text to its first `length` bytes, followed by `data`."""
         if length == len(self._text) and not data:
             return
         self._move(b"")
@@ -106,13 +105,11 @@ class Completer:
         return self._valid(data) and self._move(data) and self._matcher.is_accepting()
 
     def shortest(self, after: bytes, place: JsonPlace, known: bytes | None = None) -> bytes | None:
-        """What completes the text once `after` follows it; None where nothing was found.
+        """What completes the text once `after` follows it; None if nothing is found. `place` is the state
+        after `after`.
 
-        `place` is the one behind `after`.
-
-        What is `known` to have completed the text before is taken again where it still does. Else `after` can
-        be done without, and is searched for with less and less patience where that fails again and again: a
-        large grammar would cost a search a token.
+        What was `known` to complete the text before is used again if it still does. Otherwise the search
+        gives up ever sooner while it keeps failing: with a large grammar, each token would cost a search.
         """
         if not self._valid(after):
             return None
@@ -129,9 +126,7 @@ class Completer:
         return found
 
     def _searched(self, after: bytes, place: JsonPlace, most: int) -> bytes | None:
-        """Ways in the order of their lengths; now and then one of those that wait, which are no better as
-        far as can be seen.
-        """
+        """Search paths by their lengths; now and then one of those that wait."""
         first = self._way(after, place, (0, 0))
         ways, waiting, seen, passed = (
             [first] if first is not None else [],
@@ -180,7 +175,7 @@ class Completer:
         return None
 
     def _way(self, data: bytes, place: JsonPlace, number: tuple[int, int]) -> _Way | None:
-        """What follows `data`; None when the grammar is too complex to tell."""
+        """What follows `data`; None if the grammar is too complex."""
         if not self._move(data):
             return None
         complete = self._matcher.is_accepting()
@@ -190,7 +185,7 @@ class Completer:
         return None if allowed is None else _Way(len(data), number, data, place, allowed, complete)
 
     def _allowed(self) -> list[int] | None:
-        """The bytes that may follow; None when the grammar is too complex to tell."""
+        """The bytes that may follow; None if the grammar is too complex."""
         from llguidance.numpy import fill_next_token_bitmask
 
         bits = np.zeros((1, 9), np.int32)
@@ -214,7 +209,7 @@ class Completer:
         return not rest or self._matcher.validate_tokens(list(rest)) == len(rest)
 
     def _move(self, ahead: bytes) -> bool:
-        """Have the matcher stand behind the text and `ahead`; false where it cannot go on."""
+        """Move the matcher to after the text and `ahead`; False if it cannot."""
         here = self._ahead
         if here == ahead:
             return not self._matcher.is_error()
@@ -227,7 +222,7 @@ class Completer:
         return moved
 
     def _renew(self) -> None:
-        """A new matcher behind the text: an error cannot be left."""
+        """Make a new matcher after the text: a matcher does not recover from an error."""
         self._ahead = b""
         self._matcher = self._new_matcher()
         self._matcher.consume_tokens(list(self._text))
@@ -241,9 +236,7 @@ class Completer:
 
 
 def _sensible(allowed: list[int], place: JsonPlace) -> list[int]:
-    """Of the allowed bytes of a JSON text those of a short way: nothing is shorter than to close what can
-    be closed.
-    """
+    """The allowed bytes of a JSON text that make it short: to close what can be closed is shortest."""
     if place.in_string:
         if 0x22 in allowed and not place.escaped:
             return [0x22]
@@ -253,7 +246,7 @@ def _sensible(allowed: list[int], place: JsonPlace) -> list[int]:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """The length of the common beginning."""
+    """The length of the common prefix."""
     if other.startswith(one) or one.startswith(other):
         return min(len(one), len(other))
     low, high = 0, min(len(one), len(other)) - 1  # equal up to `low`, not up to `high` + 1

@@ -1,4 +1,4 @@
-"""What a filter is: something that knows, token by token, how the reply may go on."""
+"""The protocol of filters, which know, token by token, how a reply may continue."""
 
 from __future__ import annotations
 
@@ -8,33 +8,30 @@ from engine.constraint.vocabulary import Mask, Vocabulary
 
 
 class Filter(Protocol):
-    """One constraint on one sequence.
+    """One constraint on one sequence. Used by one thread at a time; `begin` starts each sequence.
 
-    Used by one thread at a time; made anew, or begun anew, for each sequence.
-
-    Several filters at once: a token must be allowed by all of them.
+    With several filters, a token must be allowed by all of them.
     """
 
     def begin(self, prefix: bytes) -> None:
         """Forget everything and start at the beginning of a reply.
 
-        With token healing the first token repeats the bytes of the prompt's last one: `prefix`, which the
-        filter then expects before what it constrains; else it is empty.
+        With token healing, the first token repeats the bytes of the prompt's last one: `prefix`, which the
+        filter expects before what it constrains.
         """
         ...
 
     def mask(self) -> Mask | None:
         """The tokens allowed next; None allows all. Stop tokens are allowed exactly where the text may end.
 
-        Called at most from one thread at a time, but maybe another one than the other methods. The caller
+        Called from one thread at a time, though not always the one that calls the other methods. The caller
         does not write to it.
         """
         ...
 
     def accept(self, token: int) -> None:
-        """The sequence goes on with this token, which the last mask allowed.
-
-        Raises `ValueError`, and changes nothing, for another.
+        """Continue with this token. Raises ValueError, and changes nothing, if the last mask did not allow
+        it.
         """
         ...
 
@@ -44,12 +41,12 @@ class Filter(Protocol):
 
     @property
     def may_end(self) -> bool:
-        """Whether the text fulfils the constraint as it is."""
+        """Whether the text satisfies the constraint as it is."""
         ...
 
     @property
     def ended(self) -> bool:
-        """Whether nothing but a stop token may follow: the reply is then over, without drawing one.
+        """Whether only a stop token may follow; the reply then ends without one.
 
         Found without the mask: it may be False where only the mask shows it.
         """
@@ -58,9 +55,7 @@ class Filter(Protocol):
 
 @runtime_checkable
 class Finishing(Protocol):
-    """What a filter may have besides: it can tell how its text is completed, so that the limit of tokens
-    does not cut it.
-    """
+    """A filter that also knows how its text can be completed, so that the token limit does not cut it."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -68,15 +63,13 @@ class Finishing(Protocol):
         ...
 
     def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
-        """A short way to complete the text once the bytes `after` follow it, empty where it is complete then;
-        None for not known.
+        """A short completion of the text once the bytes `after` follow it, b"" if it is complete then; None
+        if unknown.
 
-        `known` is what completed the text before `after`: what is still right of it may be given again.
+        `known` completed the text before `after`: what still fits of it may be returned again.
         """
         ...
 
     def hastened(self, mask: Mask) -> Mask:
-        """The tokens of `mask` that lead towards the end, at least one where it has any; all of it where
-        none is better.
-        """
+        """The tokens of `mask` that lead towards the end, at least one if it has any; all if equally good."""
         ...

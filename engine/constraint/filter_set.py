@@ -14,14 +14,12 @@ from engine.errors import BadSetting
 
 
 class FilterSet:
-    """All of `filters` on one sequence: a token must be allowed by each.
+    """All `filters` of one sequence: a token must be allowed by each. Empty, it allows everything and is
+    false.
 
-    Empty, it allows everything and is false.
-
-    With `prefer_end` the reply is over as soon as it may be. `drawable` is a mask of the tokens that can be
-    drawn at all (None: all), which only the ways to the end look at. `prepare` computes the next mask on a
-    thread of its own, which starts with the first call and ends with `close`; between the two the set is used
-    by one thread, as the filters are.
+    With `prefer_end` the reply ends as soon as it may. `drawable` is a mask of the tokens that can be chosen
+    at all (None: all), used only for endings. `prepare` computes the next mask on a thread of its own, which
+    starts with the first call and ends with `close`; in between, one thread uses the set.
     """
 
     def __init__(
@@ -42,16 +40,15 @@ class FilterSet:
         """
 
     def begin(self, prefix: bytes = b"") -> None:
-        """A new reply starts, with the bytes of a healed token first; see `Filter.begin`."""
+        """Start a new reply with the bytes of a healed token; see `Filter.begin`."""
         self._forget()
         for one in self._filters:
             one.begin(prefix)
         self._budget.begin()
 
     def prepare(self) -> None:
-        """Start computing the next mask in the background; `mask` then waits for it.
-
-        Nothing when it is known or on its way.
+        """Start computing the next mask in the background, unless it is known or under way; `mask` waits for
+        it.
         """
         if self._known or self._coming is not None or not self._filters:
             return
@@ -60,11 +57,9 @@ class FilterSet:
         self._coming = self._worker.submit(self._computed)
 
     def mask(self) -> Mask | None:
-        """The tokens that all filters allow, not to be written to; None allows all; without a bit, nothing
-        can follow at all.
+        """The tokens that all filters allow; None allows all. Do not write to it.
 
-        Raises `BadSetting` when a filter cannot go on (its grammar is too complex) or its mask has a wrong
-        form.
+        Raises `BadSetting` if a filter fails (its grammar is too complex) or its mask has the wrong shape.
         """
         if not self._known:
             coming, self._coming = self._coming, None
@@ -73,10 +68,7 @@ class FilterSet:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Go on with a token that the mask allowed.
-
-        Raises `ValueError`, and changes nothing, when a filter does not allow it.
-        """
+        """Continue with a token. Raises ValueError, and changes nothing, if a filter does not allow it."""
         self._settle()
         done: list[Filter] = []
         try:
@@ -99,18 +91,18 @@ class FilterSet:
             self._budget.rollback(tokens)
 
     def needed(self) -> int:
-        """How many tokens the shortest reply from here has, as far as that is known; else 0."""
+        """The number of tokens of the shortest reply from here if known, else 0."""
         self._settle()
         ending = self._budget.ending()
         return len(ending.tokens) if ending is not None else 0
 
     def fits(self, token: int) -> bool:
-        """Whether the reply can still end within what remains once this allowed token is taken."""
+        """Whether the reply can still end in time after this allowed token."""
         self._settle()
         return self.remaining is None or self._budget.fits(token, self.remaining)
 
     def forced(self) -> Mask | None:
-        """The mask with nothing but the next token of the known way to the end, where there is one."""
+        """A mask of only the next token of the known ending, if there is one."""
         mask = self.whole_mask()
         return None if mask is None else self._budget.forced(mask)
 
@@ -121,16 +113,15 @@ class FilterSet:
 
     @property
     def may_end(self) -> bool:
-        """Whether the text fulfils all filters as it is."""
+        """Whether the text satisfies all filters as it is."""
         self._settle()
         return all(one.may_end for one in self._filters)
 
     @property
     def ended(self) -> bool:
-        """Whether the reply is over without drawing a stop token: nothing may follow, or `prefer_end` and it
-        may end.
+        """Whether the reply ends without a stop token: nothing may follow, or with `prefer_end` it may end.
 
-        Also when the mask is known to allow nothing, see `stuck`. Never without filters.
+        Also if the mask is known to allow nothing, see `stuck`. Never without filters.
         """
         if not self._filters:
             return False
@@ -143,10 +134,8 @@ class FilterSet:
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing can follow although the text is not complete: filters contradict each other, or
-        characters are missing.
-
-        Known from the moment the mask is.
+        """Whether nothing can follow an incomplete text, as filters contradict each other or the vocabulary
+        lacks characters. Known once the mask is.
         """
         return self._nothing_follows() and not self.may_end
 
@@ -177,10 +166,7 @@ class FilterSet:
         return both if self.remaining is None else self._budget.narrowed(both, self.remaining)
 
     def _settle(self) -> None:
-        """Wait until no filter is in use by the other thread.
-
-        What it found, also an error, is kept for `mask`.
-        """
+        """Wait until the other thread uses no filter. Its result or error is kept for `mask`."""
         if self._coming is not None:
             wait([self._coming])
 

@@ -28,25 +28,22 @@ if TYPE_CHECKING:
 
 
 class _Step(NamedTuple):
-    """One accepted token: what of the prefix was still to come before it, and the tokens that llguidance
-    was given for it.
-    """
+    """One accepted token: the rest of the prefix before it, and llguidance's tokens for it."""
 
     pending: bytes
     given: list[int]
 
 
 class GrammarFilter:
-    """The whole reply is a text of one grammar, cut into tokens in any way.
+    """The whole reply is a text of one grammar, divided into tokens in any way.
 
-    Masks are exact: a token is allowed when its bytes can go on in the grammar; stop tokens where the text is
-    complete. An empty mask means that the vocabulary lacks the characters that would have to follow. `mask`
-    and `accept` raise `BadSetting` when the grammar turns out too complex to follow in bounded time and
-    memory.
+    Masks are exact: a token is allowed if its bytes can follow in the grammar, stop tokens where the text is
+    complete. An empty mask means that the vocabulary lacks the characters that must follow. `mask` and
+    `accept` raise `BadSetting` if the grammar is too complex for bounded time and memory.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: GrammarSource) -> None:
-        """Raises `BadSetting` when the grammar cannot be compiled or has no texts."""
+        """Raises `BadSetting` if the grammar cannot be compiled or has no texts."""
         self._vocabulary = vocabulary_of(tokenizer)
         self._tokens = llguidance_tokenizer(tokenizer)
         self._source = source
@@ -60,7 +57,7 @@ class GrammarFilter:
         self._places = [JsonPlace()]
         self._text, self._ends = bytearray(), [0]  # what follows the grammar, and its length after each token
         self._completer: Completer | None = None
-        self._followed = 0  # how much of the text the completer was given
+        self._followed = 0  # how much of the text the completer has been given
         self._mask: Mask | None = None
         self._first = self.mask()
         if not (self._first.any() or self.may_end):
@@ -68,7 +65,7 @@ class GrammarFilter:
 
     @classmethod
     def json_schema(cls, tokenizer: Tokenizer, schema: str | Mapping[str, Any]) -> Self:
-        """A JSON text that fulfils a schema, given as text or parsed.
+        """A JSON text that satisfies a schema, given as text or parsed.
 
         Properties come in the schema's order. Raises `BadSetting`.
         """
@@ -96,7 +93,7 @@ class GrammarFilter:
         self._mask = None if prefix else self._first
 
     def mask(self) -> Mask:
-        """(ceil(V / 32),) uint32, not to be written to. It is computed without Python's lock."""
+        """(ceil(V / 32),) uint32; do not write to it. Computed without the GIL."""
         if self._mask is None:
             if self._stopped:
                 self._mask = self._vocabulary.stop
@@ -107,10 +104,7 @@ class GrammarFilter:
         return self._mask
 
     def accept(self, token: int) -> None:
-        """Go on with a token.
-
-        Raises `ValueError`, and changes nothing, for one that the mask does not allow.
-        """
+        """Continue with a token. Raises ValueError, and changes nothing, if the mask does not allow it."""
         given = self._given_for(token)
         if given and not self._matcher.consume_tokens(given):
             self._recover()
@@ -128,7 +122,7 @@ class GrammarFilter:
         self._mask = None
 
     def rollback(self, tokens: int) -> None:
-        """Take back the last accepted tokens. Raises `ValueError` when there were fewer."""
+        """Take back the last accepted tokens. Raises ValueError if there were fewer."""
         if not 0 <= tokens <= len(self._steps):
             raise ValueError(f"{tokens} tokens cannot be taken back, {len(self._steps)} were accepted")
         if not tokens:
@@ -147,9 +141,7 @@ class GrammarFilter:
         return self._vocabulary
 
     def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
-        """As short a text as a search finds that completes this one once `after` follows; None where it
-        finds none.
-        """
+        """A short text that completes this one once `after` follows; None if the search finds none."""
         if self._stopped:
             return None if after else b""
         pending = self._pending
@@ -186,7 +178,7 @@ class GrammarFilter:
         return self._stopped or (self.may_end and self._matcher.is_stopped())
 
     def can_begin(self, data: bytes) -> bool:
-        """Whether a text of the grammar begins with these bytes. Asked before anything is accepted."""
+        """Whether a text of the grammar begins with these bytes. Call it before anything is accepted."""
         return self._valid_bytes(data) == len(data)
 
     def _new_matcher(self) -> LLMatcher:
@@ -195,14 +187,12 @@ class GrammarFilter:
         return with_room(lambda: LLMatcher(self._tokens, self._source.text, log_level=0, limits=limits()))
 
     def _recover(self) -> None:
-        """A new matcher where the old one was before its error, which it cannot leave."""
+        """A new matcher at the state before the error, from which a matcher does not recover."""
         self._matcher = self._new_matcher()
         self._matcher.consume_tokens([token for step in self._steps for token in step.given])
 
     def _given_for(self, token: int) -> list[int]:
-        """The tokens for llguidance that a token stands for: itself, or the bytes of it that come after
-        the prefix.
-        """
+        """llguidance's tokens for a token: itself, or its bytes after the prefix."""
         if self._stopped:
             raise _not_allowed(token)
         if token in self._vocabulary.stop_ids:
@@ -232,9 +222,7 @@ class GrammarFilter:
         return mask
 
     def _mask_with_prefix(self) -> Mask:
-        """The tokens that repeat the pending bytes, or a part of them, or all of them and a beginning that
-        the grammar allows.
-        """
+        """The tokens that repeat pending bytes, or all of them and then an allowed beginning."""
         pending = self._pending
         if pending not in self._prefix_masks:
             words = self._vocabulary.words
@@ -255,9 +243,7 @@ class GrammarFilter:
         return self._prefix_masks[pending]
 
     def _valid_bytes(self, data: bytes) -> int:
-        """How many of these bytes the grammar allows here. 0xFF is in no text, and llguidance has no token
-        for it.
-        """
+        """How many of these bytes the grammar allows here. 0xFF is in no text and has no token."""
         usable = data.partition(b"\xff")[0]
         return self._matcher.validate_tokens(byte_tokens(self._vocabulary.size, usable)) if usable else 0
 

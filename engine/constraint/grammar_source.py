@@ -38,9 +38,8 @@ _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): (.+)")
 class GrammarSource:
     """A checked grammar.
 
-    `name` is what people call it, for sentences; `text` is llguidance's own form (JSON).
-
-    `is_json` when its texts are JSON.
+    `name` is the word for it in messages; `text` is llguidance's own form (JSON); `is_json`: its texts are
+    JSON.
     """
 
     name: str
@@ -54,7 +53,7 @@ def json_source() -> GrammarSource:
 
 
 def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
-    """The texts of all values that fulfil a JSON schema (draft 2020-12; a text or a parsed one).
+    """The texts of all values that satisfy a JSON schema (draft 2020-12; a text or a parsed one).
 
     Blanks only as `_WHITESPACE` has them, unless the schema's "x-guidance" says otherwise. Raises
     `BadSetting` for what is no schema, cannot be fulfilled, or uses a keyword that cannot be enforced.

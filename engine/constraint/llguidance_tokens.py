@@ -1,8 +1,7 @@
 """A tokenizer's vocabulary in llguidance's form, and 256 more tokens of one byte each.
 
-With a token for every byte a grammar can be walked along any bytes: through a part of a token, or through a
-character that the vocabulary has no token for. These tokens, and the one that stands for the end, come after
-the model's own: V + byte.
+With a token for every byte, a grammar can follow any bytes: a part of a token, or a character without a token
+of its own. These tokens, and the one for the end, come after the model's own: V + byte.
 """
 
 from __future__ import annotations

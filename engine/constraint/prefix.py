@@ -10,11 +10,11 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class PrefixFilter(TextFilter):
-    """The reply begins with one of `prefixes` (one text, or several), cut into tokens in any way; then
+    """The reply begins with one of `prefixes` (one text or several), divided into tokens in any way; then
     anything may follow.
 
-    The last token of the beginning may go beyond it. May end as soon as the beginning is there; never
-    `ended`. Raises `BadSetting` when there is no text, or the vocabulary cannot write any of them.
+    The last token of the beginning may go beyond it. It may end as soon as the beginning is complete, and is
+    never `ended`. Raises `BadSetting` if there is no text, or the vocabulary cannot write any of them.
     """
 
     def __init__(self, tokenizer: Tokenizer, prefixes: str | Sequence[str]) -> None:

@@ -10,11 +10,11 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class SelectFilter(TextFilter):
-    """The whole reply is one of `choices`, cut into tokens in any way.
+    """The whole reply is one of `choices`, divided into tokens in any way.
 
-    `ended` once a choice is complete and no longer one can follow; where a longer one can, the reply may end
-    or go on. With `case_insensitive` each character may also be its lower, upper or folded form (ß also as SS
-    or ss). Raises `BadSetting` when there is no choice, or the vocabulary cannot write any of them.
+    It has `ended` once a choice is complete and no longer one can follow; if one can, the reply may end or
+    continue. With `case_insensitive` each character may also be its lower, upper or folded form (ß also as SS
+    or ss). Raises `BadSetting` if there is no choice, or the vocabulary cannot write any of them.
     """
 
     def __init__(self, tokenizer: Tokenizer, choices: Sequence[str], case_insensitive: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What prefix and select filters share: a walk through an automaton of texts, which can be taken back."""
+"""What prefix and select filters share: they follow an automaton of texts, and can go back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class TextFilter:
-    """A filter whose replies are some texts, or begin with one of them (`free`), cut into tokens in any way.
+    """A filter whose replies are given texts, or begin with one of them (`free`), divided into tokens in any
+    way.
 
-    `units` are the texts as `text_units` gives them. Raises `BadSetting` when the vocabulary can write none
+    `units` are the texts as `text_units` returns them. Raises `BadSetting` if the vocabulary cannot write any
     of them.
     """
 
@@ -40,17 +41,14 @@ class TextFilter:
         self._walk: list[State | None] = [self._automaton.start]
 
     def mask(self) -> Mask | None:
-        """(ceil(V / 32),) uint32, not to be written to; None where anything may follow."""
+        """(ceil(V / 32),) uint32; None where anything may follow. Do not write to it."""
         state = self._walk[-1]
         if state is None:
             return self._vocabulary.stop
         return None if state.done and self._free else self._automaton.mask(state)
 
     def accept(self, token: int) -> None:
-        """Go on with a token.
-
-        Raises `ValueError`, and changes nothing, for one that the mask does not allow.
-        """
+        """Continue with a token. Raises ValueError, and changes nothing, if the mask does not allow it."""
         state = self._walk[-1]
         if state is not None and state.done and (self._free or token in self._vocabulary.stop_ids):
             self._walk.append(state if self._free else None)
@@ -61,7 +59,7 @@ class TextFilter:
         self._walk.append(self._automaton.step(state, data))
 
     def rollback(self, tokens: int) -> None:
-        """Take back the last accepted tokens. Raises `ValueError` when there were fewer."""
+        """Take back the last accepted tokens. Raises ValueError if there were fewer."""
         if not 0 <= tokens < len(self._walk):
             raise ValueError(f"{tokens} tokens cannot be taken back, {len(self._walk) - 1} were accepted")
         del self._walk[len(self._walk) - tokens :]
@@ -99,7 +97,7 @@ class TextFilter:
         return mask
 
     def can_begin(self, data: bytes) -> bool:
-        """Whether a reply may begin with these bytes. Asked before anything is accepted."""
+        """Whether a reply may begin with these bytes. Call it before anything is accepted."""
         return self._automaton.step(self._automaton.start, data) is not None
 
 

@@ -1,6 +1,4 @@
-"""A tokenizer's vocabulary as filters need it: the tokens that write text, by their bytes in order, and
-packed bits.
-"""
+"""A tokenizer's vocabulary as filters need it: tokens that write text, sorted by their bytes, and masks."""
 
 from __future__ import annotations
 
@@ -21,9 +19,9 @@ _known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictio
 
 
 class Vocabulary:
-    """The V tokens of one tokenizer. Control tokens, stop tokens and ids without a text are in no text.
+    """The V tokens of one tokenizer. Control tokens, stop tokens and ids without a text write no text.
 
-    `texts` (V) are the bytes of each id, empty for what is in no text; `words` are those of the others in
+    `texts` (V) are the bytes of each id, empty if it writes no text; `words` are those of the others in
     ascending order and `ids` (n,) int64 their ids; `text` and `stop` are masks of these tokens and of the
     stop tokens.
     """
@@ -48,7 +46,7 @@ class Vocabulary:
         """A new mask that allows exactly these tokens."""
         flags = np.zeros((self.size + 31) // 32 * 32, np.uint8)
         flags[ids if isinstance(ids, np.ndarray) else np.fromiter(ids, np.int64)] = 1
-        # On every machine bit 0 of byte 0 is token 0: little-endian words, read as what the machine uses.
+        # Bit 0 of byte 0 is token 0 on every machine: read as little-endian words, then converted.
         return np.packbits(flags, bitorder="little").view("<u4").astype(np.uint32)
 
     def range_of(self, beginning: bytes, low: int = 0, high: int | None = None) -> tuple[int, int]:
@@ -61,7 +59,7 @@ class Vocabulary:
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """The vocabulary of a tokenizer, made once while that tokenizer lives. From any thread."""
+    """The vocabulary of a tokenizer, made once while that tokenizer lives. Thread-safe."""
     with _lock:
         found = _known.get(tokenizer)
         if found is None:
@@ -75,7 +73,7 @@ def allowed_ids(mask: Mask) -> npt.NDArray[np.int64]:
 
 
 def allows(mask: Mask, token: int) -> bool:
-    """Whether a mask allows one token; one outside the mask is not."""
+    """Whether a mask allows one token; tokens beyond the mask are not allowed."""
     return 0 <= token < mask.shape[0] * 32 and bool(mask[token >> 5] >> np.uint32(token & 31) & np.uint32(1))
 
 
