@@ -1,4 +1,4 @@
-"""A gate that no banned string passes: text is held while it may still become one."""
+"""A gate that no banned string passes: text is held while it may become one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BanHit:
-    """A banned string came up: its first character is number `start` of everything fed since the gate was
-    made.
+    """A banned string was found: `start` is the number of its first character in everything fed so far.
 
-    `text` is what stood there, `string` the banned string it is.
+    `text` is the text found, `string` the banned string.
     """
 
     start: int
@@ -78,7 +77,7 @@ class BannedStrings:
         return state.text[max(0, self._cleared - state.start) :]
 
     def feed(self, text: str) -> Cleared:
-        """Take a chunk; what is certain now."""
+        """Take a chunk; returns what is certain now."""
         state = self._state
         if state.hit is not None:
             return Cleared("", state.hit)
@@ -106,7 +105,7 @@ class BannedStrings:
         return Cleared(whole[shown:cut], None)
 
     def finish(self) -> str:
-        """The text is over: what was held belongs to no banned string."""
+        """The text is over: returns what was held, which belongs to no banned string."""
         state, held = self._state, self.held
         self._cleared = state.start + len(state.text)
         self._state = _State(self._cleared, hit=state.hit)
@@ -127,8 +126,8 @@ class BannedStrings:
         self._state = snapshot
 
     def _first_open(self, folded: str) -> int:
-        """The first index from which the text's end is the beginning of a banned string; its length when
-        there is none.
+        """The first index from which the rest of the text begins a banned string; its length if there is
+        none.
         """
         for at in range(max(0, len(folded) - self._longest + 1), len(folded)):
             if folded[at] in self._first:
@@ -141,7 +140,7 @@ class BannedStrings:
 
 
 def _folded(text: str) -> str:
-    """`text` without capitals, character by character, of the same length."""
+    """`text` in lower case, character by character, of the same length."""
     if text.isascii():
         return text.lower()
     return "".join(map(_folded_character, text))

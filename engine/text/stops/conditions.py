@@ -55,7 +55,7 @@ class StopRegex:
 
 @dataclass(frozen=True, slots=True)
 class MaxTokens:
-    """The reply ends after so many tokens."""
+    """The reply ends after this many tokens."""
 
     count: int
 
@@ -65,7 +65,7 @@ class MaxTokens:
 
 @dataclass(frozen=True, slots=True)
 class MinTokens:
-    """Stop tokens cannot be drawn before so many tokens."""
+    """Stop tokens are blocked before this many tokens."""
 
     count: int
 
@@ -75,7 +75,7 @@ class MinTokens:
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """The reply ends so many seconds after its first token."""
+    """The reply ends this many seconds after its first token."""
 
     seconds: float
 
@@ -110,9 +110,9 @@ class StopRules:
     """Everything that ends a reply besides a full context and a filter; 0 in `max_tokens` and `time_limit`
     means no limit.
 
-    `token_ids` end it, but cannot be drawn before `min_tokens`; `strings` and `patterns` (regular
-    expressions) are looked for in its text and, with `keep_stop`, stay at its end; `time_limit` is seconds
-    from the first token.
+    `token_ids` end it, but are blocked before `min_tokens`; `strings` and `patterns` (regular expressions)
+    are searched for in its text and, with `keep_stop`, stay at its end; `time_limit` is in seconds from the
+    first token.
     """
 
     token_ids: frozenset[int]
@@ -200,7 +200,7 @@ def _whole(what: str, value: object, low: int) -> int:
 
 
 def _texts(value: Sequence[str] | object) -> tuple[str, ...]:
-    """`value` as a tuple; a single text is meant as one, not as its letters."""
+    """`value` as a tuple; a single string is one text, not its letters."""
     return (
         (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (str(value),)
     )

@@ -10,16 +10,13 @@ _TRIES = 8
 
 
 class LoopWatch:
-    """Looks for loops after each token.
-
-    Has no state, so that it is right after tokens have been taken back.
-    """
+    """Looks for loops after each token. It has no state, so tokens can be taken back."""
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = tuple(loops)
 
     def find(self, ids: Sequence[int], new_from: int) -> tuple[Loop, list[int]] | None:
-        """The first loop that the end of the reply ids[new_from:] fulfils, and the ids of the repeated
+        """The first loop at the end of the reply ids[new_from:], and the ids of the repeated
         passage.
 
         The last `window` tokens are a passage of P tokens repeated, P at most window / repeats; the smallest

@@ -52,7 +52,7 @@ class _Finder(Protocol):
         ...
 
     def last(self, text: str, start: int) -> _Found | None:
-        """The first match from `start` on in a text that is over."""
+        """The first match from `start` on in a complete text."""
         ...
 
 
@@ -159,16 +159,16 @@ class StopMatcher:
 
     @property
     def matched(self) -> StopMatch | None:
-        """What ended the text; None while nothing has."""
+        """What ended the text; None so far."""
         return self._state.matched
 
     @property
     def held(self) -> str:
-        """The text that is not released yet."""
+        """The text that is not yet released."""
         return self._state.text[self._state.shown :]
 
     def feed(self, text: str) -> Released:
-        """Take a chunk; what is certain of all text so far, without what follows the stop."""
+        """Take a chunk; returns the text that is certain now, without what follows the stop."""
         state = self._state
         if state.matched is not None:
             return Released("", None)
