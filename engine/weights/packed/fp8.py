@@ -60,7 +60,6 @@ class Fp8Tensor:
 
     @property
     def data(self) -> Bytes:
-        """See `FileTensor.data`."""
         return self._values.data
 
     def row_scales(self) -> Floats:
@@ -97,18 +96,15 @@ class Fp8Tensor:
         return fp8_blocks(self)
 
     def part(self, index: int) -> Fp8Tensor:
-        """See `FileTensor.part`."""
         scale = self._scale
         if scale is not None and len(scale.shape) > 0 and scale.shape[0] == self.shape[0]:
             scale = scale.part(index)
         return Fp8Tensor(self._values.part(index), scale, self._scale_rows, self.block_columns)
 
     def rows(self, start: int, stop: int) -> Fp8Tensor:
-        """See `FileTensor.rows`."""
         return self._some(self._values.rows(start, stop), slice(start, stop))
 
     def take(self, indices: npt.ArrayLike) -> Fp8Tensor:
-        """See `FileTensor.take`."""
         order = np.asarray(indices, np.int64).reshape(-1)
         return self._some(self._values.take(order), order)
 
@@ -226,7 +222,6 @@ class Fp8Blocks:
 
     @property
     def nbytes(self) -> int:
-        """See `Fp8Tensor`."""
         return self._source.nbytes
 
     @property
@@ -248,7 +243,6 @@ class Fp8Blocks:
         return out.reshape(-1)
 
     def dequantise(self) -> Floats:
-        """See `RawTensor`."""
         return self._source.dequantise()
 
     def part(self, index: int) -> RawTensor:
@@ -258,9 +252,7 @@ class Fp8Blocks:
         )
 
     def rows(self, start: int, stop: int) -> Fp8Blocks:
-        """See `RawTensor`."""
         return Fp8Blocks(self._source.rows(start, stop), self._unit)
 
     def take(self, indices: npt.ArrayLike) -> Fp8Blocks:
-        """See `RawTensor`."""
         return Fp8Blocks(self._source.take(indices), self._unit)

@@ -182,11 +182,9 @@ class GroupedTensor:
         )
 
     def rows(self, start: int, stop: int) -> GroupedTensor:
-        """See `RawTensor`."""
         return GroupedTensor(self.name, self._layout, self._source, self._outputs[start:stop])
 
     def take(self, indices: npt.ArrayLike) -> GroupedTensor:
-        """See `RawTensor`."""
         return GroupedTensor(
             self.name, self._layout, self._source, self._outputs[np.asarray(indices, np.int64).reshape(-1)]
         )
@@ -246,11 +244,9 @@ class Piece:
         )
 
     def rows(self, start: int, stop: int) -> Piece:
-        """See `RawTensor`."""
         return Piece(self.name, self._runs, self._half, self._source, self._outputs[start:stop])
 
     def take(self, indices: npt.ArrayLike) -> Piece:
-        """See `RawTensor`."""
         return Piece(
             self.name,
             self._runs,

@@ -60,15 +60,12 @@ class Mxfp4Tensor:
         return out
 
     def part(self, index: int) -> Mxfp4Tensor:
-        """See `FileTensor.part`."""
         return Mxfp4Tensor(self.name, self._blocks.part(index), self._scales.part(index))
 
     def rows(self, start: int, stop: int) -> Mxfp4Tensor:
-        """See `FileTensor.rows`."""
         return Mxfp4Tensor(self.name, self._blocks.rows(start, stop), self._scales.rows(start, stop))
 
     def take(self, indices: npt.ArrayLike) -> Mxfp4Tensor:
-        """See `FileTensor.take`."""
         return Mxfp4Tensor(self.name, self._blocks.take(indices), self._scales.take(indices))
 
 

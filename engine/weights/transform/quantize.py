@@ -83,15 +83,12 @@ class QuantisedTensor:
         return format.dequantise(self.data, self.shape)
 
     def part(self, index: int) -> RawTensor:
-        """See `RawTensor`."""
         return quantise(self._source.part(index), self._kind)
 
     def rows(self, start: int, stop: int) -> QuantisedTensor:
-        """See `RawTensor`."""
         return QuantisedTensor(self._source.rows(start, stop), self._kind)
 
     def take(self, indices: npt.ArrayLike) -> QuantisedTensor:
-        """See `RawTensor`."""
         return QuantisedTensor(self._source.take(indices), self._kind)
 
 

@@ -84,16 +84,13 @@ class Transposed:
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
-        """See `RawTensor`."""
         return self._panels.take(self._order).reshape(-1).view(np.uint8)
 
     @property
     def nbytes(self) -> int:
-        """See `RawTensor`."""
         return _TYPES[self.type].itemsize * self.shape[0] * self.shape[1]
 
     def dequantise(self) -> npt.NDArray[np.float32]:
-        """See `RawTensor`."""
         bits = self._panels.take(self._order)
         if self.type == "BF16":
             return (bits.astype(np.uint32) << 16).view(np.float32)
@@ -104,11 +101,9 @@ class Transposed:
         raise IndexError(f"{self.name} is a matrix, not a stack")
 
     def rows(self, start: int, stop: int) -> RawTensor:
-        """See `RawTensor`."""
         return Transposed(self._source, self._order[start:stop], self._panels)
 
     def take(self, indices: npt.ArrayLike) -> RawTensor:
-        """See `RawTensor`."""
         return Transposed(self._source, self._order[np.asarray(indices, np.int64)], self._panels)
 
 

@@ -168,13 +168,11 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
 
 @cache
 def spread_kernel() -> Kernel:
-    """See `_spread`."""
     return Kernel("spread", _spread, "lllii", THREADS, 36, {"THREADS": THREADS}, model="spread")
 
 
 @cache
 def gather_kernel() -> Kernel:
-    """See `_gather`."""
     return Kernel(
         "gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather"
     )

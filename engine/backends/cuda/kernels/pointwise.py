@@ -109,7 +109,6 @@ def silu(x: float) -> Any:
 
 
 def clamped_swiglu(gate: float, up: float) -> Any:
-    """See `engine.backends.base.ACTIVATIONS`."""
     gate = minimum(gate, float32(7.0))
     up = maximum(minimum(up, float32(7.0)), float32(-7.0))
     return (up + float32(1.0)) * gate * sigmoid(float32(1.702) * gate)
@@ -225,13 +224,11 @@ def gated_kernel(activation: str, record: str = "none", gated: bool = True) -> K
 
 @cache
 def add_kernel() -> Kernel:
-    """See `_add`."""
     return Kernel("add", _add, "llllllif", THREADS, 20, {"THREADS": THREADS}, model="add")
 
 
 @cache
 def soft_cap_kernel(capped: bool) -> Kernel:
-    """See `_soft_cap`."""
     constants = {"THREADS": THREADS, "CAPPED": capped}
     return Kernel(
         "soft_cap" if capped else "times", _soft_cap, "lllliff", THREADS, 30, constants, model="soft_cap"
@@ -240,7 +237,6 @@ def soft_cap_kernel(capped: bool) -> Kernel:
 
 @cache
 def add_positions_kernel() -> Kernel:
-    """See `_add_positions`."""
     return Kernel(
         "add_positions", _add_positions, "lllllil", THREADS, 20, {"THREADS": THREADS}, model="add_positions"
     )

@@ -57,19 +57,16 @@ def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
 
 @cache
 def columns_kernel() -> Kernel:
-    """See `_columns`."""
     return Kernel("columns", _columns, "llilli", THREADS, 16, {"THREADS": THREADS}, model="columns")
 
 
 @cache
 def permute_kernel() -> Kernel:
-    """See `_permute`."""
     return Kernel("permute", _permute, "llllli", THREADS, 16, {"THREADS": THREADS}, model="permute")
 
 
 @cache
 def last_rows_kernel() -> Kernel:
-    """See `_last_rows`."""
     return Kernel("last_rows", _last_rows, "lllii", THREADS, 16, {"THREADS": THREADS}, model="last_rows")
 
 

@@ -59,13 +59,11 @@ class TorchCache:
         self.page_bytes = self.nbytes // page_count
 
     def close(self) -> None:
-        """See `KVCache.close`."""
         self.keys, self.values = [], []
         for device in {id(each): each for each in self._devices}.values():
             device.trim()
 
     def copy_page(self, source: int, target: int) -> None:
-        """See `KVCache.copy_page`."""
         with on(self._devices):
             for part in (*self.keys, *self.values):
                 part[target] = part[source]
@@ -79,7 +77,6 @@ class TorchCache:
         return np.concatenate(parts)
 
     def write_page(self, page: int, data: Bytes) -> None:
-        """See `KVCache.write_page`."""
         with on(self._devices):
             parts = torch.from_numpy(data.copy()).chunk(len(self.keys) + len(self.values))
             for part, given in zip((*self.keys, *self.values), parts, strict=True):
@@ -97,7 +94,6 @@ class TorchProgram:
         self._cache, self._devices = cache, list(devices)
 
     def run(self, step: Step) -> Floats:
-        """See `Program.run`."""
         assert self._forward is not None, "the program is closed"
         assert 0 < step.logit_rows <= len(step.token_ids) <= self.max_rows
         with torch.inference_mode(), on(self._devices):

@@ -33,7 +33,6 @@ class Narrowed:
         self._device, self.sm_count, self.ran = device, sm_count, set[str]()
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
-        """See `Device.launch`."""
         self.ran.add(kernel.name)
         self._device.launch(kernel, blocks, arguments)
 
@@ -61,7 +60,6 @@ class _Replayed:
     ran: set[str]
 
     def launch(self) -> None:
-        """See `Graph`."""
         self.ran.update(self.names)
         self.graph.launch()
 

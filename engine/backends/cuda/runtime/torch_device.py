@@ -89,7 +89,6 @@ class TorchGraph:
         self._handle = int(graph.raw_cuda_graph_exec())
 
     def launch(self) -> None:
-        """See `device.Graph`."""
         self._device.launcher.launch_graph(self._handle, self._device.stream.cuda_stream)
 
 
@@ -112,7 +111,6 @@ class TorchMark:
             self.event.synchronize()
 
     def reached(self) -> bool:
-        """See `device.Mark`."""
         with _translated(self._device):
             return bool(self.event.query())
 
@@ -154,11 +152,9 @@ class TorchDevice:
 
     @property
     def torch_device(self) -> torch.device:
-        """See `device.Device`."""
         return torch.device("cuda", self.index)
 
     def free_memory(self) -> int:
-        """See `device.Device`."""
         with _translated(self):
             free, _ = torch.cuda.mem_get_info(self.index)
         return int(free) + kept_unused(self.index)
@@ -185,13 +181,11 @@ class TorchDevice:
             return torch.empty(size, dtype=torch.uint8, device=self.torch_device)
 
     def zeros(self, size: int) -> torch.Tensor:
-        """See `device.Device`."""
         array = self.empty(size)
         with self.torch_work():
             return array.zero_()
 
     def upload(self, array: Any) -> torch.Tensor:
-        """See `device.Device`."""
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         target = self.empty(raw.size)
         if not self._staging:
@@ -239,7 +233,6 @@ class TorchDevice:
         return self._others[index]
 
     def read(self, source: torch.Tensor) -> Any:
-        """See `device.Device`."""
         self.synchronize()
         with self.torch_work():
             host = source.reshape(-1).view(torch.uint8).cpu().numpy()
@@ -250,7 +243,6 @@ class TorchDevice:
         yield from self.launcher.load(kernels)
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
-        """See `device.Device`."""
         if 0 not in blocks:
             self.launcher.launch(kernel, blocks, arguments, self.stream.cuda_stream)
 
@@ -275,15 +267,12 @@ class TorchDevice:
             return TorchGraph(self, graph)
 
     def mark(self) -> TorchMark:
-        """See `device.Device`."""
         return TorchMark(self)
 
     def wait_for(self, mark: Any) -> None:
-        """See `device.Device`."""
         with _translated(self):
             self.stream.wait_event(mark.event)
 
     def synchronize(self) -> None:
-        """See `device.Device`."""
         with _translated(self):
             self.stream.synchronize()

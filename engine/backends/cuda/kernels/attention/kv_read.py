@@ -109,12 +109,10 @@ def element_fp32(block: int, place: int, dim: int, row: int, scales: int, groups
 
 
 def element_fp16(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """See `element_fp32`."""
     return half_float(ld_u16(block + int64(place & 255) * int64(row) + 2 * int64(dim)))
 
 
 def element_fp8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """See `element_fp32`."""
     return e4m3_float(ld_u8(block + int64(place & 255) * int64(row) + int64(dim)))
 
 
@@ -140,7 +138,6 @@ def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
 
 
 def element_q8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """See `element_fp32`."""
     code = int32(uint32(ld_u8(block + int64(place & 255) * int64(row) + int64(dim)) ^ uint32(0x80)))
     return to_float(int32(code - 128)) * half_float(scale_word(block, place, int32(dim >> 5), scales, groups))
 

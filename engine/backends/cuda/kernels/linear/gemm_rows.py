@@ -158,25 +158,21 @@ _CONSTANTS = {"THREADS": THREADS, "LEAST": LEAST, "MOST": MOST, "LOWEST": LOWEST
 
 @cache
 def fp16_rows_kernel() -> Kernel:
-    """See `_fp16_rows`."""
     return Kernel("gemm_halves", _fp16_rows, "llllli", THREADS, 40, _CONSTANTS, 4, model="gemm_halves")
 
 
 @cache
 def before_kernel() -> Kernel:
-    """See `_before`."""
     return Kernel("gemm_before", _before, "lllllli", THREADS, 40, _CONSTANTS, 4, model="gemm_before")
 
 
 @cache
 def after_kernel() -> Kernel:
-    """See `_after`."""
     return Kernel("gemm_after", _after, "llli", THREADS, 40, _CONSTANTS, 4, model="gemm_after")
 
 
 @cache
 def expert_biases_kernel() -> Kernel:
-    """See `_expert_biases`."""
     return Kernel(
         "gemm_expert_biases",
         _expert_biases,

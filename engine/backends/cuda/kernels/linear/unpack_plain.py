@@ -103,7 +103,6 @@ def _embed(weight: int, ids: int, y: int, y_stride: int, scale: float, columns: 
 
 @cache
 def unpack_kernel(unit: int) -> Kernel:
-    """See `_unpack`."""
     return Kernel(f"unpack_fp8u{unit}", _unpack, UNPACK, 256, 48, {"UNIT": unit}, 4, model="unpack_fp8")
 
 

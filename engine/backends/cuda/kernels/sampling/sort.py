@@ -170,5 +170,4 @@ def _before(score: float, mine: float, me: int, room: int, other: int) -> Any:
 
 @cache
 def sort_kernel() -> Kernel:
-    """See `_sort`."""
     return Kernel("sample_sort", _sort, "lllilii", THREADS, 40, {}, model="sample_sort")
