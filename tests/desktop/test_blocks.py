@@ -1,4 +1,4 @@
-"""The splitter: any way of cutting a text in pieces gives the same blocks, and no character is lost."""
+"""The splitter: any way of cutting a text gives the same blocks, and no character is lost."""
 
 from __future__ import annotations
 
@@ -160,11 +160,11 @@ def test_a_table_shows_from_its_first_line_and_with_a_complete_row_of_dashes() -
     assert block.body == "| a | b |\n| -- | --- |\n"
 
 
-def test_quote_body_has_no_marks() -> None:
+def test_the_body_of_a_quote_has_no_markers() -> None:
     assert only("> a\n> > b\n>c\n", Kind.QUOTE).body == "a\n> b\nc\n"
 
 
-def test_long_blocks_are_cut_and_say_that_they_go_on() -> None:
+def test_long_blocks_are_cut_and_marked_as_continued() -> None:
     words = "word " * 8000
     rows = "| a | b |\n|---|---|\n" + "".join(f"| {i} | {'x' * 50} |\n" for i in range(400))
     items = "".join(f"{i}. {'x' * 50}\n" for i in range(1, 400))
@@ -194,6 +194,6 @@ def test_a_cut_paragraph_does_not_turn_into_a_list() -> None:
     assert list_marker(second.body) is None
 
 
-def test_no_qt_is_needed() -> None:
+def test_qt_is_not_needed() -> None:
     code = "import sys, desktop.blocks; sys.exit(any(name.startswith('PySide6') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

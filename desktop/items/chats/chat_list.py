@@ -126,7 +126,7 @@ class ChatListModel(RowsModel[ChatListRow]):
             changed, self._running = {self._running, conversation}, conversation
             self._tell_chats(changed)
 
-    def look_at_clock(self) -> None:
+    def refresh_dates(self) -> None:
         """Arrange the rows by date again after midnight."""
         if self._day != self._today():
             self._arrange()

@@ -77,7 +77,7 @@ class ChatList(QObject):
             steps.failed.connect(lambda sentence: session.notice.emit(sentence, "error"))
         self._clock = QTimer(self)
         self._clock.setInterval(CLOCK_MS)
-        self._clock.timeout.connect(self.rows.look_at_clock)
+        self._clock.timeout.connect(self.rows.refresh_dates)
         for signal in (
             session.conversations.modelReset,
             session.conversations.rowsRemoved,

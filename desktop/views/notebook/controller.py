@@ -94,8 +94,8 @@ class NotebookController(QObject):
         self._chat.add_page(page)
         page.tokens.why_not = self._chat.tokens.why_not
         page.changed.connect(self._count.start)
-        page.restyled.connect(self._relook)
-        self._relook()
+        page.restyled.connect(self._restyle)
+        self._restyle()
         self._on_settings(Appearance)
 
     def _exchange(self, notebook: bool) -> None:
@@ -112,15 +112,15 @@ class NotebookController(QObject):
             self.page.flush()
             self.page.show_document(self._session.document())
 
-    def _relook(self) -> None:
+    def _restyle(self) -> None:
         if self.page is not None:
-            self.page.relook(self._session.settings(Appearance).text_scale)
+            self.page.restyle(self._session.settings(Appearance).text_scale)
 
     def _on_settings(self, cls: type[Settings]) -> None:
         if cls is Appearance and self.page is not None:
             mode = self._session.settings(Appearance).token_colours
             self.page.set_mode("" if mode == "off" else mode)
-            self._relook()
+            self._restyle()
 
     def close(self) -> None:
         """Save typed text."""

@@ -144,7 +144,7 @@ class NotebookPage(QWidget):
         self.tokens.set_mode(mode)
         self._show_trace()
 
-    def relook(self, percent: int) -> None:
+    def restyle(self, percent: int) -> None:
         """Follow theme and text size."""
         # the font is already scaled
         style = make_style(self.font(), 100, TranscriptColours.from_palette(self.palette()))

@@ -53,7 +53,7 @@ class PersonaController(QObject):
         self.service.changed.connect(self._renew)
         self.service.notice.connect(self._show_notice)
         self._faces: dict[int, Persona] = {}
-        self._draw_speakers()
+        self._draw_avatars()
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands that choose and manage personas."""
@@ -126,13 +126,13 @@ class PersonaController(QObject):
     def _renew(self) -> None:
         self._images.clear()
         self._faces.clear()
-        self._draw_speakers()
+        self._draw_avatars()
         self._show(self._session.persona)
 
     def _show(self, persona: Persona | None) -> None:
         self.picker.show_persona(persona)
 
-    def _draw_speakers(self) -> None:
+    def _draw_avatars(self) -> None:
         self._chat.transcript.avatars.draw_with(self.draw)
 
     def _show_notice(self, sentence: str, level: str, undoable: bool) -> None:

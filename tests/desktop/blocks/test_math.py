@@ -1,4 +1,6 @@
-"""Math in blocks and in lines: what is a formula, what stays text, and that an unclosed one harms nothing."""
+"""Math in blocks and in lines: what is a formula, what stays text, and that an unclosed formula
+does no harm.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def test_display_math(text: str, expected: list[tuple[str, str]]) -> None:
     assert shown(text) == expected
 
 
-def test_a_formula_that_nobody_closes_is_text_after_a_while_and_the_rest_is_split_as_ever() -> None:
+def test_an_unclosed_formula_becomes_text_and_the_rest_is_split_as_usual() -> None:
     splitter = BlockSplitter()
     splitter.feed("$$\n")
     assert [block.kind for block in splitter.blocks()] == [Kind.MATH]
@@ -49,7 +51,7 @@ def test_a_formula_that_nobody_closes_is_text_after_a_while_and_the_rest_is_spli
     assert Kind.HEADING in [block.kind for block in splitter.closed]
 
 
-def test_half_of_what_closes_a_formula_does_not_show() -> None:
+def test_half_a_closing_sign_does_not_show() -> None:
     splitter = BlockSplitter()
     splitter.feed("\\[\nx\n\\")
     assert "".join(block.body for block in splitter.blocks()) == "x"
@@ -93,7 +95,7 @@ def test_marks_are_the_only_change(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["$a", "\\(", "\\[a", "$$a", "[^", "![", "![a](", "`", "``a", "$\\", "![a](" + "(" * 3]
 )
-def test_hostile_text_takes_no_long_time(piece: str) -> None:
+def test_hostile_text_does_not_take_long(piece: str) -> None:
     text = piece * (4096 // len(piece))
     start = time.process_time()
     mark_spans(text)

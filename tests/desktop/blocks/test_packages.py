@@ -1,4 +1,4 @@
-"""Chemistry and units of LaTeX's packages, in plain LaTeX: the examples of their manuals' syntax."""
+"""Chemistry and units of LaTeX packages in plain LaTeX: examples of their manuals' syntax."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_quantities_and_angles() -> None:
     assert angle("1;2;3") == r"1^{\circ}2'3''"
 
 
-def test_a_web_page_has_them_too() -> None:
+def test_web_pages_have_them_too() -> None:
     for latex in (
         r"\ce{H2O}",
         r"\SI{1}{\metre}",

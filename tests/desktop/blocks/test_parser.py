@@ -1,4 +1,4 @@
-"""What is read more kindly than CommonMark does: known HTML, emphasis beside letters without spaces, bare
+"""Where the parser is more tolerant than CommonMark: known HTML, emphasis beside letters without spaces, bare
 addresses.
 """
 
@@ -33,7 +33,7 @@ def words(source: str) -> str:
         ("これは**太字。**だ", "これは<strong>太字。</strong>だ"),
         ("**이것은(중요)**입니다", "<strong>이것은(중요)</strong>입니다"),
         ("中文*（强调）*中文", "中文<em>（强调）</em>中文"),
-        ("a**(b)**c", "a**(b)**c"),  # as CommonMark has it
+        ("a**(b)**c", "a**(b)**c"),  # as in CommonMark
         ("snake_case_word", "snake_case_word"),
         ("H<sub>2</sub>O<BR/>x", "H<sub>2</sub>O\\\nx"),
         ("<kbd>a</kbd><u>b</u><mark>c</mark><sup>d</sup>", "<kbd>a</kbd><u>b</u><mark>c</mark><sup>d</sup>"),

@@ -1,4 +1,4 @@
-"""Thinking tags: found in templates by their form, in prompts by their end, and every known pair splits a
+"""Thinking tags: found in templates by their form and in prompts by their end; every known pair splits a
 reply.
 """
 
@@ -48,7 +48,7 @@ def test_the_tags_of_a_template_come_first(template: str, tag: Tag) -> None:
     assert [block.body for block in split(f"{tag[0]}a{tag[1]}b", found) if block.body] == ["a", "b"]
 
 
-def test_other_tags_of_a_template_are_none() -> None:
+def test_other_tags_of_a_template_are_not_thinking_tags() -> None:
     assert (
         tags_in("<|im_start|>assistant<|im_end|> <tool_call></tool_call> [INST][/INST] <reasonable>")
         == THINKING_TAGS
@@ -88,7 +88,7 @@ def test_a_text_that_begins_inside_a_thought() -> None:
     assert not splitter.orphan
 
 
-def test_a_closing_tag_without_an_opening_one_is_told() -> None:
+def test_a_closing_tag_without_an_opening_one_is_reported() -> None:
     splitter = BlockSplitter()
     splitter.feed("hm\n</think>")
     assert not splitter.orphan, "the line is not whole yet"

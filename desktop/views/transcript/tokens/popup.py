@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
@@ -208,10 +208,6 @@ class TokenPopup(QFrame):
         """Focus the first alternative that can be chosen."""
         first = next((button for button in self.buttons if button.isEnabled()), None)
         (first or self).setFocus(Qt.FocusReason.TabFocusReason)
-
-    def holds(self, point: QPoint) -> bool:
-        """Whether a point of the parent is in the popup."""
-        return self.isVisible() and self.geometry().contains(point)
 
     def busy(self) -> bool:
         """Whether the pointer or the keyboard is in the popup."""

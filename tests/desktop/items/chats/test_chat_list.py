@@ -1,6 +1,4 @@
-"""The sidebar's rows: their order and nesting, few changes for each, what is said of them, where a drop
-falls.
-"""
+"""The sidebar's rows: their order and nesting, few changes for each, their texts, and where drops fall."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ def test_pinned_then_folders_then_dates(chat_list: ChatListModel) -> None:
     assert chat_list.flags(chat_list.index(1)) & Qt.ItemFlag.ItemIsDragEnabled
 
 
-def test_what_is_going_on_is_said(chat_list: ChatListModel) -> None:
+def test_running_replies_and_drafts_are_announced(chat_list: ChatListModel) -> None:
     told: list[int] = []
     chat_list.dataChanged.connect(lambda first, _last: told.append(first.data(ID_ROLE)))
     chat_list.set_drafts(frozenset({1, 4}))
@@ -81,9 +79,7 @@ def test_what_is_going_on_is_said(chat_list: ChatListModel) -> None:
     )
 
 
-def test_a_count_is_told_although_the_folder_is_closed(
-    chat_list: ChatListModel, chats: ConversationsModel
-) -> None:
+def test_a_closed_folder_shows_its_count(chat_list: ChatListModel, chats: ConversationsModel) -> None:
     told: list[int] = []
     chat_list.dataChanged.connect(lambda first, _last: told.append(first.row()))
     chats.put(ConversationSummary(1, "One", NOON, 9))
@@ -96,12 +92,12 @@ def test_midnight_moves_the_dates(chats: ConversationsModel) -> None:
     days = [TODAY]
     chat_list = ChatListModel(chats, today=lambda: days[0])
     days[0] = TODAY + datetime.timedelta(days=1)
-    chat_list.look_at_clock()
+    chat_list.refresh_dates()
     assert "Yesterday" in shown(chat_list)
     assert "Today" not in shown(chat_list)
 
 
-def test_random_changes_end_in_the_same_rows_and_keep_what_stays(
+def test_random_changes_end_in_the_same_rows_and_keep_unchanged_ones(
     chats: ConversationsModel, chat_list: ChatListModel
 ) -> None:
     draw = random.Random(3)
@@ -183,7 +179,7 @@ def test_where_drops_fall(chat_list: ChatListModel) -> None:
     assert land(chat_list, nine, 0.5, [], []) is None
 
 
-def test_a_later_time_may_bring_another_date_without_a_move(
+def test_a_later_time_may_change_the_date_without_a_move(
     chats: ConversationsModel, chat_list: ChatListModel
 ) -> None:
     told: list[int] = []

@@ -100,7 +100,7 @@ def test_put_and_remove_keep_the_order(model: ConversationsModel) -> None:
 
 
 def test_ten_thousand(qtbot: QtBot) -> None:
-    model = ConversationsModel()  # without the tester, which looks at every row after each change
+    model = ConversationsModel()  # without the tester, which checks every row after each change
     model.reset([ConversationSummary(n, f"Talk {n}", float(n)) for n in range(10_000, 0, -1)])
     assert calls_in(lambda: model.put(ConversationSummary(5, "Talk 5", 20_000.0))) < 10_000 // 10
     assert rows(model)[0] == (5, "Talk 5")

@@ -1,4 +1,4 @@
-"""The message model keeps Qt's rules and tells each change in the cheapest true way."""
+"""The message model keeps Qt's rules and reports each change in the cheapest way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_change_keeps_the_rules_of_qt_models(qtbot: QtBot) -> None:
     assert tester.model() is model
 
 
-def test_appended_text_is_told_as_text_and_not_as_a_changed_item(qtbot: QtBot) -> None:
+def test_appended_text_is_reported_as_text_and_not_as_a_changed_item(qtbot: QtBot) -> None:
     model = MessagesModel()
     model.reset(chat(2))
     changed: list[object] = []
@@ -43,7 +43,7 @@ def test_appended_text_is_told_as_text_and_not_as_a_changed_item(qtbot: QtBot) -
     assert changed == []
 
 
-def test_data_gives_text_item_and_accessible_text(qtbot: QtBot) -> None:
+def test_data_returns_text_item_and_accessible_text(qtbot: QtBot) -> None:
     model = MessagesModel()
     model.reset(chat(2))
     index = model.index(1)

@@ -1,6 +1,4 @@
-"""The results of a search: under their chats, with the found words near the beginning; and the notes of
-the trash.
-"""
+"""Search results: below their chats, with the found words near the start; and the notes of the trash."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ def hit(message: int, chat: int, snippet: str, word: str) -> SearchHit:
     return SearchHit(message, chat, f"Chat {chat}", snippet, 0.0, ((at, at + len(word)),), at)
 
 
-def test_hits_stand_under_their_chats(qtbot: QtBot) -> None:
+def test_hits_are_below_their_chats(qtbot: QtBot) -> None:
     model = SearchHitsModel()
     QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
     model.begin([(ConversationSummary(3, "Rye", 0.0), ((0, 3),))])
@@ -49,7 +47,7 @@ def test_hits_stand_under_their_chats(qtbot: QtBot) -> None:
     ]
 
 
-def test_a_late_word_is_brought_forward_with_its_mark(qtbot: QtBot) -> None:
+def test_a_snippet_starts_shortly_before_its_first_word(qtbot: QtBot) -> None:
     model = SearchHitsModel()
     text = "a long way of words goes on before there is any bread in it, and more bread"
     model.add(
@@ -76,7 +74,7 @@ def test_a_late_word_is_brought_forward_with_its_mark(qtbot: QtBot) -> None:
     (29.5, 30, "29 days ago, 1 day left"), (5, 0, "5 days ago"),
      (31, 30, "31 days ago, goes at the next start")],
 )  # fmt: skip
-def test_how_long_it_is_in_the_trash(days: float, keep: int, words: str) -> None:
+def test_the_time_in_the_trash(days: float, keep: int, words: str) -> None:
     assert since_words(0.0, days * DAY, keep) == words
     model = TrashModel(now=lambda: days * DAY)
     model.reset([ConversationSummary(1, "Old", 5.0, None, False, 0.0)], keep)

@@ -1,5 +1,5 @@
-"""The ranking of the command palette: what fits best, which letters are marked, and that ten thousand
-titles fit into a frame.
+"""The ranking of the command palette: the best matches, the marked letters, and ten thousand titles within a
+frame.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def best(found: EntrySource, query: str, limit: int = 10) -> list[str]:
     return [match.entry.title for match in found.find(query, limit)]
 
 
-def test_the_better_a_title_fits_the_higher_it_stands() -> None:
+def test_better_matches_come_first() -> None:
     found = source("A trip to Spain", "Spanish verbs", "Spain", "Despair", "In Spain")
     assert best(found, "spain") == ["Spain", "In Spain", "A trip to Spain"]
     assert best(found, "spa") == ["Spain", "Spanish verbs", "In Spain", "A trip to Spain", "Despair"]
@@ -50,7 +50,7 @@ def test_scattered_letters_find_nothing() -> None:
     assert best(source("Lighthouse keeper", "The hub"), "hue") == []
 
 
-def test_marked_letters_are_those_of_the_title_as_written() -> None:
+def test_marks_are_places_in_the_original_title() -> None:
     (match,) = source("Große Äpfel und Birnen").find("apf", 5)
     assert [match.entry.title[start:end] for start, end in match.spans] == ["Äpf"]
     (match,) = source("New chat").find("nc", 5)
@@ -65,14 +65,14 @@ def test_other_words_count_less_than_the_title() -> None:
     assert best(found, "seed random") == ["Seed"]
 
 
-def test_signs_narrow() -> None:
+def test_signs_narrow_the_search() -> None:
     assert narrowed("> new ch") == ("action", "new ch")
     assert narrowed("  @spain") == ("chat", "spain")
     assert narrowed("#") == ("setting", "")
     assert narrowed("a > b") == ("", "a > b")
 
 
-def test_a_long_shelf_finds_what_a_short_one_does() -> None:
+def test_a_long_source_finds_what_a_short_one_does() -> None:
     others = [f"Chat number {number}" for number in range(3000)]
     titles = [*others[:1500], "Lighthouse in the north", "A north light", "Kernel bench", *others[1500:]]
     found = source(*titles)
@@ -85,7 +85,7 @@ def test_a_long_shelf_finds_what_a_short_one_does() -> None:
     assert best(found, "", 1) == ["Chat number 0"]
 
 
-def test_of_ten_thousand_titles_few_are_looked_at_closely() -> None:
+def test_few_of_ten_thousand_titles_are_matched_closely() -> None:
     draw = random.Random(7)
     words = [
         "plan",

@@ -1,4 +1,6 @@
-"""The library's table: texts, order, filter, and that rows stay what they are while models come and go."""
+"""The model library's table: texts, order, filter, and rows that keep their identity while models come and
+go.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def test_models_come_and_go(library: LibraryModel) -> None:
     assert told == ["dataChanged", "modelReset"]
     library.show_entries((ENTRIES[1], made("new"), BROKEN))
     library.show_fits({"/m/A.gguf": judged(1)})
-    assert told == ["dataChanged", "modelReset"]  # nothing is told when nothing changed
+    assert told == ["dataChanged", "modelReset"]  # no signal without a change
     library.show_loaded("/m/new.gguf")
     assert texts(library) == ["A", "broken", "new  (loaded)"]
     library.show_loaded("")

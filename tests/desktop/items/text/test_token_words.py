@@ -1,4 +1,4 @@
-"""Tokens in words, and the beginning of a reply that takes another token."""
+"""Tokens as text, and the start of a reply that continues with another token."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_the_text_and_ids_before_and_the_other_token() -> None:
     assert beginning(found, 0, other(9, "A")) == ("A", (9,))
 
 
-def test_parts_of_a_character_are_no_text_yet() -> None:
-    """🎉 is f0 9f 8e 89: three tokens, of which the last one has the text."""
+def test_parts_of_a_character_have_no_text_yet() -> None:
+    """🎉 is f0 9f 8e 89: three tokens, of which the last has the text."""
     first, second = other(1, "\\xf0\\x9f"), other(2, "\\x8e")
     found = trace(
         (1, "", (first,)),
@@ -59,7 +59,7 @@ def test_parts_of_a_character_are_no_text_yet() -> None:
     assert beginning(found, 2, other(8, "\\x8a \\xc3")) == ("🎊 ", (1, 2, 8))
 
 
-def test_the_first_word_stands_without_its_space() -> None:
+def test_the_first_word_lacks_its_space() -> None:
     found = trace(
         (1, "Hello", (other(1, " Hello"), other(2, " Hi"))), (3, " you", (other(3, " you"), other(4, " all")))
     )

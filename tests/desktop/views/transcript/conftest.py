@@ -1,4 +1,4 @@
-"""A transcript on the (offscreen) screen, made and taken away again."""
+"""A transcript on the (offscreen) screen, shown and closed again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 
 @pytest.fixture
 def show(qtbot: QtBot) -> Iterator[Show]:
-    """`show(items, width, height, trace)`: a settled view of these messages and its model, whose replies
-    all have the tokens `trace`.
+    """`show(items, width, height, trace)`: a settled view of these messages, and its model; `trace` is the
+    trace of all replies.
     """
     made: list[TranscriptView] = []
 

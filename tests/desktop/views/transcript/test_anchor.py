@@ -1,5 +1,5 @@
-"""What the reader looks at stays where it is to the pixel, whatever arrives: blocks that close, formulas
-and pictures that come late.
+"""The line at the top of the screen stays there to the pixel, whatever arrives: closed blocks, late formulas
+and pictures.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEXT_KINDS = (RowKind.TEXT, RowKind.CODE, RowKind.BUBBLE, RowKind.TABLE)
 
 
 def line_on_screen(view: TranscriptView, below: int = 0) -> tuple[str, int]:
-    """The words of the first whole line of text on the screen and its height there."""
+    """The text of the first whole line on the screen, and its height there."""
     for widget in sorted(view.pool.widgets(), key=lambda widget: widget.y()):
         if not isinstance(widget, DocumentRow) or widget.row is None or widget.row.kind not in TEXT_KINDS:
             continue
@@ -53,7 +53,7 @@ def line_on_screen(view: TranscriptView, below: int = 0) -> tuple[str, int]:
 
 
 def words_of(widget: DocumentRow, line: int) -> str:
-    """The last word of the paragraph in which the line is, which no formula changes."""
+    """The last word of the line's paragraph, which formulas do not change."""
     block = widget.document.findBlockByNumber(line >> 24)
     return block.text()[-12:]
 
@@ -105,13 +105,13 @@ def test_the_first_line_on_the_screen_stays_while_a_reply_comes(
         assert line_on_screen(view, top - 3) == (words, top)
 
 
-def test_reading_inside_a_long_paragraph_whose_formulas_come_late(show: Show, qtbot: QtBot) -> None:
+def test_reading_in_a_long_paragraph_with_late_formulas(show: Show, qtbot: QtBot) -> None:
     """Its row is taller than the screen, and formulas above the screen change the paragraph's height."""
     view, model = show([MessageItem(1, "user", "Go")], 420, 200)
     text = "\n".join(
         f"- item {i} with $\\frac{{a_{{{i}}}}}{{b + \\frac{{1}}{{c}}}}$ in it, end{i}" for i in range(40)
     )
-    view._pictures._workshop.add = lambda key: None  # they wait until somebody draws them
+    view._pictures._workshop.add = lambda key: None  # they wait until they are drawn
     model.append(MessageItem(2, "assistant", text + "\n\n" + "tail\n\n" * 30))
     qtbot.waitUntil(lambda: not view._waits)
     row = next(row for row in view.rows_of(2) if row.kind is RowKind.TEXT)

@@ -1,7 +1,4 @@
-"""No text stops the window: whatever it is, the work of one frame is bounded.
-
-What is counted is work, not time.
-"""
+"""No text blocks the window: the work of one frame is bounded. Work is counted, not time."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tests.desktop.bombs import BOMBS, bomb
 from tests.desktop.views.transcript.conftest import Show
 
 PIECE = 2048
-"""Characters of the longest piece of a line."""
+"""The length of the longest piece of a line in characters."""
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -58,7 +55,7 @@ def test_every_row_of_a_text_is_small(name: str) -> None:
 def test_a_text_of_fifty_megabytes_is_taken_in_small_steps(
     monkeypatch: pytest.MonkeyPatch, name: str, role: str
 ) -> None:
-    page = 80_000  # a smaller one is quicker to test
+    page = 80_000  # a small page is quicker to test
     monkeypatch.setattr(intake, "PAGE", page)
     monkeypatch.setattr(message_rows, "PAGE", page)
     text = bomb(name, 50_000_000)
@@ -87,7 +84,7 @@ def test_a_text_of_fifty_megabytes_is_taken_in_small_steps(
 def test_a_frame_makes_no_more_rows_than_its_effort_allows(
     show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that have to wait are made in the frames that follow, what is on the screen first."""
+    """Rows that must wait are made in the following frames, those on the screen first."""
     frames: list[list[int]] = []
     arrange, fit = RowPool.arrange, RowPool._fit
 

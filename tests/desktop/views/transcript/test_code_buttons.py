@@ -1,4 +1,4 @@
-"""The buttons of a block of code: copy, wrap, save; by mouse, as a reader does."""
+"""The buttons of a code block: copy, wrap and save, clicked with the mouse."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_saving_writes_the_code_that_is_shown(show: Show, qtbot: QtBot, tmp_path
     assert target.read_text(encoding="utf-8") == CODE + "\n"
 
 
-def test_a_place_that_cannot_be_written_is_told_in_a_sentence(
+def test_a_place_that_cannot_be_written_is_reported_in_a_sentence(
     show: Show, qtbot: QtBot, tmp_path: Path
 ) -> None:
     view, _ = show([MessageItem(1, "assistant", "```\nx\n```\n")])
@@ -103,7 +103,7 @@ def test_the_proposed_name_fits_the_language(language: str, name: str) -> None:
     assert file_name(language) == name
 
 
-def test_text_that_is_no_unicode_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_text_that_is_not_unicode_is_refused_in_a_sentence(tmp_path: Path) -> None:
     assert "could not be saved" in write_code(tmp_path / "a.txt", "\ud800")
     assert write_code(tmp_path / "b.txt", "é\n漢") == ""
     assert (tmp_path / "b.txt").read_bytes() == "é\n漢\n".encode()

@@ -28,8 +28,8 @@ EXAMPLES = json.loads((Path(__file__).parents[3] / "golden" / "markdown_examples
 
 @dataclass
 class Leaf:
-    """A paragraph, heading, line, piece of code or cell: in how many lists it stands, the marker of the item
-    that it begins, in how many lists each quote around it stands, and its words in their styles.
+    """A paragraph, heading, line, code block or cell: the number of lists around it, the marker of the item
+    that it begins, the number of lists around each quote around it, and its words in their styles.
     """
 
     kind: str
@@ -52,7 +52,7 @@ _STYLES = {"em": "italic", "strong": "bold", "s": "struck"}
 
 
 def tree(source: str, github: bool = False) -> list[tuple[object, ...]]:
-    """What markdown-it makes of it: CommonMark, with GitHub's extensions too; HTML is text."""
+    """The leaves of markdown-it's tree: CommonMark, with GitHub's extensions too; HTML is text."""
     parser = MarkdownIt(
         "gfm-like2" if github else "commonmark", {"html": False, "tasklists": False, "alerts": False}
     )
@@ -121,7 +121,7 @@ def _words(leaf: Leaf, children: list[Token]) -> None:
 
 
 def shown(source: str, style: Style) -> list[tuple[object, ...]]:
-    """What the rows of a message with this text show."""
+    """The leaves of the rows of a message with this text."""
     leaves: list[Leaf] = []
     for row in MessageRows(MessageItem(1, "assistant", source)).rows:
         block = row.block
@@ -214,7 +214,7 @@ _CHOSEN = {
     "an address is a link without marks, as on GitHub": (608, 611, 612),
     "a fence may stand at any depth, as models write it in lists": (132, 133, 134, 136, 137, 237),
 }
-"""Examples that are shown otherwise on purpose."""
+"""Examples that are shown differently on purpose."""
 _LIMITS = {
     "indented code is cut at empty lines": (85, 110, 111, 112, 236, 289),
     "a code block at the start of an item has no marker": (278, 318, 324),

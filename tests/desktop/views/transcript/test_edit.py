@@ -79,7 +79,7 @@ def editor_of(view: TranscriptView, message: int) -> bool:
     return any(row.kind == "editor" for row in view.rows_of(message))
 
 
-def test_the_readers_message_can_be_kept_without_an_answer_and_keeps_its_files(
+def test_a_user_message_can_be_saved_without_an_answer_and_keeps_its_files(
     pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot
 ) -> None:
     view, model = pair
@@ -113,7 +113,7 @@ def test_the_box_grows_with_its_text(pair: tuple[TranscriptView, MessagesModel],
     qtbot.waitUntil(lambda: editor(view).height() > before)
 
 
-def test_what_was_typed_outlives_scrolling_and_a_growing_reply(show: Show, qtbot: QtBot) -> None:
+def test_typed_text_outlives_scrolling_and_a_growing_reply(show: Show, qtbot: QtBot) -> None:
     items = [MessageItem(i, "assistant", "Text.\n\n" * 30, running=i == 9) for i in range(10)]
     view, model = show(items, 600, 400)
     view.scrolling.to_message(0)
@@ -154,7 +154,7 @@ def test_the_keyboard_goes_into_the_box_and_back(
     qtbot.waitUntil(view.hasFocus)
 
 
-def test_the_way_to_the_end_does_not_lie_on_the_buttons_of_an_edit(show: Show, qtbot: QtBot) -> None:
+def test_the_jump_button_does_not_cover_the_buttons_of_an_edit(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "user", "First"), MessageItem(2, "assistant", "word\n\n" * 200)])
     jump = view.viewport().findChild(IconButton, "jumpToLatest")
     view.verticalScrollBar().setValue(0)

@@ -1,5 +1,5 @@
-"""Finding words in the open chat by the keyboard: counted, marked, visited in order and round the ends,
-while the chat grows too.
+"""Finding words in the open chat with the keyboard: counted, marked and visited in order, while the chat
+grows too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHAT = [
         "|\n",
     ),
 ]
-"""Eight places: the question, the head, two in the sentence, one in the folded thought, two in the code,
+"""Eight matches: the question, the heading, two in the sentence, one in the folded thought, two in the code,
 one in the table.
 """
 
@@ -50,7 +50,7 @@ def marked(view: TranscriptView) -> int:
     return sum(len(widget._marks) for widget in view.pool.widgets() if isinstance(widget, DocumentRow))
 
 
-def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Show, qtbot: QtBot) -> None:
+def test_every_match_is_counted_and_visited_in_order_and_around_the_ends(show: Show, qtbot: QtBot) -> None:
     view, _ = show(CHAT, 600, 400)
     view.verticalScrollBar().setValue(0)
     bar = open_bar(view, "needle")
@@ -77,7 +77,7 @@ def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Sh
     assert bar.count.text() == "8 of 8"
 
 
-def test_the_buttons_do_what_the_keys_do_and_escape_takes_all_marks_away(show: Show, qtbot: QtBot) -> None:
+def test_the_buttons_do_what_the_keys_do_and_escape_removes_all_marks(show: Show, qtbot: QtBot) -> None:
     view, _ = show(CHAT, 600, 400)
     bar = open_bar(view, "needle")
     before = bar.count.text()
@@ -105,7 +105,7 @@ def test_nothing_found_says_so_and_moves_nothing(show: Show, qtbot: QtBot) -> No
     assert view.verticalScrollBar().value() == value
 
 
-def test_marks_are_painted_the_present_one_stronger(show: Show, qtbot: QtBot) -> None:
+def test_marks_are_painted_and_the_current_one_is_stronger(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "needle one and needle two")], 600, 300)
     open_bar(view, "needle")
     qtbot.waitUntil(view.settled)
@@ -136,7 +136,7 @@ def test_another_chat_closes_the_bar(show: Show, qtbot: QtBot) -> None:
     assert marked(view) == 0
 
 
-def test_selected_words_are_looked_for(show: Show, qtbot: QtBot) -> None:
+def test_selected_words_are_searched_for(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "needle and hay and hay")], 600, 300)
     row = next(row for row in view.pool.live if row.text.startswith("needle"))
     view.selection.start(row, 11)
@@ -156,9 +156,7 @@ def test_every_control_of_the_bar_has_a_name(show: Show, qtbot: QtBot) -> None:
     )
 
 
-def test_a_place_in_a_file_is_shown_below_its_chip_while_the_search_is_there(
-    show: Show, qtbot: QtBot
-) -> None:
+def test_a_match_in_a_file_is_shown_below_its_chip_while_the_search_is_open(show: Show, qtbot: QtBot) -> None:
     text = "first\n" + "x" * 200 + " the Needle of " + "y" * 200 + "\nneedle again"
     asked = join([Attachment("notes.txt", text)], "What is it?")
     view, _ = show([MessageItem(1, "user", asked), MessageItem(2, "assistant", "hay")], 600, 400)

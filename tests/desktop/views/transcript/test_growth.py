@@ -1,5 +1,5 @@
-"""Words written at a text's end: the document is the one that Markdown makes of the whole, and the screen
-shows all of it.
+"""Text appended to a document: the result is what Markdown makes of the whole, and the screen shows all of
+it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def style(qtbot: QtBot) -> Style:
 
 
 def lines(document: SafeDocument) -> list[tuple[str, float]]:
-    """The lines as they are laid out, with their heights in the document."""
+    """The laid-out lines with their heights in the document."""
     document.set_width(260)
     found, block = [], document.begin()
     while block.isValid():
@@ -78,8 +78,8 @@ def lines(document: SafeDocument) -> list[tuple[str, float]]:
 
 
 def write_out(source: str, kind: Kind, style: Style, sizes: random.Random, most: int) -> tuple[int, int]:
-    """Let a text grow by pieces and compare each state with the whole; returns how often it was grown, and
-    how often written anew.
+    """Let a text grow in pieces and compare each state with the whole; returns how often it was appended to
+    and how often set again.
     """
     document, before, grown, anew = SafeDocument(), "", 0, 0
     old: list[tuple[str, float]] = []
@@ -121,13 +121,13 @@ def test_any_text(style: Style) -> None:
         write_out(source, Kind.PROSE, style, chance, 4)
 
 
-def test_most_of_prose_is_grown(style: Style) -> None:
+def test_most_prose_is_appended(style: Style) -> None:
     words = "The river rises in the hills, and turns east where the valley opens. " * 6
     grown, anew = write_out(words, Kind.PROSE, style, random.Random(1), 9)
     assert grown > 20 * anew
 
 
-def test_what_may_change_what_is_before_it_is_no_growth() -> None:
+def test_text_that_may_change_earlier_text_is_not_appended() -> None:
     assert growth("Some wor", "Some words, yes") == "ds, yes"
     assert growth("Some words ", "Some words more ") == " more"
     assert growth("Some words", "Some words ") == ""
@@ -140,9 +140,7 @@ def test_what_may_change_what_is_before_it_is_no_growth() -> None:
 
 
 def test_the_screen_shows_all_of_a_growing_text(show: Show, qtbot: QtBot) -> None:
-    """What was left on the screen and what was painted anew are together what one painting of the whole
-    gives.
-    """
+    """What stayed on the screen and what was painted again look like one painting of the whole."""
     view, model = show(
         [MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "", running=True)], 420, 400
     )
@@ -163,7 +161,7 @@ def test_the_screen_shows_all_of_a_growing_text(show: Show, qtbot: QtBot) -> Non
 
 
 def is_painted(view: TranscriptView) -> bool:
-    """Whether the screen shows what it shows when all of the window is painted anew."""
+    """Whether the screen shows what a full repaint of the window shows."""
     QApplication.processEvents()
     seen = view.screen().grabWindow(view.winId()).toImage()
     view.viewport().update()
@@ -171,7 +169,7 @@ def is_painted(view: TranscriptView) -> bool:
     return seen == view.screen().grabWindow(view.winId()).toImage()
 
 
-def test_a_row_of_another_width_is_painted_anew(show: Show) -> None:
+def test_a_row_is_painted_again_at_another_width(show: Show) -> None:
     view, _ = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", PROSE)], 420, 400)
     widget = next(widget for widget in view.pool.widgets() if isinstance(widget, TextRow))
     assert is_painted(view)

@@ -1,4 +1,4 @@
-"""Colours of code: found in small slices, right to the UTF-16 unit, and kept."""
+"""Colours of code: found in small slices, exact to the UTF-16 unit, and cached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_styles_of_python(qtbot: QtBot) -> None:
     assert ("# why", "comment") in lines[1]
 
 
-def test_positions_after_emoji_are_right(qtbot: QtBot) -> None:
+def test_positions_after_emoji_are_correct(qtbot: QtBot) -> None:
     [line] = found(qtbot, "python", "x = '🎉🎉' + 34")
     assert ("34", "number") in line
 

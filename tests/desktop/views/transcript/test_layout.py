@@ -42,7 +42,7 @@ def test_tops_are_sums(changes: list[tuple[int, int, list[int]]], y: int) -> Non
         assert layout.top(found) <= max(0, y) or layout.at(y) == 0
 
 
-def test_rows_that_were_replaced_are_not_held() -> None:
+def test_replaced_rows_are_not_held() -> None:
     layout = RowLayout()
     old, new = rows([10, 20]), rows([5])
     layout.replace(0, 0, old)

@@ -1,4 +1,4 @@
-"""What Markdown becomes in a document: nothing is loaded, HTML stays text, the look is applied."""
+"""What Markdown becomes in a document: nothing is loaded, HTML stays text, the style is applied."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_headings_are_bigger_by_level(style: Style) -> None:
     assert sizes[0] > sizes[3] > style.text_font.pointSizeF()
 
 
-def test_numbers_of_a_list_go_on(style: Style) -> None:
+def test_numbers_of_a_list_continue(style: Style) -> None:
     document = SafeDocument()
     set_markdown(document, "3. three\n4. four\n", style)
     assert document.begin().textList().itemText(document.begin()) == "3."
 
 
-def test_undo_is_off_and_links_have_the_look(style: Style) -> None:
+def test_undo_is_off_and_links_have_their_style(style: Style) -> None:
     document = SafeDocument()
     assert not document.isUndoRedoEnabled()
     set_markdown(document, "[a](https://example.org)", style)
@@ -135,7 +135,7 @@ def test_done_items_are_ticked_and_not_crossed(style: Style) -> None:
     assert (sign.foreground().color().alpha(), word.foreground().color().alpha()) == (0, 255)
 
 
-def test_a_table_that_is_read_from_the_right_begins_there(style: Style) -> None:
+def test_a_right_to_left_table_begins_at_the_right(style: Style) -> None:
     document = SafeDocument()
     set_markdown(
         document, "| الاسم | العمر | x \\| y |\n|:--|---|--:|\n| أحمد | ٣٠ | a |\n| b |\n", style, Kind.TABLE
@@ -168,7 +168,7 @@ def paragraphs(document: QTextDocument) -> list[str]:
 
 @pytest.mark.parametrize("line_break", ["  \n   ", "\\\n   ", "<br>", "<br />\n   "])
 @pytest.mark.parametrize("marker", ["1.", "-", "- [x]"])
-def test_a_hard_break_in_an_item_is_no_new_item(style: Style, line_break: str, marker: str) -> None:
+def test_a_hard_break_does_not_begin_an_item(style: Style, line_break: str, marker: str) -> None:
     document = SafeDocument()
     set_markdown(document, f"{marker} Step one{line_break}detail\n{marker} Step two\n", style, Kind.LIST)
     assert [text.replace("\u2028", "|") for text in paragraphs(document)] == ["Step one|detail", "Step two"]
@@ -187,7 +187,7 @@ def test_lists_at_one_level_have_one_bullet(style: Style) -> None:
     assert len({styles["a"], styles["b"], styles["c"]}) == 3
 
 
-def test_known_html_has_its_look(style: Style) -> None:
+def test_known_html_has_its_style(style: Style) -> None:
     document = SafeDocument()
     set_markdown(
         document,

@@ -1,5 +1,5 @@
-"""Formulas: drawn with their baseline on the line, shown as source until then and for ever when they
-cannot be drawn.
+"""Formulas: drawn on the baseline of their line, shown as source until then, and for good if they cannot be
+drawn.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BROKEN = ["", "^", "}{", r"\frac{1}{", r"\undefined x", r"\ce{H2O", r"\SI{1", r"
 
 @pytest.mark.parametrize("latex", FORMULAS)
 @pytest.mark.parametrize("display", [True, False])
-def test_what_models_write_is_drawn(qapp: QApplication, latex: str, display: bool) -> None:
+def test_formulas_of_models_are_drawn(qapp: QApplication, latex: str, display: bool) -> None:
     picture = render_math(latex, 18, "#203040", display, 2.0)
     assert picture is not None
     assert picture.image.width() == 2 * picture.width
@@ -75,11 +75,13 @@ def coloured(image: QImage) -> set[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("latex", BROKEN)
-def test_what_cannot_be_drawn_is_refused_and_raises_nothing(qapp: QApplication, latex: str) -> None:
+def test_formulas_that_cannot_be_drawn_are_refused_without_an_exception(
+    qapp: QApplication, latex: str
+) -> None:
     assert render_math(latex, 18, "#000000", True, 1.0) is None
 
 
-def test_ink_stands_on_the_baseline(qapp: QApplication) -> None:
+def test_letters_stand_on_the_baseline(qapp: QApplication) -> None:
     for latex, below in (("x", False), ("H", False), ("p", True), (r"\frac{a}{b}", True)):
         picture = render_math(latex, 40, "#000000", False, 1.0)
         assert isinstance(picture, Picture)
@@ -136,15 +138,13 @@ def test_selecting_over_formulas_copies_their_latex(show: Show, qtbot: QtBot) ->
     assert math.selected_text() == "$$\nz\n$$"
 
 
-def test_what_cannot_be_drawn_stays_as_source(show: Show, qtbot: QtBot) -> None:
+def test_formulas_that_cannot_be_drawn_stay_source(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "A $\\nothing{x}$ b\n\n$$ \\nothing $$\n")])
     assert row(view, TextRow).document.toPlainText() == "A $\\nothing{x}$ b"
     assert row(view, MathRow).document.toPlainText() == "$$ \\nothing $$"
 
 
-def test_a_wide_formula_scrolls_sideways_and_a_narrow_one_stands_in_the_middle(
-    show: Show, qtbot: QtBot
-) -> None:
+def test_a_wide_formula_scrolls_sideways_and_a_narrow_one_is_centred(show: Show, qtbot: QtBot) -> None:
     view, _ = show(
         [MessageItem(1, "assistant", "$$" + "+".join(f"a_{{{i}}}" for i in range(60)) + "$$")], 500, 400
     )
@@ -173,7 +173,7 @@ def test_formulas_stream_in_and_the_view_stays_at_its_end(show: Show, qtbot: QtB
     assert images(row(view, MathRow).document)
 
 
-def test_drawing_formulas_above_does_not_move_what_is_read(show: Show, qtbot: QtBot) -> None:
+def test_drawing_formulas_above_does_not_move_the_text_on_the_screen(show: Show, qtbot: QtBot) -> None:
     maths = "\n\n".join(
         f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40)
     )

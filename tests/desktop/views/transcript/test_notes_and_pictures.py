@@ -1,6 +1,4 @@
-"""Footnotes, pictures of this machine, right-to-left text: shown, followed, and nothing asked of a
-network.
-"""
+"""Footnotes, local pictures and right-to-left text: shown and followed, without any network."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def has_image(row: DocumentRow) -> bool:
 
 
 @pytest.mark.parametrize("form", ["path", "address", "angled"])
-def test_a_picture_of_this_machine_is_shown_in_the_width_of_the_column(
+def test_a_local_picture_is_shown_in_the_width_of_the_column(
     show: Show, qtbot: QtBot, tmp_path: Path, form: str
 ) -> None:
     path = saved(tmp_path / "a picture.png" if form != "path" else tmp_path / "p.png", 2000, 400)
@@ -63,7 +61,7 @@ def test_a_picture_of_this_machine_is_shown_in_the_width_of_the_column(
     assert row.selected_text() == f"![a blue field]({address})"
 
 
-def test_what_is_no_picture_of_this_machine_stays_a_link(show: Show, qtbot: QtBot, tmp_path: Path) -> None:
+def test_anything_but_a_local_picture_stays_a_link(show: Show, qtbot: QtBot, tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
     (tmp_path / "folder.png").mkdir()
     names = [
@@ -91,7 +89,7 @@ def test_what_is_no_picture_of_this_machine_stays_a_link(show: Show, qtbot: QtBo
      ("/a\0.png", ""),
      ("file:////server/a.png", "")],
 )  # fmt: skip
-def test_only_absolute_paths_of_this_machine_are_local(address: str, path: str) -> None:
+def test_only_absolute_local_paths_are_local(address: str, path: str) -> None:
     assert local_path(address) == path
 
 
@@ -114,7 +112,7 @@ def test_only_ordinary_files_of_bounded_size_are_read(tmp_path: Path) -> None:
     assert (picture.width, picture.height, picture.image.width()) == (100, 50, 200)
 
 
-def test_a_footnote_number_leads_to_its_text_and_tells_it_before(show: Show, qtbot: QtBot) -> None:
+def test_a_footnote_number_leads_to_its_text_and_shows_it_in_the_tooltip(show: Show, qtbot: QtBot) -> None:
     text = "A claim[^n] here.\n\n" + "Words between.\n\n" * 60 + "[^n]: The *note* itself.\n"
     view, _ = show([MessageItem(1, "assistant", text)], 500, 300)
     view.verticalScrollBar().setValue(0)

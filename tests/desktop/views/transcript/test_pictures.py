@@ -1,4 +1,4 @@
-"""The thread that makes pictures outlives one that cannot be made, and never holds up the window."""
+"""The thread that makes pictures survives a failing one and never blocks the window."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_picture_that_fails_costs_only_itself(qtbot: QtBot, monkeypatch: pytes
 def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it has to wait itself, while another view's formula is worked out."""
+    """As it must wait itself while another view's formula is worked out."""
     begun, wanted, in_time = threading.Event(), threading.Event(), []
 
     def rest() -> None:

@@ -1,5 +1,5 @@
-"""Random use of model and view: the rows stay the messages' rows, at the places the layout says, and
-nothing raises.
+"""Random use of model and view: the rows are the messages' rows, where the layout puts them, and nothing
+raises.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Rows of a message: grown in pieces they are what they are at once, and objects stay while what they show
-stays.
+"""Rows of a message: growing in pieces gives the same rows as the whole, and unchanged rows stay the same
+objects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXTS = st.lists(st.sampled_from(LINES), max_size=16).map("\n".join)
 
 
 def shown(rows: list[Row]) -> list[tuple[object, ...]]:
-    """What rows show, but for the time of a thought, which only a reply that grew has."""
+    """What rows show, except the time of a thought, which only a growing reply has."""
     return [
         (
             row.kind,
@@ -129,7 +129,7 @@ def test_a_long_user_text_is_several_rows_that_join_to_the_text() -> None:
     assert [row.last for row in rows] == [False] * (len(rows) - 1) + [True]
 
 
-def test_another_variant_starts_anew() -> None:
+def test_another_version_has_new_rows() -> None:
     message = MessageRows(MessageItem(1, "assistant", "<think>a</think>b"))
     message.fold(0, False)
     message.update(MessageItem(2, "assistant", "<think>c</think>d", variant_index=1, variant_count=2))
@@ -161,7 +161,7 @@ def test_a_thought_that_the_prompt_opened_is_found_at_its_closing_tag_or_known_b
         assert message.copied(0, len(message.rows) - 1) == text
 
 
-def test_a_tag_that_a_reply_only_writes_about_is_no_thought() -> None:
+def test_a_tag_that_a_reply_only_mentions_is_not_a_thought() -> None:
     for text in (
         "The tag `</think>` ends it.",
         "It ends with </think> always.",
@@ -178,7 +178,7 @@ def test_an_empty_thought_has_no_head() -> None:
     assert [row.kind for row in message.rows] == [RowKind.HEADER, RowKind.TEXT, RowKind.FOOTER]
 
 
-def test_two_thoughts_have_a_time_each() -> None:
+def test_each_of_two_thoughts_has_a_time() -> None:
     item = MessageItem(1, "assistant", "", running=True)
     message = MessageRows(item)
     text = ""

@@ -1,4 +1,4 @@
-"""Selecting with mouse and keys: exact text inside a row, Markdown source over several."""
+"""Selecting with mouse and keys: exact text within a row, Markdown source across rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_everything_is_the_source_of_all_messages(view: TranscriptView, qtbot: Q
     assert copied(view, qtbot) == "A *question*\n\n" + ANSWER
 
 
-def test_two_clicks_take_a_word_and_three_the_block(view: TranscriptView, qtbot: QtBot) -> None:
+def test_two_clicks_select_a_word_and_three_the_block(view: TranscriptView, qtbot: QtBot) -> None:
     text = row(view, "First")
     place = text.pos() + QPoint(10, text.height() - 8)
     QTest.mouseClick(view.viewport(), LEFT, pos=place)
@@ -114,7 +114,7 @@ def test_a_selection_outlives_scrolling_and_growth_but_not_its_message(show: Sho
     assert copied(view, qtbot) == ""
 
 
-def test_dragging_beyond_the_edge_scrolls_and_selects_on(show: Show, qtbot: QtBot) -> None:
+def test_dragging_beyond_the_edge_scrolls_and_keeps_selecting(show: Show, qtbot: QtBot) -> None:
     items = [MessageItem(i, "assistant", f"Message {i}.\n\n" + "More text.\n\n" * 20) for i in range(6)]
     view, _ = show(items, 600, 400)
     view.verticalScrollBar().setValue(0)

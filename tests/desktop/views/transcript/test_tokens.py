@@ -1,5 +1,5 @@
-"""Replies as tokens: boxes over the right words, growing, colours, the same place with and without them,
-the time of a frame.
+"""Replies as tokens: boxes over the right words, growth, colours, the scroll position, and the cost of a
+frame.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_growing_gives_the_same_boxes_as_all_at_once(show: Show) -> None:
     model.trace = lambda message: trace
     view.inspection.set_mode(PROBABILITY)
     for number, word in enumerate(words):
-        if number % 3 == 2:  # text is ahead of its tokens for a while, as before a stop string
+        if number % 3 == 2:  # text can be ahead of its tokens, as before a stop string
             trace.extend(echo_token(late, 5) for late in words[number - 2 : number + 1])
         model.append_text(2, word)
         if number % 5 == 0:
@@ -167,7 +167,7 @@ def test_the_colour_on_the_screen_follows_the_probability(show: Show, scheme: st
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("mode", [PROBABILITY, ENTROPY])
-def test_text_on_every_tint_can_be_read_and_stronger_is_further_from_the_ground(
+def test_text_is_readable_on_every_tint_and_strong_tints_differ_more_from_the_background(
     scheme: str, mode: str
 ) -> None:
     names = tokens(scheme)
@@ -204,7 +204,7 @@ def test_the_place_is_kept_when_tokens_come_and_go(show: Show, share: float) -> 
 
 
 @pytest.mark.gui
-def test_only_what_is_near_the_screen_is_asked_for(show: Show) -> None:
+def test_only_tokens_near_the_screen_are_asked_for(show: Show) -> None:
     words = [f" word{number}" for number in range(600)]
     view, model = show([reply(words, id) for id in range(2, 30)])
     asked: list[int] = []
@@ -227,8 +227,8 @@ def test_a_token_costs_the_same_in_a_long_reply_as_in_a_short_one(show: Show) ->
 
 
 def _most_calls_of_a_token(show: Show, length: int) -> int:
-    """Of the hundred after the first `length`, but for the few with which a paragraph begins or a picture
-    is painted anew.
+    """The cost of the hundred tokens after the first `length`, except the few that begin a paragraph or
+    repaint a picture.
     """
     words = [f" word{number}" + (".\n" if number % 60 == 59 else "") for number in range(length + 100)]
     view, model = show([reply(words[:length], running=True)], width=820, height=800)
@@ -250,7 +250,7 @@ def _most_calls_of_a_token(show: Show, length: int) -> int:
 
 
 @pytest.mark.gui
-def test_copying_gives_the_text_as_it_was_written(show: Show) -> None:
+def test_copying_gives_the_original_text(show: Show) -> None:
     view, _, trace = shown_tokens(show, WORDS * 3)
     (row,) = token_rows(view)
     view.selection.start(row.row, 0)

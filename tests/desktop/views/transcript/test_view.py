@@ -1,4 +1,4 @@
-"""The transcript on the screen: streaming, the bound on live rows, scrolling that never jumps, look."""
+"""The transcript on the screen: streaming, the limit of live rows, scrolling that never jumps, style."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_the_view_follows_the_end_only_while_it_is_there(show: Show, qtbot: QtBo
 
 
 def test_scrolling_up_by_pixels_moves_the_text_by_these_pixels(show: Show, qtbot: QtBot) -> None:
-    """Rows above the screen have estimated heights; finding the true ones must not move what is on it."""
+    """Rows above the screen have estimated heights; measuring them must not move what is on the screen."""
     items = [
         replace(item, text=item.text + "\n\n" + RICH) if item.role == "assistant" else item
         for item in long_chat(30, 3)
@@ -192,7 +192,7 @@ def test_resizing_keeps_the_row_at_the_top(show: Show, qtbot: QtBot) -> None:
         assert view.scrolling.row_at(0) is row
 
 
-def test_the_readers_own_message_and_the_button_lead_to_the_end(show: Show, qtbot: QtBot) -> None:
+def test_the_users_own_message_and_the_button_lead_to_the_end(show: Show, qtbot: QtBot) -> None:
     view, model = show(long_chat())
     bar = view.verticalScrollBar()
     jump = view.findChild(QWidget, "jumpToLatest")
@@ -225,7 +225,7 @@ def test_keys_scroll(show: Show, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: bar.value() == bar.maximum())
 
 
-def test_messages_come_go_and_change(show: Show, qtbot: QtBot) -> None:
+def test_messages_are_added_removed_and_changed(show: Show, qtbot: QtBot) -> None:
     view, model = show(long_chat(6, 1))
     model.remove([1, 2])
     model.replace(3, MessageItem(33, "assistant", "Another answer"))
@@ -383,7 +383,7 @@ def test_no_text_is_cut_off_at_360_pixels(show: Show, qtbot: QtBot) -> None:
             assert widget.origin().y() + widget.document.size().height() <= widget.height() + 1
 
 
-def test_the_column_is_centred_and_not_wider_than_reading_allows(show: Show, qtbot: QtBot) -> None:
+def test_the_column_is_centred_and_not_too_wide_to_read(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "word " * 300)], 1600, 500)
     [text] = [widget for widget in view.pool.widgets() if isinstance(widget, TextRow)]
     assert text.width() == 820
@@ -445,7 +445,7 @@ def test_a_link_is_opened_only_after_a_question(
     assert opened == ["https://example.org/a"]
 
 
-def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
+def test_another_model_can_be_shown(show: Show, qtbot: QtBot) -> None:
     view, first = show([MessageItem(1, "user", "one")])
     second = MessagesModel()
     second.reset([MessageItem(1, "user", "two")])
@@ -455,7 +455,7 @@ def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
     assert {row.text for row in view.pool.live if row.kind is RowKind.BUBBLE} == {"two"}
 
 
-def test_the_tags_of_the_model_hold_for_messages_that_come(show: Show, qtbot: QtBot) -> None:
+def test_the_tags_of_the_model_apply_to_new_messages(show: Show, qtbot: QtBot) -> None:
     view, model = show()
     view.set_thinking((("<muse>", "</muse>"),))
     model.append(MessageItem(1, "assistant", "", running=True, opened="</muse>"))
@@ -496,7 +496,7 @@ def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qt
         if table is not None and place > len(text) // 2 and first is None:
             first = table.document.rootFrame().childFrames()[0]
     grown = next(widget for widget in view.pool.widgets() if isinstance(widget, TableRow))
-    assert grown.document.rootFrame().childFrames()[0] is first  # never made anew
+    assert grown.document.rootFrame().childFrames()[0] is first  # never made again
     model.replace(1, MessageItem(1, "assistant", text))
     view.flush()
     grown = next(widget for widget in view.pool.widgets() if isinstance(widget, TableRow))
@@ -507,11 +507,11 @@ def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qt
     assert grown.document.toHtml() == whole.document.toHtml()
 
 
-def test_a_text_is_painted_in_the_pass_of_what_changes_with_it(
+def test_text_is_painted_together_with_what_changes_with_it(
     show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The transcript is arranged before anything is painted: otherwise each frame with new figures would
-    be two.
+    """The transcript is arranged before painting; otherwise each frame with new figures would be painted
+    twice.
     """
     view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "One", running=True)])
     told: list[str] = []
@@ -528,7 +528,7 @@ def test_a_text_is_painted_in_the_pass_of_what_changes_with_it(
     figure.setGeometry(0, 0, 8, 8)
     figure.show()
     qtbot.waitUntil(lambda: view.settled() and "painted" in told)
-    qtbot.wait(40)  # the last frame is over for long
+    qtbot.wait(40)  # the last frame was long ago
     told.clear()
     monkeypatch.setattr(view, "arrange", arrange)
     figure.update()
