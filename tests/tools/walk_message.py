@@ -213,14 +213,14 @@ def walk_window(folder: Path, qtbot: Any = None) -> dict[str, Walk]:
             profile.active = False
         finally:
             hand.close()
-    found = {name: _usual(walks) for name, walks in profile.walks.items() if walks}
+    found = {name: _shortest(walks) for name, walks in profile.walks.items() if walks}
     assert found.keys() == {into, back}, f"no way was found: {profile.walks}"
     return found
 
 
-def _usual(walks: list[Walk]) -> Walk:
-    """The way that most of them take; of several, the shortest."""
-    return max(walks, key=lambda walk: (walks.count(walk), -len(walk.stations)))
+def _shortest(walks: list[Walk]) -> Walk:
+    """The way without detours: beside an event, a row is also fitted again for other reasons."""
+    return min(walks, key=lambda walk: len(walk.stations))
 
 
 def walk_engine(model: Path) -> tuple[Station, ...]:
