@@ -1,6 +1,4 @@
-"""The command line's commands, one module a command or a pair of them; `COMMANDS` is the table that
-`engine.__main__` reads.
-"""
+"""The subcommands of the command line, one or two in each module; `engine.__main__` reads `COMMANDS`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Command `bench`: prefill and decode speed beside the read bandwidth and other engines, interleaved in one
-run.
+"""Command `bench`: prefill and decode speed next to the read bandwidth and, on request, other engines.
 
-Tokens are fixed at random and nothing is sampled, as in llama.cpp's own bench, so every engine does exactly
-the same work. A machine's speed drifts, so only figures of one run compare: each repetition measures
-everything once; medians are given.
+The tokens are fixed random ids and nothing is sampled, as in llama.cpp's own bench, so every engine does the
+same work. A machine's speed drifts, so only figures of one run are comparable: each repetition measures every
+engine once, and the medians are reported.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class Runner(Protocol):
     name: str
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
-        """Run `ids` behind the first `start` tokens, which were run before; seconds."""
+        """Run `ids` after the first `start` tokens, which were run before; returns seconds."""
         ...
 
 
 class Ours:
-    """This engine, on one lease that is cut back before each run."""
+    """This engine, on one lease that is truncated before each run."""
 
     name = "inglenook"
 
@@ -52,7 +51,6 @@ class Ours:
         self._lease = cache.table.open(())
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
-        """See `Runner.run`."""
         self._lease.truncate(start)
         rows = 1 if one_by_one else self._cache.rows
         begun = time.perf_counter()
@@ -61,7 +59,7 @@ class Ours:
         return time.perf_counter() - begun
 
     def close(self) -> None:
-        """Give the pages back."""
+        """Release the pages."""
         self._lease.close()
 
 
@@ -138,7 +136,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         bandwidths: list[float] = []
         times = {runner.name: Times([], []) for runner in runners}
         for runner in runners:
-            # first use of memory and threads is not measured
+            # warm up memory and threads
             runner.run(ids[: min(32, context)], 0, one_by_one=False)
         for repetition in range(options.repeat):
             console.progress(f"Measuring, {repetition + 1} of {options.repeat}")
@@ -155,9 +153,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def _bandwidth(backend: Backend, threads: int) -> float:
-    """Bytes a second: what the threads read of the machine's memory, or what a copy within the GPU's reads
-    and writes.
-    """
+    """Bytes/s: the threads' read bandwidth from main memory, or reads and writes of a copy within the GPU."""
     if backend.name == "cuda":
         from engine.backends.cuda.backend import CudaBackend
         from engine.backends.cuda.runtime.rates import copy_bandwidth

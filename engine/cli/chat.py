@@ -1,4 +1,4 @@
-"""Command `chat`: a plain conversation in the terminal. Ctrl+C stops the reply, Ctrl+D leaves."""
+"""Command `chat`: a conversation in the terminal. Ctrl+C stops the reply, Ctrl+D quits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
-    read_request(options, ())  # a wrong setting is told before the model is loaded
+    read_request(options, ())  # report a bad setting before loading the model
     messages = [Message("system", options.system)] if options.system else []
     with opened(options, console) as chat:
         console.write(f"{chat.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n")
@@ -36,7 +36,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def _ask() -> str | None:
-    """The next line that was typed, or None when there are no more; Ctrl+C throws the line away."""
+    """The next line typed, or None at the end of input; Ctrl+C discards the line."""
     while True:
         try:
             return input("\n> " if sys.stdin.isatty() else "")
@@ -47,8 +47,8 @@ def _ask() -> str | None:
 
 
 def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Message]:
-    """One question and its reply; the conversation after it, without the question when it could not be
-    asked.
+    """Answer one message; returns the conversation afterwards, without the message if it could not be
+    answered.
     """
     with _stopped_by_ctrl_c() as stop:
         try:
@@ -62,7 +62,7 @@ def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Messa
 
 @contextmanager
 def _stopped_by_ctrl_c() -> Iterator[threading.Event]:
-    """An event that Ctrl+C sets, in place of an exception in the middle of a step."""
+    """An event that Ctrl+C sets, instead of raising an exception in the middle of a step."""
     stop = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:

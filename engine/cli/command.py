@@ -1,4 +1,4 @@
-"""What a command is, and where it writes: answers to stdout, everything else to stderr."""
+"""What a command is and where it writes: answers to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from engine.core import Loading
 from engine.printable import one_line, printable
 
 Answer = dict[str, Any]
-"""What a command gives: with --json it is printed as one JSON object, otherwise `Command.show` makes text
-of it.
-"""
+"""The result of a command: with --json printed as one JSON object, otherwise formatted by `Command.show`."""
 
 
 class Console:
-    """Where a command writes. With `json` nothing but the answer goes to stdout, and no progress is shown."""
+    """Where a command writes. With `json`, only the answer goes to stdout and no progress is shown."""
 
     def __init__(self, json: bool) -> None:
         self.json = json
         self._progress = 0
 
     def write(self, text: str) -> None:
-        """Part of an answer that is shown while it grows; silent with --json."""
+        """Write part of an answer as it arrives; silent with --json."""
         if not self.json:
             sys.stdout.write(printable(text))
             sys.stdout.flush()
 
     def progress(self, text: str) -> None:
-        """One line that is written over by the next; only on a terminal."""
+        """Show one line that the next one overwrites; only on a terminal."""
         if not self.json and sys.stderr.isatty():
             text = one_line(text)
             sys.stderr.write(f"\r{text.ljust(self._progress)}")
@@ -39,18 +37,18 @@ class Console:
             self._progress = len(text)
 
     def note(self, text: str) -> None:
-        """A line that stays, beside the answer."""
+        """Write a line to stderr that is not overwritten; silent with --json."""
         self.clear()
         if not self.json:
             print(one_line(text), file=sys.stderr)
 
     def loading(self, event: Loading) -> None:
-        """Progress of loading a model."""
+        """Show the progress of loading a model."""
         share = f" {100 * event.done // event.total} %" if event.total > 1 else ""
         self.progress(f"{event.stage}{share}")
 
     def clear(self) -> None:
-        """Take the progress line away."""
+        """Clear the progress line."""
         if self._progress:
             self.progress("")
             sys.stderr.write("\r")
@@ -59,8 +57,8 @@ class Console:
 
 @dataclass(frozen=True)
 class Command:
-    """One sub-command: its arguments, the function that answers, how the answer reads for people, and whether
-    it is a bad one, which the exit code 1 tells.
+    """A subcommand: its arguments, the function that answers, the formatter of its answer, and whether an
+    answer counts as a failure, which gives exit code 1.
     """
 
     name: str

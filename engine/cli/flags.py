@@ -1,4 +1,4 @@
-"""Command-line flags from settings dataclasses, and the arguments that several commands share."""
+"""Command-line flags made from settings dataclasses, and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ REPLY_SETTINGS = (
     OutputSettings,
     AdapterSettings,
 )
-"""The classes whose fields are flags of the commands that write replies."""
+"""The settings classes whose fields are flags of the commands that generate replies."""
 
 FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
     (SpeculationSettings, "method"): "drafting",
     (SpeculationSettings, "adaptive"): "adaptive-drafting",
 }
-"""Flags that are not called like their field, because the field's name says too little by itself."""
+"""Flags named differently from their field, because the field's name is too vague on its own."""
 
 
 def add_settings(
     parser: argparse.ArgumentParser, cls: type[Settings], *, without: Collection[str] = ()
 ) -> None:
-    """A flag for each field of a settings class: `top_k` becomes --top-k.
+    """Add a flag for each field of a settings class: `top_k` becomes --top-k.
 
     Lists take several values, or the flag several times.
     """
@@ -85,7 +85,7 @@ def add_settings(
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """--device: one word for the backend and its GPUs."""
+    """Add --device: one value for the backend and its GPUs."""
     parser.add_argument(
         "--device", metavar="auto|cpu|cuda|cuda:0,1|reference", type=device_words,
         help="what runs the model, and which GPUs: one word for --backend and --gpus",
@@ -93,8 +93,9 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def device_words(text: str) -> dict[str, str]:
-    """The fields of `LoadSettings` that a device's word stands for; ArgumentTypeError, which argparse
-    reports, for anything else.
+    """The fields of `LoadSettings` that a device name stands for.
+
+    Raises ArgumentTypeError, which argparse reports, for an unknown device.
     """
     backend, colon, gpus = text.partition(":")
     try:
@@ -109,7 +110,7 @@ def device_words(text: str) -> dict[str, str]:
 
 
 def read_settings(cls: type[S], options: argparse.Namespace) -> S:
-    """The settings object from parsed flags; fields without a flag keep their default.
+    """A settings object from the parsed flags; fields whose flag was not given keep their default.
 
     Raises `BadSetting`.
     """
@@ -124,7 +125,7 @@ def read_settings(cls: type[S], options: argparse.Namespace) -> S:
 
 
 def add_reply_settings(parser: argparse.ArgumentParser) -> None:
-    """All of `REPLY_SETTINGS`."""
+    """Add the flags of all `REPLY_SETTINGS`."""
     for cls in REPLY_SETTINGS:
         add_settings(parser, cls)
 
@@ -132,7 +133,7 @@ def add_reply_settings(parser: argparse.ArgumentParser) -> None:
 def read_request(
     options: argparse.Namespace, messages: Sequence[Message], *, continue_last: bool = False
 ) -> ChatRequest:
-    """A request for a reply to `messages` with the settings of the flags. Raises `BadSetting`."""
+    """A request for a reply to `messages` with the settings in the flags. Raises `BadSetting`."""
     return ChatRequest(
         tuple(messages), read_settings(SamplerSettings, options), read_settings(StopSettings, options),
         continue_last, read_settings(SpeculationSettings, options),
@@ -142,7 +143,7 @@ def read_request(
 
 
 def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
-    """MODEL, and how it is loaded."""
+    """Add MODEL and the flags for loading it."""
     parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
     add_device(parser)
     add_settings(parser, LoadSettings)
@@ -151,7 +152,7 @@ def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
 
 
 def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
-    """--prompt or --ids, and --messages where the command knows conversations; exactly one is needed."""
+    """Add --prompt, --ids and, if `messages`, --messages; exactly one of them is required."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument(
         "--prompt", metavar="TEXT", help="plain text to go on from; the tokenizer decides about a BOS token"
@@ -169,8 +170,9 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
 
 
 def text_or_file(text: str) -> str:
-    """The text itself, or what the UTF-8 file behind an @ holds; ArgumentTypeError, which argparse
-    reports, when it cannot be read.
+    """The text itself, or the contents of the UTF-8 file whose path follows an @.
+
+    Raises ArgumentTypeError, which argparse reports, if the file cannot be read.
     """
     if not text.startswith("@"):
         return text
@@ -181,7 +183,7 @@ def text_or_file(text: str) -> str:
 
 
 def whole_numbers(text: str) -> list[int]:
-    """ "1,2,3" or "1 2 3" as numbers; ArgumentTypeError, which argparse reports, for anything else."""
+    """Parse "1,2,3" or "1 2 3". Raises ArgumentTypeError, which argparse reports, for anything else."""
     try:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:
@@ -189,7 +191,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def read_file(path: Path) -> str:
-    """A UTF-8 text file; raises `BadSetting` when it cannot be read."""
+    """The contents of a UTF-8 text file. Raises `BadSetting` if it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:

@@ -1,6 +1,4 @@
-"""Command `info`: what a model file is, from its headers alone; without a model, what this machine and
-installation are.
-"""
+"""Command `info`: describes a model file from its headers alone, or, without a model, this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors",
 
 
 def version() -> str:
-    """The version of the installed distribution, or of pyproject.toml when run from a clone."""
+    """The version of the installed distribution, or that in pyproject.toml when run from a clone."""
     try:
         return importlib.metadata.version("inglenook")
     except importlib.metadata.PackageNotFoundError:
@@ -62,9 +60,9 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def machine() -> Answer:
-    """Versions, processor, memory (bytes), GPUs, and whether the CPU kernels lie compiled in the disk cache.
+    """Versions, processor, memory (bytes), GPUs, and whether compiled CPU kernels are in the disk cache.
 
-    `gpus_reason` says why a GPU, or any, cannot be used.
+    `gpus_reason` says why no GPU, or one of them, cannot be used.
     """
     import psutil
 
@@ -94,7 +92,7 @@ def machine() -> Answer:
 
 
 def cpu_name() -> str:
-    """The processor's name for people."""
+    """The processor's display name."""
     table = Path("/proc/cpuinfo")
     lines = table.read_text(encoding="utf-8", errors="replace").splitlines() if table.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))

@@ -1,4 +1,4 @@
-"""Command `logits`: the likeliest next tokens after a prompt, straight from the model."""
+"""Command `logits`: the likeliest next tokens after a prompt, from the model's raw logits."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             logits = drain(runner.prefill(None))
         finally:
             runner.close()
-        assert logits is not None  # nothing stops it
+        assert logits is not None  # no stop event was given
         scores = log_softmax(logits[None])[0]
-        # some cannot be drawn
+        # leave out tokens of probability 0
         best = [i for i in np.argsort(-scores, kind="stable")[: options.top] if np.isfinite(scores[i])]
         top = [
             {"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best
@@ -48,11 +48,11 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Natural logarithms of the probabilities of each row of `logits` (rows, V), in float64.
+    """Natural log-probabilities of each row of `logits` (rows, V), in float64.
 
-    Raises `BadCheckpoint` for logits that are no numbers, or for which none can be.
+    Raises `BadCheckpoint` if a row holds NaN or +inf, or only -inf.
     """
-    if not np.isfinite(logits.max(axis=1)).all():  # the largest of numbers and NaN is NaN
+    if not np.isfinite(logits.max(axis=1)).all():  # max propagates NaN
         raise BadCheckpoint(
             "The model gives no numbers for the next token (NaN or infinite): its weights are broken. "
             "Download it again."

@@ -1,6 +1,4 @@
-"""Opening what the arguments name: a model with progress on the terminal, a prompt's ids, messages from a
-file.
-"""
+"""Opens what the arguments name: a model with progress on the terminal, a prompt's ids, or messages."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 def opened(
     options: argparse.Namespace, console: Console, cache: CacheSettings | None = None
 ) -> Iterator[LocalChat]:
-    """The model of the arguments, loaded; it is closed at the end."""
+    """The loaded model that the arguments name; closed on exit."""
     chat = load(
         options.model,
         read_settings(LoadSettings, options),
@@ -38,22 +36,24 @@ def opened(
 
 
 def load(path: str, settings: LoadSettings, cache: CacheSettings, console: Console) -> LocalChat:
-    """Run `open_chat` to its end with progress on the console."""
+    """Run `open_chat` to completion with progress on the console."""
     chat = drain(open_chat(path, settings, cache), console.loading)
     console.clear()
     return chat
 
 
 def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
-    """The ids of --ids, or of --prompt with a BOS token where the tokenizer puts one."""
+    """The ids of --ids, or those of --prompt with a BOS token if the tokenizer adds one."""
     if options.ids is not None:
         return list(options.ids)
     return tokenizer.encode(options.prompt, add_bos=tokenizer.add_bos)
 
 
 def read_messages(path: Path) -> tuple[Message, ...]:
-    """Messages from JSON: a list of {"role": ..., "content": ...}, or an object with that list under
+    """Messages from a JSON file: a list of {"role": ..., "content": ...}, or an object with that list as
     "messages".
+
+    Raises `BadSetting` for anything else.
     """
     wanted = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
     text = read_file(path)

@@ -16,7 +16,7 @@ PEERS = ("llama.cpp",)
 class LlamaCpp:
     """llama.cpp with one model file.
 
-    Raises `BenchmarkError` when it is not installed or cannot read the file.
+    Raises `BenchmarkError` if it is not installed or cannot load the file.
     """
 
     name = "llama.cpp"
@@ -49,8 +49,8 @@ class LlamaCpp:
             ) from error
 
     def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
-        """Run `ids` behind the first `start` tokens, which must be there; seconds."""
-        # `eval` drops what the cache holds from n_tokens on.
+        """Run `ids` after the first `start` tokens, which must be in the cache; returns seconds."""
+        # `eval` drops the cache contents from n_tokens on.
         self._llama.n_tokens = start
         begun = time.perf_counter()
         if one_by_one:

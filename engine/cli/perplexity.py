@@ -1,8 +1,8 @@
 """Command `perplexity`: how well a model predicts a text, by llama.cpp's method.
 
-Source of the method: llama.cpp, tools/perplexity/README.md: the text is tokenised whole and cut into windows;
-each window's first token is replaced by BOS where the tokenizer adds one; the predictions made in a window's
-second half are scored.
+The text is tokenised as a whole and cut into windows. The first token of each window is replaced by BOS if
+the tokenizer adds one. The predictions in the second half of each window are scored. Source: llama.cpp,
+tools/perplexity/README.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.models.paged import PagedCache
 
 _MOST_NATS = 700.0
-"""The exponential of more is no number."""
+"""A larger mean loss has no finite perplexity."""
 _SCORED_ROWS = 64
 """Rows of logits kept at once: with a large vocabulary each takes a megabyte in float64."""
 
@@ -78,8 +78,8 @@ def _perplexity(nats: float) -> float:
 
 
 def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:
-    """Sum over the second half of a window: positions size/2 ... size-2, each predicting the next token;
-    nats.
+    """Sum over the second half of a window, in nats: positions size/2 ... size-2, each predicting the next
+    token.
     """
     first, last = len(window) // 2, len(window) - 1
     total = 0.0

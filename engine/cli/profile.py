@@ -1,4 +1,4 @@
-"""`bench --profile`: time and bytes by operation, for one step of decoding and one of the prompt."""
+"""`bench --profile`: time and bytes by operation, for one decode step and one prefill step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from engine.models.paged import PagedCache
 
 _DECODES, _PREFILLS = 30, 3
-"""Steps of each kind, of which the median counts."""
+"""Measured steps of each kind; the median counts."""
 
 
 def check_profile(cache: PagedCache) -> None:
-    """Raises `BenchmarkError` for a backend other than the processor's."""
+    """Raise `BenchmarkError` for any backend but the CPU's."""
     from engine.backends.cpu.program import CpuProgram
 
     if not isinstance(cache.program, CpuProgram):
@@ -31,9 +31,9 @@ def check_profile(cache: PagedCache) -> None:
 def step_profiles(
     cache: PagedCache, ids: Sequence[int], prompt_tokens: int, depth: int, bandwidth: float
 ) -> Answer:
-    """{"decode": ..., "prefill": ...}: a token at `depth`, and the prompt's first step.
+    """{"decode": ..., "prefill": ...}: the decode of one token at `depth`, and the first step of the prefill.
 
-    `bandwidth` in bytes a second.
+    `bandwidth` is in bytes/s.
     """
     lease = cache.table.open(())
     rows = min(cache.rows, prompt_tokens)
@@ -92,7 +92,7 @@ def _step(
 
 
 def show_profile(profiles: Answer) -> list[str]:
-    """Lines of text: a table for each step, slowest operations first."""
+    """A table for each step as lines of text."""
     lines: list[str] = []
     for name, step in profiles.items():
         lines += [

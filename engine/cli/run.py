@@ -1,4 +1,4 @@
-"""Command `run`: one reply to a prompt, to ids or to messages, streamed to the terminal."""
+"""Command `run`: one reply to a prompt, to token ids or to messages, streamed to the terminal."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 
 def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = False) -> Answer:
-    """Write a reply to the console as it comes, and return it whole; with `tokens`, each token as a dict,
-    too.
+    """Write a reply to the console as it arrives and return it whole; with `tokens`, also each token as a
+    dict.
     """
     pieces: list[str] = []
     written: list[TokenInfo] = []
@@ -84,7 +84,7 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
 
 
 def stats_json(stats: Stats) -> Answer:
-    """The counts and times of a reply for machines, seconds."""
+    """The counts and times (seconds) of a reply for the JSON output."""
     return {
         "seed": stats.seed,
         "prefill_tokens": stats.prefill_tokens,

@@ -1,6 +1,6 @@
-"""Command `selftest`: whether a device computes what it should.
+"""Command `selftest`: whether a device computes correctly.
 
-Kernels against the reference, then, with a model, its answers.
+Compares its kernels with the reference and, given a model, the model's answers with another backend's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     kernels: list[dict[str, Any]] = []
     backend = backend_on(target, settings)
     if isinstance(backend, Provable):
-        backend.forget_proofs()  # a model that is loaded now proves its kernels anew, by the same cases
+        backend.forget_proofs()  # a model loaded next proves its kernels again, with the same cases
     if not options.skip_kernels:
         kernels = _kernels(backend, options.only, console)
     against, answers = "", list[dict[str, Any]]()
@@ -97,7 +97,7 @@ def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[
 def _answers(
     model: str, settings: LoadSettings, baseline: LoadSettings, console: Console
 ) -> list[dict[str, Any]]:
-    """The baseline first, then the device, which is given the baseline's tokens; never both in memory."""
+    """Compare the baseline with the device, which is given the baseline's tokens; never both in memory."""
     from engine.cli.selftest_model import compared
 
     usual = _asked(model, baseline, (), console)
@@ -109,7 +109,7 @@ def _asked(
 ) -> Answers:
     from engine.cli.selftest_model import answers
 
-    # What caches round is no difference between devices, so both keep as much as they can of it.
+    # Rounding in the KV cache is not a difference between devices, so both use the most precise cache.
     chat = load(
         model, settings, CacheSettings(context_length=min(CONTEXT, _context(model)), dtype="fp32"), console
     )

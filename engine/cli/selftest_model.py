@@ -1,8 +1,8 @@
-"""`selftest` with a model: its answers on the device under test beside those of the CPU (or of the reference,
-for the CPU itself).
+"""`selftest` with a model: its answers on the tested device next to the CPU's (for the CPU, the reference's).
 
-The rule: the same likeliest token at every place but where the baseline's first two are less than 0.1 nats
-apart; log-probabilities of its ten likeliest tokens within 0.02 on average; perplexity within 0.5 %.
+Passing means: the same likeliest token at every position, unless its margin over the device's choice in the
+baseline is at most 0.1 nats; log-probabilities of the baseline's ten likeliest tokens within 0.02 on average;
+perplexity within 0.5 %.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MARGIN, MEAN_DIFFERENCE, PERPLEXITY_SHARE = 0.1, 0.02, 0.005
 TOP = 10
 NEW_TOKENS, WINDOW = 32, 256
-"""Tokens written after each prompt, and the most tokens of the text that are scored."""
+"""Tokens generated after each prompt, and the most tokens of the text that are scored."""
 PROMPTS = (
     "The capital of France is", "Once upon a time there was a", "To make bread, first",
     "def factorial(n):\n    ",
@@ -44,10 +44,10 @@ TEXT = (
 
 @dataclass(frozen=True)
 class Answers:
-    """What one device makes of a model.
+    """What one device computes with a model.
 
-    `ids` are its greedy tokens after each prompt, `rows` the log-probabilities (places, V) from which they,
-    or those that were `forced`, were taken; `perplexity` is that of `TEXT`.
+    `ids` are the tokens after each prompt, greedy or forced. `rows` are the log-probabilities (positions, V)
+    float32 at these tokens. `perplexity` is that of `TEXT`.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -56,9 +56,10 @@ class Answers:
 
 
 def answers(chat: LocalChat, forced: Sequence[Sequence[int]] = ()) -> Answers:
-    """Ask a loaded model.
+    """Collect the answers of a loaded model.
 
-    With `forced`, these tokens follow each prompt, whatever it would write itself, so that places compare.
+    With `forced`, these tokens follow each prompt instead of the model's own, so that positions are
+    comparable.
     """
     tokenizer = chat.tokenizer
     ids: list[tuple[int, ...]] = []
@@ -88,7 +89,7 @@ def _continue(
 
 
 def perplexity(chat: LocalChat) -> float:
-    """Of the first tokens of `TEXT`, each after all before it."""
+    """The perplexity of the first `WINDOW` tokens of `TEXT`."""
     cache, tokenizer = chat.generator.cache, chat.tokenizer
     ids = tokenizer.encode(TEXT, add_bos=tokenizer.add_bos)[: min(WINDOW, cache.context_length)]
     loss = 0.0
@@ -101,7 +102,7 @@ def perplexity(chat: LocalChat) -> float:
 
 
 def compared(device: Answers, baseline: Answers) -> list[dict[str, Any]]:
-    """The lines of the table; `device` was forced onto the baseline's tokens."""
+    """The rows of the table; `device` was forced to the baseline's tokens."""
     departures, gaps = 0.0, []
     for ours, theirs in zip(device.rows, baseline.rows, strict=True):
         best = np.argsort(-theirs, axis=1)[:, :TOP]

@@ -1,6 +1,4 @@
-"""Command `settings`: every setting of the engine with its default, its range and what it does, from the
-dataclass fields.
-"""
+"""Command `settings`: every engine setting with its default, range and purpose, from the dataclass fields."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def _row(cls: type[Settings], field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _range(info: SettingInfo) -> str:
-    """The values that can be set, in words."""
+    """The allowed values, in words."""
     if info.choices:
         return ", ".join(value for value, _ in info.choices)
     unit = f" {info.unit}" if info.unit else ""
@@ -55,7 +53,7 @@ def _range(info: SettingInfo) -> str:
 
 
 def _bound(number: float) -> str:
-    """A number; a power of two far away is written as one."""
+    """A number; large ones as a power of two."""
     integer = int(number)
     return f"2^{(integer + 1).bit_length() - 1}" if integer > 100_000 else f"{number:g}"
 

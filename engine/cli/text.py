@@ -1,4 +1,4 @@
-"""Commands `tokenize` and `render`: what a model's tokenizer and template make of a text or of messages.
+"""Commands `tokenize` and `render`: the output of a model's tokenizer and chat template.
 
 No weights are read.
 """

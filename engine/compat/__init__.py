@@ -1,1 +1,1 @@
-"""The faces of other engines over this one: scripts written for them run unchanged."""
+"""Interfaces of other engines over this one: scripts written for them run unchanged."""

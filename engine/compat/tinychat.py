@@ -1,8 +1,8 @@
-"""TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the whole text so far every few tokens,
-with usage and times.
+"""TinyChat's streaming contract (llm-awq): `StreamGenerator` yields the whole text so far, with usage and
+times.
 
-Unlike there, the end-of-turn token of the last turn stays in the cache, the caller names the stop ids, only
-new text is decoded, and a full context ends the text with "length" instead of an error. The order of the
+Unlike TinyChat, the end-of-turn token of the last turn stays in the cache, the caller names the stop ids,
+only new text is decoded, and a full context ends the text with "length" instead of an error. The order of the
 sampler steps is TinyChat's: temperature, repetition penalty, top-p, top-k.
 """
 
@@ -28,7 +28,7 @@ _GREEDY_TEMPERATURE, _GREEDY_TOP_P = 1e-5, 1e-8
 _STEPS = ("temperature", "repetition", "occurrence", "top_p", "top_k")
 
 _turns: weakref.WeakKeyDictionary[StreamingGenerator, list[int]] = weakref.WeakKeyDictionary()
-"""The ids of each generator's conversation so far, end-of-turn tokens included."""
+"""The ids of each generator's conversation so far, including end-of-turn tokens."""
 
 
 def StreamGenerator(
@@ -44,16 +44,19 @@ def StreamGenerator(
     chunk_prefilling: bool = False,
     quant_llm: bool = False,
 ) -> Generator[dict[str, Any], None, None]:
-    """Write a reply to `input`, the formatted prompt.
+    """Generate a reply to `input`, the formatted prompt.
 
     With `chunk_prefilling`, `input` is only the new turn and follows the first `start_pos` tokens of the
     conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or attributes):
     n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and `quant_llm` are
-    ignored. Yields `text` (with `echo` after the prompt), `usage` {prompt_tokens,
-    completion_tokens, total_tokens}, `finish_reason` (None, at last "stop" or "length") and `timing` (None,
-    at last {context_tokens, context_time, total_tokens, generation_time_list}, seconds). The end-of-turn
-    token counts as a token of the completion. Of a turn that is closed early, what was yielded counts. Raises
-    `BadSetting` for a `start_pos` that was never reached, and for settings out of range.
+    ignored.
+
+    Yields a dict after every `stream_interval` tokens and at the end: `text` (with `echo`, after the prompt),
+    `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason` (None, at the end "stop" or
+    "length") and `timing` (None, at the end {context_tokens, context_time, total_tokens,
+    generation_time_list}, in seconds). The end-of-turn token counts towards the completion. If the generator
+    is closed early, the tokens generated so far stay in the conversation. Raises `BadSetting` for a
+    `start_pos` beyond the conversation and for settings out of range.
     """
     if stream_interval < 1:
         raise BadSetting(f"stream_interval is {stream_interval}, but it must be at least 1.")
@@ -97,7 +100,7 @@ def StreamGenerator(
 
 @dataclass
 class _Turn:
-    """What one call has written so far."""
+    """What one call has generated so far."""
 
     stop_ids: frozenset[int]
     prompt_tokens: int
@@ -108,7 +111,7 @@ class _Turn:
     latest: float = 0.0
 
     def add(self, event: Text) -> None:
-        """Text without that of stop tokens; each token's time counts from the one before."""
+        """Add text, except that of stop tokens; a token's time counts from the previous one."""
         hidden = sum(len(token.text) for token in event.tokens if token.id in self.stop_ids)
         self.text += event.text[: len(event.text) - hidden]
         self.written += [token.id for token in event.tokens]
@@ -117,7 +120,7 @@ class _Turn:
             self.latest = token.seconds
 
     def state(self, reason: str | None, timing: dict[str, Any] | None) -> dict[str, Any]:
-        """The dict that is yielded."""
+        """The dict to yield."""
         completion = len(self.written)
         usage = {
             "prompt_tokens": self.prompt_tokens,

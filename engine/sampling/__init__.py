@@ -1,7 +1,7 @@
-"""Sampling the next token: the steps in their order.
+"""Sampler steps, in their default order.
 
-`engine.sampling.sampler.Sampler` applies them. To add one, write a `SamplerStep` in one of the modules below
-and add its name and settings to `engine/settings/sampler.py`.
+`engine.sampling.sampler.Sampler` applies them. To add a step, write a `SamplerStep` in one of the modules
+imported below and add its name and settings to `engine/settings/sampler.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ _STEPS = {
     for step in steps_in(module)
 }
 SAMPLER_STEPS: tuple[type[SamplerStep], ...] = tuple(_STEPS[name] for name, _ in SAMPLER_STEP_NAMES)
-"""All steps in their default order of application, which `SAMPLER_STEP_NAMES` gives."""
+"""All steps in their default order, as listed in `SAMPLER_STEP_NAMES`."""
 
 
 def ordered_steps(order: Sequence[str]) -> tuple[type[SamplerStep], ...]:
-    """All steps, those named in `order` as it says. A step it leaves out comes right after the step before it
-    in the default order (the first one at the start); of a name that comes twice the first counts.
+    """All steps, with those named in `order` in that order.
+
+    A step that `order` does not name follows its predecessor in the default order (the first step goes to the
+    start). Unknown names are ignored, and only the first of a repeated name counts.
     """
     kinds = {kind.name: kind for kind in SAMPLER_STEPS}
     names = list(dict.fromkeys(name for name in order if name in kinds))

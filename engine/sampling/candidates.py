@@ -1,4 +1,4 @@
-"""The tokens still in the running for one draw, with their scores."""
+"""The tokens that can still be sampled at one position, with their scores."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Floats = npt.NDArray[np.float32]
 
 _FIRST_NUCLEUS = 256
 _FEW = 256
-"""Up to so many numbers are looked at one by one."""
+"""Arrays up to this length are processed in a Python loop."""
 
 
 class Candidates:
     """Token ids with scores (logits up to a constant); probabilities are the softmax of the scores.
 
-    First *whole*: token i has score `_scale` times element i of a float32 array over the vocabulary, -inf
-    where it was dropped. The array is copied at the first other change, so the logits stay as they are. Once
-    enough are dropped: explicit ids with finite float64 scores, either in ascending order of ids, or
-    *ordered*: likeliest first, ties by lowest id.
+    At first the candidates are *whole*: token i has the score `_scale` times element i of a float32 array
+    over the vocabulary, -inf if the token was dropped. The caller's array is copied before the first change
+    other than scaling. Once enough tokens are dropped, the candidates are explicit ids with finite float64
+    scores, either in ascending order of ids or *ordered*: likeliest first, ties by lowest id.
     """
 
     def __init__(
@@ -39,34 +39,36 @@ class Candidates:
         maxima: Scores | None = None,
         scan: kernels.TopKScan | None = None,
     ) -> None:
-        """logits (V,) float32, not NaN, not all -inf, their `column_maxima` and `scan`; `space` for V is
-        overwritten.
+        """Start with `logits` (V,) float32, free of NaN and not all -inf.
+
+        `space` must have the size V and is overwritten. `maxima` are the `column_maxima` of the logits and
+        `scan` their top-k scan, if known.
         """
         self._ids: Ids | None = None
         self._scores: Scores = logits
         self._scale = 1.0
         self._ordered = False
         self._space = space
-        # Worked out when they are wanted; any change forgets them.
+        # Computed on demand; cleared by any change.
         self._weights: npt.NDArray[Any] | None = None
         self._mass: float | None = None
         self._largest: float | None = None
         self._maxima = maxima
         self._has_maxima = maxima is not None
-        self._scan = scan  # of the scores as they are, up to the scale
+        self._scan = scan  # of the current scores before scaling
 
     def __len__(self) -> int:
-        """How many there are; while whole, dropped ones count too."""
+        """The number of candidates; while whole, this includes dropped tokens."""
         return len(self._scores)
 
     @property
     def whole(self) -> bool:
-        """Whether scores still cover the vocabulary."""
+        """Whether the scores still cover the vocabulary."""
         return self._ids is None
 
     @property
     def largest(self) -> float:
-        """The largest score; -inf when nothing is left."""
+        """The largest score; -inf if nothing is left."""
         if self._largest is None and self._ordered and len(self):
             self._largest = float(self._scores[0])
         if self._largest is None and self._scan is not None:
@@ -79,38 +81,38 @@ class Candidates:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing can be drawn any more."""
+        """Whether no token is left to sample."""
         if self._ids is not None:
             return not len(self)
         return self._scan is None and float(self._some().max()) == -np.inf and self.largest == -np.inf
 
     @property
     def survivors(self) -> int:
-        """How many have a score above -inf."""
+        """The number of candidates with a score above -inf."""
         return len(self) if self._ids is not None else int(np.count_nonzero(self._scores > -np.inf))
 
     def scores(self) -> Scores:
-        """(n,) scores in the candidates' present order; not to be written."""
+        """(n,) scores in the current order of the candidates; read only."""
         return self._scores if self._scale == 1.0 else self._scores * self._scores.dtype.type(self._scale)
 
     def id_at(self, index: int) -> int:
-        """The token id of a candidate."""
+        """The token id of the candidate at `index`."""
         return index if self._ids is None else int(self._ids[index])
 
     def ids_at(self, indices: Ids) -> Ids:
-        """The token ids of candidates."""
+        """The token ids of the candidates at `indices`."""
         return indices if self._ids is None else self._ids[indices]
 
     def weights(self) -> npt.NDArray[Any]:
-        """exp(score - largest score) of each candidate: its probability times `mass`. float32 while whole.
+        """exp(score - largest score) of each candidate, its probability times `mass`; float32 while whole.
 
-        Not to be kept.
+        The array is valid only until the next change.
         """
         if self._weights is not None:
             return self._weights
         if self._ids is not None:
             depths = self._scores - self.largest
-            if len(depths) <= _FEW:  # the same function as in compiled code
+            if len(depths) <= _FEW:  # the same function as in the compiled kernel
                 return self._keep_weights(np.array(list(map(math.exp, depths.tolist())), np.float64))
             return self._keep_weights(np.exp(depths, out=depths))
         weights = np.subtract(
@@ -123,7 +125,7 @@ class Candidates:
     @property
     def mass(self) -> float:
         """The sum of the weights."""
-        # one after the other, as in compiled code
+        # sequentially, as in the compiled kernel
         if self._mass is None and self._ids is not None and 0 < len(self) <= _FEW:
             self._mass = deque(accumulate(self.weights().tolist()), maxlen=1)[0]
         if self._mass is None:
@@ -131,28 +133,28 @@ class Candidates:
         return self._mass
 
     def entropy(self) -> float:
-        """Of the distribution, nats."""
+        """The entropy of the distribution in nats."""
         weights = self.weights()
         if self._ids is not None:
             return max(0.0, math.log(self.mass) - dot(weights, self._scores - self.largest) / self.mass)
         depths = self.scores() - self._scores.dtype.type(self.largest)
         with np.errstate(invalid="ignore"):
             total = dot(weights, depths)
-        if math.isnan(total):  # 0 times -inf is meant to be 0
+        if math.isnan(total):  # 0 * -inf counts as 0
             total = dot(weights, np.nan_to_num(depths, neginf=0.0))
         return max(0.0, math.log(self.mass) - total / self.mass)
 
     def distribution(self) -> Distribution:
-        """What the candidates are now, with probabilities of their own."""
+        """The current candidates with their probabilities, as a copy."""
         weights = self.weights()
         return Distribution(self._ids, weights / self.mass)
 
     def deviation(self) -> float:
-        """The standard deviation of the scores above -inf (of the population: divided by their number)."""
+        """The population standard deviation of the scores above -inf."""
         scores = self._scores
         if self._ids is not None:
             return float(scores.std())
-        # Sums of squares are exact enough when counted from a score among the larger ones.
+        # A pivot among the larger scores keeps the sums of squares accurate.
         pivot = float(self._some().max())
         pivot = pivot if math.isfinite(pivot) else self.largest / self._scale
         if scores.dtype == np.float32 and len(self) >= kernels.LEAST:
@@ -167,8 +169,10 @@ class Candidates:
     # Changes of scores
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Drop the tokens whose bit is not set, and those beyond the mask (bit i % 32 of word i // 32 is
-        token i). First of all.
+        """Drop the tokens whose mask bit is clear, and those beyond the mask. Call this before any other
+        change.
+
+        Bit i % 32 of word i // 32 is token i.
         """
         words = mask_words(mask, len(self))
         if (allowed := few_allowed(words, len(self))) is not None:
@@ -180,7 +184,7 @@ class Candidates:
             self._maxima, self._has_maxima = maxima, True
 
     def edit(self, ids: Ids) -> tuple[Scores, Ids, Ids | slice]:
-        """Scores to be changed in place, the places in them of those of `ids` (unique) that are there, and
+        """Scores to change in place, the indices in them of those `ids` (unique) that are candidates, and
         which of `ids` these are.
         """
         if self._ids is None:
@@ -220,7 +224,7 @@ class Candidates:
         self._changed()
 
     def replace(self, scores: npt.NDArray[np.float64]) -> None:
-        """Give explicit candidates new scores, (n,) in their present order; those of -inf are dropped."""
+        """Give explicit candidates new scores (n,) in their current order; those of -inf are dropped."""
         assert self._ids is not None
         self._scores = scores
         self._by_id()
@@ -231,15 +235,15 @@ class Candidates:
     # Dropping
 
     def best(self) -> int:
-        """The index of the likeliest candidate, of equals the one with the lowest id."""
+        """The index of the likeliest candidate; ties go to the lowest id."""
         if self._known(1):
             assert self._scan is not None
             return int(self._scan.ids[0])
         return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:
-        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id; fewer when
-        fewer are left.
+        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id; fewer if fewer are
+        left.
         """
         if self._ordered:
             return np.arange(min(count, len(self)))
@@ -252,16 +256,16 @@ class Candidates:
         return found[self._scores[found] > -np.inf]
 
     def reaching(self, bound: float) -> Ids:
-        """Indices, ascending, of the candidates with a score >= `bound`, and above -inf."""
+        """Ascending indices of the candidates with a score >= `bound` and above -inf."""
         if self._ids is not None:
             return np.flatnonzero(self._scores >= bound)
-        # The float32 bound is taken a little lower, then the scores are compared as they will be: in float64.
+        # Preselect with a slightly lower float32 bound, then compare the scaled scores in float64.
         wide = bound / self._scale
         near = at_least(self._scores, wide - 1e-6 * abs(wide), self._columns())
         return near[self._scores[near].astype(np.float64) * self._scale >= bound]
 
     def keep_reaching(self, bound: float) -> None:
-        """Keep the candidates with a score >= `bound`, and at least the likeliest ones."""
+        """Keep the candidates with a score >= `bound`, and always the likeliest ones."""
         bound = min(bound, self.largest)
         if self._ordered and len(self) <= _FEW:
             rising = self._scores.tolist()
@@ -286,14 +290,14 @@ class Candidates:
             self._ordered = True
 
     def keep_nucleus(self, share: float) -> None:
-        """Keep the fewest likeliest that together reach `share` of the mass, at least one."""
+        """Keep the smallest set of likeliest candidates that reaches `share` of the mass, at least one."""
         weights, size = self.weights(), len(self)
         wanted = share * self.mass
         if self._ordered and size <= _FEW:
             self._shorten(min(bisect_left(list(accumulate(weights.tolist())), wanted) + 1, size))
             return
         count = min(_FIRST_NUCLEUS, size)
-        while True:  # ever larger heads, so that it is rarely necessary to sort everything
+        while True:  # grow the head, so that sorting everything is rare
             head = self.top(count)
             mass = weights[head].cumsum(dtype=np.float64)
             if mass[-1] >= wanted or count == size:
@@ -302,22 +306,22 @@ class Candidates:
         self.keep_top(min(int(mass.searchsorted(wanted)) + 1, head.shape[0]))
 
     def keep_ids(self, ids: Ids) -> None:
-        """Keep only these ids (ascending, unique, inside the vocabulary), which may leave nothing."""
+        """Keep only these ids (ascending, unique, inside the vocabulary); this may leave nothing."""
         if self._ids is None:
             self.keep(ids[self._scores[ids] > -np.inf])
         else:
             self.keep(np.flatnonzero(np.isin(self._ids, ids)))
 
     def drop_ids(self, ids: Ids) -> None:
-        """Drop these ids (inside the vocabulary), which may leave nothing."""
+        """Drop these ids (inside the vocabulary); this may leave nothing."""
         if self._ids is None:
             self.drop(ids)
         else:
             self.keep(np.flatnonzero(np.isin(self._ids, ids, invert=True)))
 
     def keep(self, indices: Ids) -> None:
-        """Keep the candidates at these indices, none of them -inf; in ascending order, unless they come
-        from `top`.
+        """Keep the candidates at these indices, none of them -inf, ascending or in the order that `top`
+        gives.
         """
         if self._ids is None:
             self._ids = indices
@@ -337,18 +341,18 @@ class Candidates:
         kept[indices] = False
         self.keep(np.flatnonzero(kept))
 
-    # Inside
+    # Internals
 
     def _changed(self) -> None:
         self._weights = self._mass = self._largest = self._maxima = self._scan = None
         self._has_maxima = False
 
     def _known(self, count: int) -> bool:
-        """Whether the scan tells the `count` likeliest of the whole vocabulary."""
+        """Whether the scan covers the `count` likeliest tokens of the vocabulary."""
         return self._scan is not None and (self._scan.complete or count <= len(self._scan.ids))
 
     def _shorten(self, count: int) -> None:
-        """Keep the first `count` of ordered candidates: what is known of them stays."""
+        """Keep the first `count` ordered candidates; cached weights stay valid."""
         if count < len(self):
             assert self._ids is not None
             self._ids, self._scores, self._mass = self._ids[:count], self._scores[:count], None
@@ -359,7 +363,7 @@ class Candidates:
         return weights
 
     def _some(self) -> Scores:
-        """A few hundred scores: mostly enough to find one above -inf, and much faster."""
+        """A sample of about 256 scores: usually enough to find one above -inf, and much faster."""
         return self._scores[:: max(1, len(self) // 256)]
 
     def _columns(self) -> Scores | None:
@@ -374,9 +378,7 @@ class Candidates:
         return self._space.scores if self._scores.dtype == np.float32 else self._scores
 
     def _own(self) -> Scores:
-        """The scores of the whole vocabulary, to be changed in place. float64 where float32 cannot hold
-        the scaled ones.
-        """
+        """The scores of the vocabulary, scaled, to change in place; float64 if float32 might overflow."""
         if self._scale != 1.0:
             largest = self.largest
             if abs(largest) < 1e38:

@@ -20,10 +20,10 @@ _FIRST_HEAD = 256
 class TailFree(SamplerStep):
     """Cuts the tail where the sorted probabilities stop bending.
 
-    The absolute second differences of the sorted probabilities are divided by their sum; tokens stay while
-    the running sum is at most z, and one more. Fewer than three tokens, and equally likely ones, all stay.
-    Source: Phénix and Egan, "Tail Free Sampling", trentbrick.github.io; the number kept is that of its code
-    and of ExLlamaV2.
+    The absolute second differences of the sorted probabilities are divided by their sum. Tokens stay while
+    the running sum is at most z, plus one more. All tokens stay if there are fewer than three or all are
+    equally likely. Source: Phénix and Egan, "Tail Free Sampling", trentbrick.github.io; the number of tokens
+    kept is that of its code and of ExLlamaV2.
     """
 
     name: ClassVar[str] = "tail_free"
@@ -31,17 +31,15 @@ class TailFree(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `tail_free`."""
         return cls(settings.tail_free)
 
     @property
     def active(self) -> bool:
-        """Whether z is below 1."""
         return self.z < 1.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Looks at ever larger heads: beyond one that ends with weight w the second differences add up to
-        at most 2 w.
+        """Grow the head until the cut is certain: beyond a head that ends with weight w, the second
+        differences add up to at most 2 w.
         """
         weights, size = candidates.weights(), len(candidates)
         count = min(_FIRST_HEAD, size)
@@ -64,12 +62,10 @@ class TailFree(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class Typical(SamplerStep):
-    """Keeps the tokens whose surprise -ln p is nearest to the entropy, as few as reach the mass.
+    """Keeps the tokens whose surprise -ln p is nearest to the entropy, as few as reach the mass (arXiv
+    2202.00666).
 
-    Source: arXiv 2202.00666.
-
-    The token that crosses the mass is included, as in the paper; of equally near ones the lowest ids come
-    first.
+    The token that crosses the mass is included, as in the paper; ties go to the lowest ids.
     """
 
     name: ClassVar[str] = "typical"
@@ -77,20 +73,17 @@ class Typical(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `typical`."""
         return cls(settings.typical)
 
     @property
     def active(self) -> bool:
-        """Whether the mass is below 1."""
         return self.mass < 1.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Looks at ever larger sets of the nearest tokens, so that it rarely has to sort all."""
+        """Grow the set of nearest tokens until it reaches the mass, so that sorting all tokens is rare."""
         entropy, size = candidates.entropy(), len(candidates)
         weights, total = candidates.weights(), candidates.mass
-        # -ln p = ln(sum of weights) - (score - largest score), which is the entropy for a token of this
-        # score:
+        # A token's surprise is ln(mass) - (score - largest); it equals the entropy at this score.
         expected = candidates.largest + math.log(total) - entropy
         scores = candidates.scores()
         nearness: Scores = -np.abs(scores - scores.dtype.type(expected))

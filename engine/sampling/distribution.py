@@ -1,4 +1,4 @@
-"""The final distribution of one draw: what is left of the candidates after all steps, with probabilities."""
+"""The final distribution at one position: the remaining candidates and their probabilities."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from engine.sampling.selection import top_indices
 
 _BLOCK = 512
 _FEW = 256
-"""Up to so many numbers are looked at one by one."""
+"""Arrays up to this length are processed in a Python loop."""
 _ALL = np.ones(1)
 _ALL.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Probabilities of the next token. `ids` (n,) int64 ascending or by likelihood, None when all V tokens
-    are there in order; `probabilities` (n,) float64 or float32, sum 1. `greedy`: one token is certain, and
-    drawing needs no random number.
+    """Probabilities of the next token.
+
+    `ids` (n,) int64 are ascending or sorted by likelihood, or None for the whole vocabulary in order.
+    `probabilities` (n,) are float64 or float32 and sum to 1. With `greedy`, one token is certain and sampling
+    needs no random number.
     """
 
     ids: npt.NDArray[np.int64] | None
@@ -31,7 +33,7 @@ class Distribution:
     greedy: bool = False
 
     def probability(self, token: int) -> float:
-        """Of one token; 0 when it was dropped."""
+        """The probability of `token`; 0 if it was dropped."""
         if self.ids is None:
             return float(self.probabilities[token]) if 0 <= token < len(self.probabilities) else 0.0
         if self.ids.shape[0] <= _FEW:
@@ -41,22 +43,24 @@ class Distribution:
         return float(self.probabilities[found[0]]) if found.shape[0] else 0.0
 
     def probabilities_of(self, tokens: Sequence[int]) -> list[float]:
-        """`probability` of each; few candidates are looked through once for all of them."""
+        """The `probability` of each token."""
         if self.ids is None or self.ids.shape[0] > _FEW:
             return [self.probability(token) for token in tokens]
         known = dict(zip(self.ids.tolist(), self.probabilities.tolist(), strict=True))
         return [known.get(token, 0.0) for token in tokens]
 
     def sample(self, uniform: float) -> int:
-        """The token in whose share of the running sum `uniform` (0 <= u <= 1) falls; never one without
-        probability.
+        """Inverse transform sampling: the token whose interval of the cumulative sum contains `uniform`.
+
+        `uniform` is between 0 and 1. A token of probability 0 is never sampled.
         """
         index = _place(self.probabilities, uniform)
         return index if self.ids is None else int(self.ids[index])
 
     def likeliest(self, count: int) -> tuple[tuple[int, float], ...]:
-        """(id, probability) of the likeliest tokens, likeliest first, ties in their present order; none
-        without probability.
+        """(id, probability) of the `count` likeliest tokens, likeliest first, ties in their current order.
+
+        Tokens of probability 0 are left out.
         """
         if count <= 0:
             return ()
@@ -69,7 +73,7 @@ class Distribution:
 
 
 def certain(token: int) -> Distribution:
-    """The distribution of a greedy draw."""
+    """The distribution of greedy sampling: `token` with probability 1."""
     return Distribution(np.asarray([token], np.int64), _ALL, greedy=True)
 
 
@@ -81,7 +85,7 @@ def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
     if size <= 2 * _BLOCK:
         mass = weights.cumsum(dtype=np.float64)
         return _first_beyond(mass, uniform * mass[-1])
-    # Running sums of a whole vocabulary are slow: first the block, then the place in it.
+    # A cumulative sum over the whole vocabulary is slow: find the block first, then the index in it.
     body = size - size % _BLOCK
     sums = np.append(weights[:body].reshape(-1, _BLOCK).sum(axis=1), weights[body:].sum())
     mass = sums.cumsum(dtype=np.float64)
@@ -93,7 +97,7 @@ def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
 
 
 def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
-    """The first index whose running sum exceeds `wanted`; where rounding left none, the last one that
-    added anything.
+    """The first index whose running sum exceeds `wanted`; if rounding leaves none, the last that added
+    anything.
     """
     return min(int(mass.searchsorted(wanted, "right")), int(mass.searchsorted(mass[-1])))

@@ -1,4 +1,4 @@
-"""DRY: tokens that would go on repeating an earlier passage word for word become less likely."""
+"""DRY: a penalty for tokens that would continue a verbatim repetition."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 _MOST = 1e30
-"""The largest penalty: it outweighs any score and stays finite in float32, also after a division by the
+"""The largest penalty: it outweighs any score and stays finite in float32, even after dividing by the
 temperature.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Dry(SamplerStep):
-    """Score of token c loses multiplier * base^(L - allowed length), where L is the length of the longest
-    passage that ends the text and was followed by c before, if L is at least the allowed length.
+    """Score of token c loses multiplier * base^(L - allowed length).
 
-    A passage holds no breaker; c itself may be one. How often the passage occurred does not matter. Source:
-    the proposal of p-e-w in text-generation-webui, pull request 5677. The places are kept in `state.repeats`,
-    which belongs to one sampler.
+    L is the length of the longest suffix of the text that also occurred earlier followed by c; the penalty
+    applies if L is at least the allowed length. The repeated passage holds no breaker, but c may be one. The
+    number of occurrences does not matter. Source: p-e-w, text-generation-webui pull request 5677.
+    `state.repeats` finds the passages.
     """
 
     name: ClassVar[str] = "dry"
@@ -38,18 +38,16 @@ class Dry(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From the settings that begin with `dry_`; the breakers are in the sampler's tables."""
+        """From the settings that begin with `dry_`; the breakers are in `TokenTables`."""
         return cls(
             settings.dry_multiplier, settings.dry_base, settings.dry_allowed_length, settings.dry_range
         )
 
     @property
     def active(self) -> bool:
-        """Whether the multiplier is not 0."""
         return self.multiplier > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Change the scores of the tokens that would lengthen a repeat."""
         ids, lengths = state.repeats.continuations(self.allowed_length, self.reach)
         if not ids.shape[0]:
             return

@@ -1,4 +1,4 @@
-"""Steps that learn from what was drawn: mirostat and adaptive-p."""
+"""Steps that adapt to the sampled tokens: mirostat and adaptive-p."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class Mirostat(SamplerStep):
-    """Keeps tokens whose surprise is at most mu bits, p >= 2^-mu, and at least the likeliest.
+    """Keeps the tokens with a surprise of at most mu bits (p >= 2^-mu), and always the likeliest.
 
-    mu starts at 2 tau; after a token of probability p, among those that were kept, mu grows by eta * (tau -
-    (-log2 p)). So the mean surprise comes near tau. Source: version 2 of arXiv 2007.14966, as in its authors'
-    code and llama.cpp.
+    mu starts at 2 tau. After a token with probability p among those kept, mu grows by eta * (tau + log2 p),
+    so the mean surprise approaches tau. Source: version 2 of arXiv 2007.14966, as in its authors' code and
+    llama.cpp.
     """
 
     name: ClassVar[str] = "mirostat"
@@ -30,34 +30,32 @@ class Mirostat(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `mirostat`, `mirostat_tau` and `mirostat_eta`."""
         return cls(settings.mirostat, settings.mirostat_tau, settings.mirostat_eta)
 
     @property
     def active(self) -> bool:
-        """Whether it is switched on."""
         return self.on
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Keep the tokens below the surprise."""
         candidates.keep_reaching(
             candidates.largest + math.log(candidates.mass) - state.feedback.surprise * math.log(2)
         )
         state.notes[self.name] = candidates.distribution()
 
     def learn(self, feedback: Feedback, probability: float) -> Feedback:
-        """Move mu."""
+        """Update mu."""
         return replace(feedback, surprise=feedback.surprise + self.eta * (self.tau + math.log2(probability)))
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveP(SamplerStep):
-    """Prefers tokens near a probability: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| / 0.3.
+    """Prefers tokens near a target probability: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| /
+    0.3.
 
-    The adapted target is 2 * target less the running mean of the probabilities that drawn tokens had *before*
-    this step, kept between 0 and 1; the mean starts at the target and keeps `decay` of itself with each
-    token. Many very unlikely tokens are not few because of it: drop them before. Source: adaptive-p of
-    MrJackSpade and ddh0, llama.cpp pull request 17927.
+    The adapted target is 2 * target minus a running mean, clamped to 0..1. The mean is over the probabilities
+    that the sampled tokens had *before* this step; it starts at the target and keeps the fraction `decay` of
+    itself with each token. The step does not suppress a long tail of very unlikely tokens: drop them first.
+    Source: adaptive-p by MrJackSpade and ddh0, llama.cpp pull request 17927.
     """
 
     name: ClassVar[str] = "adaptive_p"
@@ -67,16 +65,13 @@ class AdaptiveP(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `adaptive_target` and `adaptive_decay`."""
         return cls(settings.adaptive_target, settings.adaptive_decay)
 
     @property
     def active(self) -> bool:
-        """Whether the target is not 0."""
         return self.target > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Replace the scores."""
         if candidates.whole:
             candidates.keep_reaching(-math.inf)
         before = candidates.distribution()
@@ -86,5 +81,5 @@ class AdaptiveP(SamplerStep):
         candidates.replace(5 - 10 * distance**2 / (1 + distance))
 
     def learn(self, feedback: Feedback, probability: float) -> Feedback:
-        """Move the running mean."""
+        """Update the running mean."""
         return replace(feedback, average=self.decay * feedback.average + (1 - self.decay) * probability)

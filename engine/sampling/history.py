@@ -1,6 +1,4 @@
-"""How often, and how lately, each token occurred in the latest part of a text, kept up to date as the text
-grows.
-"""
+"""How often and how recently each token occurred in the last part of a text, updated as the text grows."""
 
 from __future__ import annotations
 
@@ -15,16 +13,16 @@ _FIRST_CAPACITY = 256
 
 
 def _as_list(part: Sequence[int]) -> list[int]:
-    """A slice as a list; the slice of a list is one already, and nobody else's."""
+    """A slice as a list of its own; a slice of a list is returned as it is."""
     return part if isinstance(part, list) else [int(token) for token in part]
 
 
 class History:
-    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none), and before these within
-    `fade` more.
+    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none) plus the `fade` tokens
+    before.
 
-    `update` compares the text with the one before: tokens that were added and that left the window cost a few
-    steps each, any other change (rewind, edit) counts afresh.
+    `update` compares the new text with the previous one: each token that enters or leaves the window costs a
+    few operations; any other change (rewind, edit) recounts the window.
     """
 
     def __init__(self, reach: int, vocabulary: int, fade: int = 0) -> None:
@@ -33,7 +31,7 @@ class History:
         self._reach = reach + self._fade
         self._vocabulary = vocabulary
         self._window: list[int] = []
-        self._end = 0  # where the window ends in the text
+        self._end = 0  # end of the window in the text
         self._place: dict[int, int] = {}  # id -> index in the arrays
         self._ids = np.zeros(_FIRST_CAPACITY, np.int64)
         self._counts = np.zeros(_FIRST_CAPACITY, np.int64)
@@ -50,11 +48,11 @@ class History:
         return self._counts[: len(self._place)]
 
     def strengths(self) -> tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64]]:
-        """Of each of `ids` (n,) the strength of its latest occurrence (None: all 1), and (n,) the sum over
-        all of its occurrences.
+        """(n,) the strength of the latest occurrence of each of `ids` (None: all 1), and (n,) the sum over
+        all its occurrences.
 
-        An occurrence has strength 1 within the last `reach` tokens; before them the strength falls in even
-        steps, so that it would be 0 just before the `fade` tokens.
+        An occurrence has strength 1 within the last `reach` tokens. Over the `fade` tokens before them the
+        strength falls linearly; it would reach 0 at the first token outside the window.
         """
         if self._strengths is None:
             self._strengths = self._weigh()
@@ -66,15 +64,15 @@ class History:
         if not faded:
             return None, counts
         places = np.fromiter(map(self._place.__getitem__, faded), np.int64, len(faded))
-        # Oldest first: the token `fade` + `reach` places back has strength 1 / (fade + 1).
+        # Oldest first: the token `fade` + `reach` positions back has strength 1 / (fade + 1).
         strengths = np.arange(self._fade - len(faded) + 1, self._fade + 1) / (self._fade + 1)
         whole = counts - np.bincount(places, minlength=counts.shape[0])
         latest = np.zeros_like(counts)
-        latest[places] = strengths  # of equal places the last one counts, which is the latest
+        latest[places] = strengths  # of repeated places the last assignment wins: the latest occurrence
         return np.where(whole > 0, 1.0, latest), whole + np.bincount(places, strengths, counts.shape[0])
 
     def update(self, text: Sequence[int]) -> None:
-        """`text` is the whole text so far. Raises EngineError when an id is not in the vocabulary."""
+        """Follow `text`, the whole text so far. Raises EngineError for an id outside the vocabulary."""
         self._strengths = None
         end = len(text)
         start = 0 if self._reach < 0 else max(0, end - self._reach)

@@ -1,9 +1,8 @@
-"""Passes over large vocabularies, compiled: with NumPy alone they take a tenth of a small model's decode
-step.
+"""Compiled passes over large vocabularies; in NumPy alone they take a tenth of a small model's decode step.
 
-Each is compiled at its first use (half a second, once for each machine: the code is kept in the user's
-cache). Small vocabularies go without, so that nothing need be compiled for them. Which way is taken depends
-on the size alone, so results repeat.
+Each is compiled at its first use, which takes half a second once on each machine: the machine code is kept in
+the user's cache. Small vocabularies use NumPy, so nothing is compiled for them. The choice depends only on
+the size, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from engine.platform.folders import code_folder
 from engine.sampling import passes
 
 LEAST = 1 << 16
-"""Vocabularies of at least so many tokens use the kernels."""
+"""The smallest vocabulary for which `softmax_sums`, `moments` and `allow` are used."""
 SCAN_LEAST = 1 << 14
-"""From so many tokens on one compiled pass finds what nearly every draw asks of the logits."""
+"""The smallest vocabulary for which `top_k_scan` and `Pick` are used."""
 LONGEST_HEAD = passes.LONGEST_HEAD
-"""A scan tells of at most so many of the likeliest tokens."""
+"""The largest number of likeliest tokens that a scan finds."""
 
 _SCALED = ("contract", "nsz")
 _SUMMED = ("contract", "nsz", "reassoc")
@@ -33,12 +32,11 @@ _SUMMED = ("contract", "nsz", "reassoc")
 
 @dataclass(slots=True)
 class TopKScan:
-    """What one pass found in logits (V,); all of it is valid until the next scan into the same
-    `ScanBuffers`.
+    """The result of one pass over logits (V,), valid until the next scan into the same `ScanBuffers`.
 
     `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest first,
-    ties by lowest id, and `scores` (n,) float64 their logits: as many as were asked for, or all of them above
-    -inf where those are fewer (`complete`). `maxima` (4096,) float32 are those of the columns, as in
+    ties by lowest id, and `scores` (n,) float64 their logits: as many as requested, or, with `complete`, all
+    those above -inf because there are fewer. `maxima` (4096,) float32 are the `column_maxima` of
     `engine.sampling.selection`.
     """
 
@@ -52,8 +50,8 @@ class TopKScan:
 
 
 class ScanBuffers:
-    """Where surveys and picks write: one array, kept, for new ones cost more than filling them, and its
-    parts.
+    """Reusable output of scans and picks: one array and views of its parts, since allocating costs more than
+    filling.
     """
 
     def __init__(self) -> None:
@@ -68,8 +66,9 @@ class ScanBuffers:
 
 
 def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -> TopKScan | None:
-    """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold
-    NaN or +inf or are all -inf.
+    """The `count` (at most `LONGEST_HEAD`) likeliest of logits (V,) in one pass.
+
+    None if the logits hold NaN or +inf or are all -inf.
     """
     if room.kernel is None:
         room.kernel = _scan_kernel()
@@ -81,19 +80,20 @@ def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -
 
 
 class Pick:
-    """The whole of a usual draw in one call: top-k first, then steps that look only at how likely a token is,
-    then the draw.
+    """The usual way to sample, in one compiled call: top-k, steps that depend only on likelihood, then the
+    draw.
 
-    It decides as `engine.sampling.sampler` does step by step, and tells the same numbers, bit for bit.
-    Between two passes of a model everything is cold, so what a token costs is how much code and how many
-    objects it touches.
+    The result equals that of the steps in `engine.sampling.sampler` bit for bit. Between two passes of a
+    model the caches are cold, so the cost for each token is the amount of code and objects touched.
     """
 
     def __init__(self, room: ScanBuffers, head: int, steps: Sequence[tuple[int, float]] | None) -> None:
-        """A scan of the `head` likeliest into `room`, then `steps`, (code, number) of
-        `engine.sampling.passes`; None: the likeliest.
+        """Scan the `head` likeliest into `room`, then apply `steps`, pairs (code, value) of
+        `engine.sampling.passes`.
+
+        With `steps` None, take the likeliest token.
         """
-        # The machine code itself: the dispatcher in front of it looks at the type of every argument anew.
+        # Call the machine code directly: Numba's dispatcher checks the type of every argument at each call.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
         self._whole, self._told, self._some = room.told, 0, room.told[:0]
         self._block = block = room.block
@@ -104,11 +104,11 @@ class Pick:
     def __call__(
         self, logits: npt.NDArray[np.float32], uniform: float, alternatives: int
     ) -> tuple[int, float, float, float, list[float]]:
-        """The token in whose share `uniform` falls (`Distribution.draw`), its final and its raw probability,
-        the entropy (0 without alternatives), and of each of as many `alternatives` (at most `head`) the id,
-        the raw and the final probability.
+        """Sample from logits (V,), float32 and contiguous, with the random number `uniform`.
 
-        A token of -1: logits (V,), which are float32 and contiguous, hold NaN or +inf or are all -inf.
+        Returns the token, its final and its raw probability, the entropy (0 without alternatives), and the
+        id, raw and final probability of each of the `alternatives` (at most `head`) likeliest, flat. The
+        token is -1 if the logits hold NaN or +inf or are all -inf.
         """
         token, final, raw, entropy, told = self._kernel(logits, uniform, alternatives, self._block)
         if told != self._told:
@@ -117,8 +117,8 @@ class Pick:
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
-    """Sums over logits (V,) of w = exp(l - largest) and of w * (l - largest); differences below -87 count
-    as -87.
+    """Sums over logits (V,) of w = exp(l - largest) and w * (l - largest); differences are clamped to at
+    least -87.
     """
     total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest)
     return float(total), float(inner)
@@ -127,8 +127,10 @@ def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[
 def moments(
     scores: npt.NDArray[np.float32], pivot: float
 ) -> tuple[int, float, float, npt.NDArray[np.float32]]:
-    """Of those of scores (V,) above -inf: number, sum of differences from `pivot`, sum of their squares;
-    the column maxima.
+    """Of the scores (V,) above -inf: the number, the sum of differences from `pivot`, the sum of their
+    squares.
+
+    The fourth result is the column maxima.
     """
     maxima = np.empty(passes.BLOCK, np.float32)
     count, total, squares = _moments_kernel()(np.ascontiguousarray(scores), np.float32(pivot), maxima)
@@ -138,8 +140,8 @@ def moments(
 def allow(
     scores: npt.NDArray[np.float32], words: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is not set; returns (4096,)
-    the column maxima.
+    """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is clear; returns the column
+    maxima (4096,).
     """
     maxima = np.empty(passes.BLOCK, np.float32)
     _allow_kernel()(np.ascontiguousarray(scores), words, out, maxima)
@@ -147,16 +149,13 @@ def allow(
 
 
 def prepare(vocabulary: int) -> None:
-    """Have the passes that usual settings need for a vocabulary of this size, from the cache or compiled
-    now.
-    """
+    """Load or compile the passes that usual settings need for a vocabulary of this size."""
     if vocabulary >= SCAN_LEAST:
         _scan_kernel()
         _pick_kernel()
 
 
-# Each is made on its own, so that starting pays for no pass that is not used. Arrays that are only read may
-# be read-only.
+# Each kernel is built separately, so that startup pays only for those in use. Inputs may be read-only arrays.
 
 
 @functools.cache
@@ -192,13 +191,13 @@ def _pick_kernel() -> Any:
 
     f64, whole, block = types.float64, types.int64, types.float64[::1]
     signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, block)
-    # Nothing may be contracted or added up in another order: the numbers are those of the steps in Python.
+    # No contraction or reordering of sums: the results must equal those of the Python steps.
     weigh = functools.partial(_compiled, passes._weigh, f64(block, whole, block), ())
     return _compiled(passes._pick, signature, (), _scan=_scan_kernel, _weigh=weigh)
 
 
 def _bits_to_float() -> Any:
-    """The float32 of 32 bits, for compiled code, where arrays would need a pass of their own."""
+    """An intrinsic that reinterprets 32 bits as float32; a view of an array would need a pass of its own."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic
@@ -233,16 +232,16 @@ def _allow_kernel() -> Any:
 
 
 def _read(kind: Any) -> Any:
-    """A contiguous array that is not written."""
+    """The type of a contiguous read-only array."""
     from numba import types
 
     return types.Array(kind, 1, "C", readonly=True)
 
 
 def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: Callable[[], Any]) -> Any:
-    """The compiled function, kept in the user's cache where that can be written.
+    """The compiled function, kept in the user's cache if that is writable.
 
-    Each of `called` makes what it calls by that name.
+    `called` maps names that the function calls to builders of the compiled functions.
     """
     from numba import config
 

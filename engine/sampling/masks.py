@@ -1,4 +1,4 @@
-"""Masks over a vocabulary, applied to its scores: bit i % 32 of word i // 32 is token i."""
+"""Bit masks over a vocabulary, applied to its scores: bit i % 32 of word i // 32 is token i."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ _ADDED_BY_BITS = np.where(_EIGHT_BITS, np.float32(0), np.float32(-np.inf))
 """(256, 8) float32: what a byte of a mask adds to the scores of its eight tokens."""
 
 _SPARSE = 32
-"""Masks that allow fewer than one token in this many are turned into a list of ids at once."""
+"""Masks that allow fewer than one token in this many become a list of ids at once."""
 
 
 class Workspace:
-    """Arrays of the size of a vocabulary, (V,) float32, kept from token to token because new ones cost more
-    than filling them.
-    """
+    """Reusable (V,) float32 arrays: allocating new ones for each token costs more than filling them."""
 
     def __init__(self, size: int) -> None:
         self.scores: Floats = np.empty(size, np.float32)
@@ -30,14 +28,14 @@ class Workspace:
 
 
 def mask_words(mask: Words, size: int) -> Words:
-    """The words of a mask for `size` tokens; tokens beyond the mask are not allowed."""
+    """The words of a mask for `size` tokens; tokens beyond the mask are disallowed."""
     words = np.zeros(-(-size // 32), np.uint32)
     words[: mask.shape[0]] = mask[: words.shape[0]]
     return words
 
 
 def few_allowed(words: Words, size: int) -> Ids | None:
-    """The ids that a mask allows, ascending, if they are few; else None."""
+    """The allowed ids, ascending, if fewer than one in `_SPARSE`; else None."""
     if int(np.bitwise_count(words).sum()) * _SPARSE >= size:
         return None
     allowed = np.flatnonzero(np.unpackbits(_octets(words), bitorder="little"))
@@ -45,8 +43,8 @@ def few_allowed(words: Words, size: int) -> Ids | None:
 
 
 def masked(scores: Scores, words: Words, out: Floats) -> tuple[Scores, Scores | None]:
-    """The scores with -inf where the mask does not allow the token, written to `out`, and their
-    `column_maxima`, where these were computed on the way.
+    """Write the scores to `out`, -inf for disallowed tokens; returns them and, if computed, their
+    `column_maxima`.
     """
     if len(scores) >= kernels.LEAST:
         return out, kernels.allow(scores, words, out)
@@ -55,5 +53,5 @@ def masked(scores: Scores, words: Words, out: Floats) -> tuple[Scores, Scores | 
 
 
 def _octets(words: Words) -> npt.NDArray[np.uint8]:
-    """The bytes of a mask in the order of their tokens."""
+    """The bytes of a mask in token order."""
     return words.astype("<u4", copy=False).view(np.uint8)

@@ -1,8 +1,7 @@
-"""The compiled passes' source.
+"""Source of the compiled passes; `engine.sampling.kernels` documents their arguments and results.
 
-One file, because kept code is made anew when its file changes, and these call each other.
-
-`engine.sampling.kernels` has the faces, and says what arguments and results are.
+They share one file because they call each other and a kernel's cache is invalidated only by changes of its
+own file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ INT, FLOAT = np.int32, np.float32
 NOTHING = -8388608
 """The bits of float32 -inf, as int32."""
 
-# Words (of 64 bits) of the array that `_pick` works in: three sums, what it is told and tells, then arrays.
+# Offsets, in 64-bit words, into the array of `_pick`: three sums, parameters, alternatives, then arrays.
 HEAD, STEPS, PROGRAM = 3, 4, 5
 TOLD = 32
 IDS = TOLD + 3 * LONGEST_HEAD
@@ -26,13 +25,12 @@ SCORES, WEIGHTS, MAXIMA = (IDS + LONGEST_HEAD * n for n in (1, 2, 3))
 ROOM = MAXIMA + BLOCK // 2
 
 _GROUP = 16
-"""Maxima that are looked at together."""
+"""Maxima tested together."""
 
-# What a step of `_pick` does.
+# Codes of the steps of `_pick`.
 SCALE, KEEP_TOP, KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED = range(5)
 
-# Written for the compiler's vectoriser: no branches in the inner loops, and every number and index of 32
-# bits.
+# Written for auto-vectorisation: no branches in the inner loops, and 32-bit numbers and indices.
 
 
 def _allow(scores: Any, words: Any, out: Any, maxima: Any) -> None:
@@ -84,12 +82,11 @@ def _moments(scores: Any, pivot: Any, maxima: Any) -> tuple[float, float, float]
 
 
 def _from_bits(bits: Any) -> Any:
-    raise AssertionError("only compiled code calls this")  # which gets `_bits_to_float` in its place
+    raise AssertionError("only compiled code calls this")  # compiled code gets `_bits_to_float`
 
 
 def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
-    # exp d = 2^n exp r with n = round(d / ln 2): n goes straight into the exponent, exp r is a polynomial
-    # (Cephes, expf).
+    # exp d = 2^n exp r, n = round(d / ln 2): n becomes the exponent bits, exp r a polynomial (Cephes expf).
     total: Any = 0.0
     inner: Any = 0.0
     for start in range(0, logits.shape[0], BLOCK):
@@ -98,7 +95,7 @@ def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
         for j in range(part.shape[0]):
             depth = part[j] - largest
             exponent = INT(max(depth, FLOAT(-87)) * FLOAT(1.44269504) + FLOAT(127.5))
-            # not a number stays none, and makes the sums none
+            # NaN stays NaN and propagates to the sums
             depth = FLOAT(-87) if depth < FLOAT(-87) else depth
             power = FLOAT(exponent - INT(127))
             r = depth - power * FLOAT(0.693147181)
@@ -116,7 +113,7 @@ def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
 
 
 def _bound(maxima: Any, largest: Any, count: Any) -> float:
-    # A number that at least `count` of the maxima reach, and mostly few more; -inf where so few are above it.
+    # A bound that at least `count` of the maxima reach, usually only a few more; -inf if fewer are finite.
     low, step, reached = largest, FLOAT(1), _reaching(maxima, largest)
     while reached < count:
         low -= step
@@ -145,7 +142,7 @@ def _reaching(maxima: Any, bound: Any) -> int:
 
 
 def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
-    # Returns how many of the likeliest were found, -1 for logits that are no numbers.
+    # Returns how many of the likeliest were found; -1 if the logits hold NaN or +inf or are all -inf.
     maxima[:] = -np.inf
     for start in range(0, logits.shape[0], BLOCK):
         part = logits[start : start + BLOCK]
@@ -162,7 +159,7 @@ def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any
         return -1
     if count <= 0:
         return 0
-    # What one of so many maxima of columns does not reach cannot be among the likeliest.
+    # At least `count` column maxima reach the bound, so a logit below it is not among the likeliest.
     bound, found = _bound(maxima, largest, count), 0
     for group in range(0, BLOCK, _GROUP):
         some = INT(0)
@@ -192,7 +189,7 @@ def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any
 
 
 def _weigh(scores: Any, count: Any, weights: Any) -> float:
-    # The weights of few candidates in order, and their sum, added up one after the other as everywhere.
+    # The weights of ordered candidates, and their sum, added sequentially as in `Candidates.mass`.
     total = 0.0
     for i in range(count):
         weights[i] = math.exp(scores[i] - scores[0])
@@ -201,8 +198,8 @@ def _weigh(scores: Any, count: Any, weights: Any) -> float:
 
 
 def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int, float, float, float, int]:
-    # The token, its final and its raw probability, the entropy, and of how many alternatives is told; a token
-    # of -1: no numbers.
+    # Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
+    # alternatives reported.
     ids, scores = block[IDS:SCORES].view(np.int64), block[SCORES:WEIGHTS]
     head = int(block[HEAD])
     found = _scan(logits, head, block[MAXIMA:].view(FLOAT), ids, scores, block[:3])
@@ -249,7 +246,7 @@ def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int
             weights[i] /= mass
             sums += weights[i]
         wanted, running = uniform * sums, weights[0]
-        # The first whose running sum exceeds `wanted`, but none behind the last that added anything.
+        # The first token whose running sum exceeds `wanted`, at the latest the last with a nonzero weight.
         while running <= wanted and running < sums:
             chosen += 1
             running += weights[chosen]

@@ -1,4 +1,4 @@
-"""Penalties for tokens that already occurred within the repetition range."""
+"""Penalties for tokens that occur within the repetition range."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class RepetitionPenalty(SamplerStep):
-    """Score l of each token that occurred becomes l / p where l > 0, else l * p: less likely either way for p
-    > 1.
+    """Score l of each token that occurs becomes l / p if l > 0, else l * p: less likely in both cases for p >
+    1.
 
-    Applied once for each token, however often it occurred; p moves to 1 with the strength of the token's
-    latest occurrence (`History.strengths`). Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware
-    form that Hugging Face made usual; the fading is ExLlamaV2's.
+    Applied once to each token, however often it occurs. p approaches 1 as the strength of the token's latest
+    occurrence fades (`History.strengths`). Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware
+    form of Hugging Face; the fading is ExLlamaV2's.
     """
 
     name: ClassVar[str] = "repetition"
@@ -30,16 +30,14 @@ class RepetitionPenalty(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `repetition_penalty` and `repetition_range`; the history knows `repetition_decay`."""
+        """From `repetition_penalty` and `repetition_range`; `History` applies `repetition_decay`."""
         return cls(settings.repetition_penalty, settings.repetition_range)
 
     @property
     def active(self) -> bool:
-        """Whether the penalty is not 1 and looks at any token."""
         return self.penalty != 1.0 and self.reach != 0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Change the scores of the tokens in the history."""
         history = state.history
         if not history.ids.shape[0]:
             return
@@ -56,11 +54,11 @@ class RepetitionPenalty(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class OccurrencePenalty(SamplerStep):
-    """Score l of each token that occurred n times becomes l - presence - n * frequency.
+    """Score l of each token that occurs n times becomes l - presence - n * frequency.
 
-    Faded occurrences count by their strength: presence by that of the latest one, frequency by the sum of all
-    (`History.strengths`). Source: the `presence_penalty` and `frequency_penalty` of the OpenAI API. Here the
-    prompt counts too.
+    Faded occurrences count by their strength: the presence penalty by that of the latest occurrence, the
+    frequency penalty by the sum over all (`History.strengths`). Source: `presence_penalty` and
+    `frequency_penalty` of the OpenAI API. Here the prompt counts too.
     """
 
     name: ClassVar[str] = "occurrence"
@@ -72,18 +70,14 @@ class OccurrencePenalty(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `presence_penalty`, `frequency_penalty` and `repetition_range`; the history knows
-        `repetition_decay`.
-        """
+        """From both penalties and `repetition_range`; `History` applies `repetition_decay`."""
         return cls(settings.presence_penalty, settings.frequency_penalty, settings.repetition_range)
 
     @property
     def active(self) -> bool:
-        """Whether one of the penalties is not 0 and looks at any token."""
         return (self.presence != 0.0 or self.frequency != 0.0) and self.reach != 0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Change the scores of the tokens in the history."""
         history = state.history
         if not history.ids.shape[0]:
             return

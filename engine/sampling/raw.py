@@ -1,5 +1,5 @@
-"""What the model itself said of one token: probabilities, entropy and likeliest tokens of a row of raw
-logits.
+"""Raw probabilities, entropy and likeliest tokens: the softmax of the model's logits, before all sampler
+steps.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from engine.sampling.selection import Scores, dot, top_indices
 
 
 class RawDistribution:
-    """The softmax of logits (V,) float32 whose largest is finite; `maxima` are their `column_maxima`,
-    `scan` what is known of them.
+    """The softmax of logits (V,) float32 with a finite maximum; `maxima` are their `column_maxima` and `scan`
+    their top-k scan, if known.
     """
 
     def __init__(self, logits: Floats, maxima: Scores | None, scan: kernels.TopKScan | None = None) -> None:
@@ -30,17 +30,19 @@ class RawDistribution:
 
     @property
     def entropy(self) -> float:
-        """In nats."""
+        """The entropy in nats."""
         return max(0.0, math.log(self._total) - self._inner / self._total)
 
     def probability(self, token: int) -> float:
-        """Of one token; 0 outside the vocabulary."""
+        """The probability of `token`; 0 outside the vocabulary."""
         if not 0 <= token < self._logits.shape[0]:
             return 0.0
         return math.exp(float(self._logits[token]) - self._largest) / self._total
 
     def likeliest(self, count: int) -> list[int]:
-        """Ids, likeliest first, ties by lowest id; none without probability."""
+        """Ids of the `count` likeliest tokens, likeliest first, ties by lowest id, without those of logit
+        -inf.
+        """
         if self._scan is not None and (self._scan.complete or count <= len(self._scan.ids)):
             return list(self._scan.ids[:count].tolist())
         found = top_indices(self._logits, count, self._maxima)
@@ -51,11 +53,11 @@ def _softmax_sums(logits: Floats, largest: np.float32) -> tuple[float, float]:
     """The sums of w = exp(l - largest) and of w * (l - largest) over logits l."""
     if logits.shape[0] >= kernels.LEAST:
         return kernels.softmax_sums(logits, largest)
-    # a difference beyond float32 is -inf, which is what is meant
+    # a difference that overflows float32 is -inf, as intended
     with np.errstate(over="ignore", invalid="ignore"):
         depths = logits - largest
         weights = np.exp(depths)
         inner = dot(weights, depths)
-    if math.isnan(inner):  # 0 times -inf is meant to be 0
+    if math.isnan(inner):  # 0 * -inf counts as 0
         inner = dot(weights, np.maximum(depths, np.float32(-87)))
     return dot(weights), inner

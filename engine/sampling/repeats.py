@@ -1,4 +1,4 @@
-"""Where the end of a text occurred before, kept up to date as the text grows."""
+"""Earlier occurrences of the end of a text, updated as the text grows."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _MOST_APPENDED = 64
 
 
 class Repeats:
-    """For each place of a text the length of the passage that ends there and also ends the text: its *run*.
+    """For each position, the length of the longest passage that ends there and is also a suffix of the text:
+    its *run*.
 
-    A passage holds no breaker, and the newest token's own place does not count. A new token t at the end
-    turns the run at every earlier t into one more than the run just before it, and all others into 0, so it
-    costs one search for t. When the text was changed in any other way all runs are found afresh, with the Z
-    algorithm.
+    A passage holds no breaker, and the last position itself does not count. Appending token t sets the run at
+    every earlier t to one more than the run just before it, and all others to 0, so it costs one search for
+    t. After any other change all runs are recomputed with the Z algorithm.
     """
 
     def __init__(self, breakers: frozenset[int]) -> None:
         self._breakers = breakers
         self._text: list[int] = []
         self._tokens = np.zeros(_FIRST_CAPACITY, np.int64)
-        # the last one stays 0: it is the run before the first place
+        # the last element stays 0: the run before the first position
         self._runs = np.zeros(_FIRST_CAPACITY + 1, np.int64)
-        self._places: npt.NDArray[np.int64] = np.empty(0, np.int64)  # of all runs that are not 0
+        self._places: npt.NDArray[np.int64] = np.empty(0, np.int64)  # of all nonzero runs
 
     def update(self, text: Sequence[int]) -> None:
-        """`text` is the whole text so far."""
+        """Follow `text`, the whole text so far."""
         known = len(self._text)
         part = text[:known]
         grown = (part if isinstance(part, list) else [int(token) for token in part]) == self._text
@@ -44,10 +44,10 @@ class Repeats:
     def continuations(
         self, least: int, reach: int = 0
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(n,) ids that followed a run of at least `least` (>= 1) tokens, ascending, and (n,) the length of
-        the longest run of each.
+        """(n,) ids, ascending, that followed a run of at least `least` (>= 1) tokens, and (n,) the longest
+        run of each.
 
-        Only the last `reach` tokens of the text count, 0 for all.
+        Only the last `reach` tokens of the text count; 0 means all.
         """
         places, lengths = self._places, self._runs[self._places]
         start = max(0, len(self._text) - reach) if reach else 0
@@ -97,15 +97,15 @@ class Repeats:
 
 
 def _common_starts(text: list[int], longest: int) -> list[int]:
-    """For each place how many tokens from there on equal the text's first ones, at most `longest`; 0 at place
-    0.
+    """For each position, how many tokens from there on match the start of the text, at most `longest`; 0 at
+    position 0.
 
-    The Z algorithm (Gusfield, Algorithms on Strings, Trees and Sequences, section 1.3), which is linear.
+    The Z algorithm, in linear time (Gusfield, Algorithms on Strings, Trees and Sequences, section 1.3).
     """
     size, found = len(text), [0] * len(text)
     if not longest:
         return found
-    left = right = 0  # the match that reaches furthest
+    left = right = 0  # the match that extends furthest
     for place in range(1, size):
         length = min(found[place - left], right - place) if place < right else 0
         while place + length < size and text[length] == text[place + length]:

@@ -1,7 +1,7 @@
 """The sampler of one sequence: applies the active steps to a row of logits and chooses a token.
 
-`distribution` works out what may follow. `sample_from` chooses a token from it, or a checked draft does, and
-`commit` learns from the token and reports it. `sample` does all of that.
+`distribution` computes what may follow. `sample_from` samples a token from it, or draft verification chooses
+one; `commit` learns from the token and reports it. `sample` does all of this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_FINITE = (
     "its file may be damaged: fetch it again or choose another model."
 )
 _SHORT_HEAD = 16
-"""Tokens of a top-k scan where no step says how many it keeps: enough for the alternatives that are shown."""
+"""Tokens in a top-k scan if top-k does not set the number: enough for the alternatives shown."""
 
 
 class Sampled(NamedTuple):
@@ -62,11 +62,11 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenDistribution:
-    """What may stand at one place: the `final` distribution, after all steps.
+    """What may follow at one position: the `final` distribution, after all steps.
 
-    `logits` are the model's own and must be unchanged when a token is committed. `place` is the number of
+    `logits` are the model's own and must not change before a token is committed. `place` is the number of
     tokens before it. `maxima` are the logits' `column_maxima` and `scan` their top-k scan, both valid until
-    the sampler's next distribution. `notes` are for steps that learn from the token that is committed.
+    the sampler's next distribution. `notes` are for the steps that learn from the committed token.
     """
 
     final: Distribution
@@ -82,8 +82,8 @@ class Sampler:
 
     Equal settings, seed, logits and texts give equal ids, bit for bit, on one machine.
 
-    Random numbers belong to places in the text, not to calls: going back, drafting and continuing a text
-    later reproduce what was drawn. `settings.seed` is not looked at.
+    Random numbers belong to positions in the text, not to calls, so rewinding, drafting and continuing a text
+    later reproduce the same tokens. The seed is the argument; `settings.seed` is ignored.
     """
 
     def __init__(self, settings: SamplerSettings, seed: int, tables: TokenTables = TokenTables()) -> None:
@@ -103,7 +103,7 @@ class Sampler:
         self._tables = tables
         self._feedback = Feedback(2 * settings.mirostat_tau, settings.adaptive_target)
         self._repeats = Repeats(tables.dry_breakers)
-        # What top-k keeps is nearly always asked for, else the first part of a nucleus.
+        # The scan covers what top-k keeps, or else the start of a nucleus.
         self._head = (
             settings.top_k
             if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD
@@ -122,12 +122,13 @@ class Sampler:
 
     @property
     def seed(self) -> int:
-        """The seed it was made with."""
+        """The seed given at construction."""
         return self._seed
 
     def uniform(self, place: int, purpose: int = SAMPLE, attempt: int = 0) -> float:
-        """A random number in [0, 1), of 53 bits: a pure function of the seed and the arguments (0 to 2^64
-        - 1), by BLAKE2b.
+        """A random number in [0, 1) with 53 bits: a pure function (BLAKE2b) of the seed and the arguments.
+
+        The arguments are between 0 and 2^64 - 1.
         """
         key = _KEY.pack(self._seed % (1 << 64), place, purpose, attempt)
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 11) * 2.0**-53
@@ -141,12 +142,12 @@ class Sampler:
         only: npt.NDArray[np.int64] | None = None,
         blocked: Collection[int] = (),
     ) -> TokenDistribution:
-        """The distribution of the token after `history`, prompt and reply so far. `logits` (V,) float32 are
-        not changed.
+        """The distribution of the token after `history` (prompt and reply so far); `logits` (V,) float32 stay
+        unchanged.
 
-        A token must be allowed by everything given: `mask` as in `engine.constraint.filter`, bits beyond it
-        are not set; `only` ids, in any order; not `blocked`. Raises EngineError when the logits hold NaN or
-        +inf or are all -inf, and NothingAllowed when no token is left.
+        A token must satisfy every restriction: its bit is set in `mask` (as in `engine.constraint.filter`;
+        tokens beyond it are disallowed), it is in `only` (in any order), and it is not in `blocked`. Raises
+        EngineError if the logits hold NaN or +inf or are all -inf, and NothingAllowed if no token is left.
         """
         if logits.ndim != 1 or logits.dtype != np.float32 or not logits.shape[0]:
             raise ValueError(f"logits are {logits.dtype} {logits.shape}, but must be float32 (V,)")
@@ -158,11 +159,11 @@ class Sampler:
         if self._likeliest and scan is not None and not restricted:
             return TokenDistribution(certain(int(scan.ids[0])), len(history), logits, maxima, {}, scan)
         candidates = Candidates(logits, self._space, maxima, scan)
-        # few numbers from the start, for which nothing need be ready
+        # top-k comes first and the scan holds its result, so nothing can overflow
         if self._narrow and scan is not None and not restricted:
             distribution, notes = self._apply(candidates, history)
             return TokenDistribution(distribution, len(history), logits, maxima, notes, scan)
-        # a difference beyond float32 is -inf, which is what is meant
+        # a difference that overflows float32 is -inf, as intended
         with np.errstate(over="ignore", invalid="ignore"):
             if restricted:
                 self._restrict(candidates, mask, only, blocked)
@@ -170,9 +171,7 @@ class Sampler:
         return TokenDistribution(distribution, len(history), logits, maxima, notes, scan)
 
     def _scan(self, logits: Floats) -> tuple[Scores | None, kernels.TopKScan | None]:
-        """The column maxima, and for large vocabularies the scan, of logits that are numbers; else
-        EngineError.
-        """
+        """The column maxima and, for large vocabularies, the scan. Raises NotFinite for invalid logits."""
         if logits.shape[0] >= kernels.SCAN_LEAST:
             scan = kernels.top_k_scan(logits, self._head, self._room)
             if scan is not None:
@@ -186,7 +185,7 @@ class Sampler:
     def sample_from(
         self, distribution: TokenDistribution, *, attempt: int = 0, top: int = 0, alternatives: int = 0
     ) -> Sampled:
-        """Choose a token and commit it. `attempt` selects another random number at the same place."""
+        """Sample a token and commit it. `attempt` selects another random number at the same position."""
         uniform = 0.0 if distribution.final.greedy else self.uniform(distribution.place, SAMPLE, attempt)
         return self.commit(
             distribution, distribution.final.sample(uniform), top=top, alternatives=alternatives
@@ -195,9 +194,9 @@ class Sampler:
     def commit(
         self, distribution: TokenDistribution, token: int, *, top: int = 0, alternatives: int = 0
     ) -> Sampled:
-        """Learn from the token at this place, however it was chosen, and report it.
+        """Learn from the token at this position, however it was chosen, and report it.
 
-        `top` is how many of the likeliest candidates to report, `alternatives` how many of the model's own
+        `top` is the number of likeliest candidates to report, `alternatives` that of the model's own
         likeliest tokens.
         """
         for step in self._learning:
@@ -226,7 +225,7 @@ class Sampler:
         top: int = 0,
         alternatives: int = 0,
     ) -> Sampled:
-        """`distribution` and `sample_from` in one; in the usual case, in one compiled call."""
+        """`distribution` and `sample_from` together; in the usual case, one compiled call."""
         if logits.shape != self._shape and logits.ndim == 1:
             self._resize(logits.shape[0])
         known = logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32
@@ -249,19 +248,19 @@ class Sampler:
         return self.sample_from(distribution, attempt=attempt, top=top, alternatives=alternatives)
 
     def snapshot(self) -> object:
-        """What was learnt from the tokens so far, unchanging.
+        """An immutable copy of what was learned from the tokens so far.
 
         Random numbers and histories need no snapshot.
         """
         return self._feedback
 
     def restore(self, snapshot: object) -> None:
-        """Forget what was learnt since `snapshot` gave this."""
+        """Return to the state of `snapshot`."""
         assert isinstance(snapshot, Feedback)
         self._feedback = snapshot
 
     def _resize(self, size: int) -> None:
-        """Everything that depends on the size of the vocabulary, padding included."""
+        """Set up everything that depends on `size`, the size of the vocabulary including padding."""
         self._size = size
         inside = min(size, self._tables.vocabulary or size)
         self._inside, self._shape = inside, (size,)
@@ -289,7 +288,7 @@ class Sampler:
         only: npt.NDArray[np.int64] | None,
         blocked: Collection[int],
     ) -> None:
-        """Drop everything that may not be drawn, and add the bias."""
+        """Drop everything that is not allowed, and add the bias."""
         size = len(candidates)
         if mask is not None:
             candidates.allow(mask)
@@ -312,7 +311,7 @@ class Sampler:
     def _apply(
         self, candidates: Candidates, history: Sequence[int]
     ) -> tuple[Distribution, Mapping[str, Distribution]]:
-        """What is left after all steps, and their notes."""
+        """The distribution after all steps, and their notes."""
         if self._uses_history:
             self._history.update(history)
         if self._uses_repeats:
@@ -334,5 +333,5 @@ class Sampler:
 
 
 def _ids_inside(ids: Iterable[int], size: int) -> npt.NDArray[np.int64]:
-    """(n,) those below `size`, ascending."""
+    """(n,) the ids within 0 and `size` - 1, ascending."""
     return np.asarray(sorted(token for token in ids if 0 <= token < size), np.int64)

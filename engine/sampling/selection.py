@@ -1,9 +1,7 @@
-"""Finding the largest of many numbers, and summing them, without sorting and without slow passes over a whole
-vocabulary.
+"""Top-k selection and sums over a whole vocabulary, without sorting it and without slow passes.
 
-The maxima of the columns of a (rows, 4096) view cost one wide pass. They tell where large numbers can be: the
-count-th largest maximum is a lower bound of the count-th largest number, and only columns that reach a bound
-are looked at closely.
+The maxima of the columns of a (rows, 4096) view cost one vectorised pass. The count-th largest column maximum
+is a lower bound of the count-th largest number, so only the columns that reach it are searched.
 """
 
 from __future__ import annotations
@@ -17,9 +15,7 @@ Scores = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.int64]
 
 COLUMNS = 4096
-"""Columns of the view; a row of float32 fits the first cache, and BLAS does not start threads for so few
-numbers.
-"""
+"""Columns of the view: a row of float32 fits in the L1 cache, and BLAS uses no threads for so few numbers."""
 
 _ONES = np.ones(COLUMNS, np.float32)
 _LEAST_ROWS = 4
@@ -28,9 +24,9 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
-    """(columns,) the maxima of each column of `scores` (n,) seen as rows; the last row may be short.
+    """(columns,) the column maxima of `scores` (n,) viewed as rows; the last row may be short.
 
-    None for small n.
+    None if there are fewer than four full rows.
     """
     rows = scores.shape[0] // columns
     if rows < _LEAST_ROWS:
@@ -42,9 +38,8 @@ def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
 
 
 def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
-    """Indices, ascending, of all of `scores` (n,) that are >= `bound` and not -inf.
-
-    `maxima` are its column maxima or None.
+    """Ascending indices of `scores` (n,) that are >= `bound` and not -inf; `maxima` are its column maxima or
+    None.
     """
     limit = scores.dtype.type(max(bound, _LOWEST))
     if maxima is not None:
@@ -59,11 +54,10 @@ def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
 
 
 def top_indices(scores: Scores, count: int, maxima: Scores | None = None) -> Ids:
-    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index.
+    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index; fewer if n is
+    smaller.
 
-    No NaN. Fewer when n is smaller.
-
-    `maxima` are its `column_maxima`, when they are known already. Indices of -inf may be left out.
+    `scores` hold no NaN. `maxima` are its `column_maxima`, if known. Indices of -inf may be left out.
     """
     count = min(count, scores.shape[0])
     if count <= 0:
@@ -86,11 +80,11 @@ def top_indices(scores: Scores, count: int, maxima: Scores | None = None) -> Ids
 
 
 def _descending(values: Scores) -> Ids:
-    """The order of `values` (n,), largest first, equal ones as they come."""
+    """The indices that sort `values` (n,) in descending order; ties keep their order."""
     if values.dtype != np.float32 or values.shape[0] < COLUMNS:
         return np.argsort(-values, kind="stable")
-    # Stable sorts of floats are slow. Bits of floats, the negative ones reversed, are in order as integers;
-    # below them comes the place, so that an unstable sort will do. Adding 0 makes 0 of -0.
+    # Stable sorts of floats are slow. The bits of floats, reversed for negative ones, sort as integers; the
+    # index in the low half makes an unstable sort stable. Adding 0 turns -0 into 0.
     bits = (values + np.float32(0)).view(np.int32)
     keys = ~(bits ^ (bits >> 31 & 0x7FFFFFFF))
     both = keys.astype(np.int64) << 32 | np.arange(values.shape[0])
@@ -99,8 +93,8 @@ def _descending(values: Scores) -> Ids:
 
 
 def dot(first: Scores, second: Scores | None = None) -> float:
-    """The sum of `first` (n,), or of its products with `second` (n,): float32 within blocks of 4096,
-    float64 beyond.
+    """The sum of `first` (n,) or of its products with `second` (n,): blocks of 4096 in float32, their sum in
+    float64.
     """
     if first.shape[0] < COLUMNS:
         return float(first.sum(dtype=np.float64) if second is None else first @ second)
@@ -114,14 +108,14 @@ def dot(first: Scores, second: Scores | None = None) -> float:
 
 
 def moments(values: Scores, pivot: float) -> tuple[int, float, float]:
-    """Of those of `values` (n,) above -inf: how many there are, and the sums of their differences from
-    `pivot` and of the squares of these.
+    """Of `values` (n,) above -inf: the number, the sum of differences from `pivot`, the sum of squared
+    differences.
     """
     kept = values > -np.inf
     count = int(np.count_nonzero(kept))
     values = values - values.dtype.type(pivot)
     if count < values.shape[0] and values.dtype == np.float32:
-        # Bits of the others are cleared; boolean indices are ten times slower on a random mask.
+        # Clear the bits of the others: boolean indexing is ten times slower on a random mask.
         values = (values.view(np.int32) & np.negative(kept.view(np.int8)).astype(np.int32)).view(np.float32)
     elif count < values.shape[0]:
         values = values[kept]

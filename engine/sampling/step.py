@@ -1,8 +1,8 @@
-"""What a sampler step is: a small frozen object made from the settings, applied to the candidates of one
-token.
+"""The base class of sampler steps: small frozen objects, made from settings and applied to a token's
+candidates.
 
-A step holds no run-time state: what changes from token to token lives in `SamplerState`, which belongs to one
-sampler and so to one sequence. A new step is a class of this shape, and its name and settings in
+A step holds no run-time state. What changes from token to token is in `SamplerState`, which belongs to one
+sampler and so to one sequence. A new step is a subclass, with its name and settings in
 `engine/settings/sampler.py`.
 """
 
@@ -24,7 +24,7 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What was learnt from the tokens so far: mirostat's mu in bits, and adaptive-p's running mean
+    """What steps learned from the tokens so far: mirostat's mu in bits, and adaptive-p's running mean
     probability.
     """
 
@@ -37,8 +37,8 @@ class SamplerState:
     """What steps may read and change while one token is chosen.
 
     `history` and `repeats` follow the text so far. `rng(purpose)` is a random number in [0, 1) that belongs
-    to this place in the text. A step that learns from the chosen token notes under its name the distribution
-    in which to find the token's probability.
+    to this position. A step that learns stores under its name in `notes` the distribution with the token's
+    probability.
     """
 
     history: History
@@ -50,36 +50,34 @@ class SamplerState:
 
 
 class SamplerStep(ABC):
-    """One row of `SAMPLER_STEPS`."""
+    """Base class of the steps in `SAMPLER_STEPS`."""
 
     name: ClassVar[str]
     uses_history: ClassVar[bool] = False
-    """Whether `apply` reads `state.history`, which is followed only if some step does."""
+    """Whether `apply` reads `state.history`, which is updated only if an active step does."""
     uses_repeats: ClassVar[bool] = False
-    """The same of `state.repeats`."""
+    """Whether `apply` reads `state.repeats`, which is updated only if an active step does."""
     when_greedy: ClassVar[bool] = False
-    """Whether greedy drawing applies the step too, because it says which token is best."""
+    """Whether greedy sampling applies the step too, because it can change which token is best."""
     learns: ClassVar[bool] = False
-    """Whether `learn` does anything; such a step is applied even to a single candidate."""
+    """Whether `learn` has an effect; such a step is applied even to a single candidate."""
 
     @classmethod
     @abstractmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """The step as these settings want it."""
+        """The step with the values of these settings."""
 
     @property
     @abstractmethod
     def active(self) -> bool:
-        """False when the settings are neutral: the step is then never applied."""
+        """False if the settings are neutral: the step is then never applied."""
 
     @abstractmethod
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Change scores, or drop candidates; at least one always stays. Steps come in any order."""
+        """Change scores or drop candidates, but not the last one. Steps may come in any order."""
 
     def for_few(self) -> tuple[int, float] | None:
-        """What `apply` does to a few candidates in order, as a step of `engine.sampling.passes`; None
-        where it does anything else.
-        """
+        """`apply` as a (code, value) step of `engine.sampling.passes`; None if it has no such form."""
         return None
 
     def learn(self, feedback: Feedback, probability: float) -> Feedback:
@@ -88,7 +86,7 @@ class SamplerStep(ABC):
 
 
 def steps_in(module: ModuleType) -> list[type[SamplerStep]]:
-    """The steps that a module defines."""
+    """The steps defined in a module."""
     return [
         found
         for found in vars(module).values()

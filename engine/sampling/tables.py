@@ -1,4 +1,4 @@
-"""What the sampler must know of particular tokens, as ids. Another part looks the ids up in the tokenizer."""
+"""Token ids that the sampler treats specially; the caller looks them up in the tokenizer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 class TokenTables:
     """Fixed for a sequence.
 
-    Ids from `vocabulary` on can never be drawn: they are padding of the model's head; 0 means all can.
-
-    `bias` pairs an id with what is added to its score (twice the same id: the sum; -inf bans it); `allowed`
-    are the only tokens that may be drawn, None for all; `banned` never are. A repeated passage ends at
-    `dry_breakers`; `xtc_protected` tokens (line breaks, special tokens) are never dropped by XTC. Ids that
-    the model does not have are ignored.
+    Ids from `vocabulary` on are padding of the output projection and are never sampled; 0 means no padding.
+    `bias` pairs an id with an amount added to its score (repeated ids add up; -inf bans). `allowed` are the
+    only tokens that may be sampled, None for all; `banned` never are. A repeated passage ends at
+    `dry_breakers`. `xtc_protected` tokens (line breaks, special tokens) are never dropped by XTC. Ids outside
+    the model's vocabulary are ignored.
     """
 
     vocabulary: int = 0

@@ -1,6 +1,6 @@
-"""Steps that drop unlikely tokens by one bound.
+"""Steps that drop unlikely tokens below one bound.
 
-Each works on what the ones before left, with its mass made 1 again.
+Each works on the tokens that the steps before it left, renormalised to a mass of 1.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from engine.settings import SamplerSettings
 
 @dataclass(frozen=True, slots=True)
 class TopNSigma(SamplerStep):
-    """Keeps tokens whose score is at least the largest less n standard deviations of all scores.
+    """Keeps tokens whose score is at least the largest minus n standard deviations of all scores (arXiv
+    2411.07641).
 
-    Source: arXiv 2411.07641.
-
-    Before other steps the scores are the model's logits, as in the paper. Dividing all of them, as
-    temperature does, changes nothing, so it may as well come later. The deviation is that of the population
-    (the paper's code divides by one less).
+    If no step comes before it, the scores are the model's logits, as in the paper. A common scale factor, as
+    from temperature, changes nothing. The deviation is that of the population (the paper's code uses n - 1).
     """
 
     name: ClassVar[str] = "top_n_sigma"
@@ -31,46 +29,36 @@ class TopNSigma(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `top_n_sigma`."""
         return cls(settings.top_n_sigma)
 
     @property
     def active(self) -> bool:
-        """Whether n is not 0."""
         return self.n > 0.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Compare scores."""
         spread = self.n * candidates.deviation()
         candidates.keep_reaching(candidates.largest - spread)
 
 
 @dataclass(frozen=True, slots=True)
 class TopK(SamplerStep):
-    """Keeps the k likeliest tokens; of equally likely ones those with the lowest ids.
-
-    Source: arXiv 1805.04833.
-    """
+    """Keeps the k likeliest tokens, ties by lowest id (arXiv 1805.04833)."""
 
     name: ClassVar[str] = "top_k"
     k: int
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `top_k`."""
         return cls(settings.top_k)
 
     @property
     def active(self) -> bool:
-        """Whether k is not 0."""
         return self.k > 0
 
     def for_few(self) -> tuple[int, float] | None:
-        """As in the base class."""
         return passes.KEEP_TOP, self.k
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Keep the k likeliest."""
         if self.k < len(candidates):
             candidates.keep_top(self.k)
 
@@ -80,7 +68,7 @@ class TopP(SamplerStep):
     """Keeps the smallest set of likeliest tokens whose mass reaches p (nucleus sampling, arXiv 1904.09751).
 
     The token that crosses p is *included*, as in the paper, Hugging Face and llama.cpp; ExLlamaV2 leaves it
-    out. At least one token stays, so p = 0 keeps the likeliest alone.
+    out. At least one token stays, so p = 0 keeps only the likeliest.
     """
 
     name: ClassVar[str] = "top_p"
@@ -88,26 +76,22 @@ class TopP(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `top_p`."""
         return cls(settings.top_p)
 
     @property
     def active(self) -> bool:
-        """Whether p is below 1."""
         return self.p < 1.0
 
     def for_few(self) -> tuple[int, float] | None:
-        """As in the base class."""
         return passes.KEEP_NUCLEUS, self.p
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Keep the nucleus."""
         candidates.keep_nucleus(self.p)
 
 
 @dataclass(frozen=True, slots=True)
 class TopA(SamplerStep):
-    """Keeps tokens with p >= a * p_max^2: few where the model is sure, many where it is not.
+    """Keeps tokens with p >= a * p_max^2: few if the model is confident, many if not.
 
     Source: BlinkDL's RWKV-LM; the formula as in ExLlamaV2.
     """
@@ -117,16 +101,13 @@ class TopA(SamplerStep):
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `top_a`."""
         return cls(settings.top_a)
 
     @property
     def active(self) -> bool:
-        """Whether a is not 0."""
         return self.a > 0.0
 
     def for_few(self) -> tuple[int, float] | None:
-        """As in the base class."""
         return passes.KEEP_SQUARED, self.a
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
@@ -136,27 +117,24 @@ class TopA(SamplerStep):
 
 @dataclass(frozen=True, slots=True)
 class MinP(SamplerStep):
-    """Keeps tokens at least `share` times as likely as the likeliest one. Source: arXiv 2407.01082."""
+    """Keeps tokens at least `share` times as likely as the likeliest one (arXiv 2407.01082)."""
 
     name: ClassVar[str] = "min_p"
     share: float
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `min_p`."""
         return cls(settings.min_p)
 
     @property
     def active(self) -> bool:
-        """Whether the share is not 0."""
         return self.share > 0.0
 
     def for_few(self) -> tuple[int, float] | None:
-        """As in the base class."""
         return passes.KEEP_REACHING, math.log(self.share)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Compare scores, which needs no exponentials: p >= share * p_max where score >= largest score +
-        ln(share).
+        """p >= share * p_max is equivalent to score >= largest score + ln(share), so no exponentials are
+        needed.
         """
         candidates.keep_reaching(candidates.largest + math.log(self.share))

@@ -1,3 +1,1 @@
-"""Speculative decoding: who guesses the next tokens, and how a guess is checked without changing what is
-written.
-"""
+"""Speculative decoding: drafters propose tokens, and verification keeps the target model's distribution."""

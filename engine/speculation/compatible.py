@@ -1,4 +1,4 @@
-"""Whether a model can draft for another: their vocabularies must be the same, id for id."""
+"""Whether one model can draft for another: their vocabularies must be the same, id for id."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ _PLACEHOLDER = re.compile(
     r"\U0010fffd.*|[<\[]\|?\w*(?:pad|unused|reserved|extra|dummy|placeholder|special)\w*\|?[>\]]",
     re.IGNORECASE | re.DOTALL,
 )
-"""Texts of ids that no text is encoded to."""
+"""Texts of ids that no text encodes to."""
 _NEWLINE = {"Ċ": "byte-level BPE", "<0x0A>": "SentencePiece"}
 """The token of a line break identifies the kind of vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What is compared of a tokenizer: {id: text as stored}, and the ids that end a turn."""
+    """The compared parts of a tokenizer: {id: text as stored}, and the ids that end a turn."""
 
     texts: Mapping[int, str]
     stop_ids: tuple[int, ...]
 
     @property
     def kind(self) -> str:
-        """The kind's name, to be shown; empty for neither kind."""
+        """The display name of the kind; empty if unknown."""
         texts = set(self.texts.values())
         return next((kind for text, kind in _NEWLINE.items() if text in texts), "")
 
 
 def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
-    """Why a model with the tokenizer `draft` cannot guess for one with `target`, as a plain sentence;
-    empty when it can.
+    """Why a model with the tokenizer `draft` cannot draft for one with `target`, as a sentence; empty if it
+    can.
     """
     return _problem(_of_tokenizer(target), _of_tokenizer(draft))
 
 
 def draft_problem_between(target_path: str | Path, draft_path: str | Path) -> str:
-    """As `draft_problem`, of two model files or folders, without their weights.
+    """`draft_problem` for two model files or folders, without reading their weights.
 
-    Answers are kept as long as size and time of the files stay the same. A model that cannot be read is a
-    problem too; its error is the sentence. Can be called from any thread.
+    Results are cached while the files' sizes and modification times stay the same. If a model cannot be read,
+    its error is the problem. Can be called from any thread.
     """
     return _problem_between(_stamps(target_path), _stamps(draft_path))
 
@@ -86,21 +86,19 @@ def _problem(target: Vocabulary, draft: Vocabulary) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two texts of one id are the same but for the way of storing, or one of them stands for
-    nothing.
-    """
+    """Whether two texts of one id differ only in how spaces are stored, or one of them is a placeholder."""
     return one.replace("▁", " ") == other.replace("▁", " ") or any(
         _PLACEHOLDER.fullmatch(text) for text in (one, other)
     )
 
 
 def _shown(text: str) -> str:
-    """A stored text for people: spaces as such."""
+    """A stored text for display, with real spaces and line breaks."""
     return repr(text.replace("▁", " ").replace("Ġ", " ").replace("Ċ", "\n"))
 
 
 def _extra(one: Vocabulary, other: Vocabulary, its_name: str, other_name: str) -> str:
-    """The problem of tokens that only `one` has, if they are too many."""
+    """The problem if too many tokens exist only in `one`; else empty."""
     extra = [i for i, text in one.texts.items() if i not in other.texts and not _PLACEHOLDER.fullmatch(text)]
     if len(extra) <= MOST_EXTRA:
         return ""
@@ -121,11 +119,11 @@ def _ends(target: Vocabulary, draft: Vocabulary) -> str:
 
 
 Stamp = tuple[str, int, int]
-"""Path, size and time of change of a file."""
+"""Path, size and modification time of a file."""
 
 
 def _stamps(path: str | Path) -> tuple[Path, tuple[Stamp, ...]]:
-    """A model's path with the state of the files that its vocabulary may be read from."""
+    """A model's path and the state of the files that its vocabulary may be read from."""
     path = Path(path).expanduser()
     if not path.is_dir() and path.suffix.lower() == ".safetensors":
         path = path.parent
@@ -137,7 +135,7 @@ def _stamps(path: str | Path) -> tuple[Path, tuple[Stamp, ...]]:
         )
         found = [(str(file), file.stat()) for file in files]
     except OSError:
-        return path, ()  # opening it says what is wrong
+        return path, ()  # opening it reports the error
     return path, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
 
 
@@ -149,7 +147,7 @@ def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, 
         return str(error)
 
 
-@lru_cache(maxsize=2)  # the target of a whole list is read once; vocabularies are large
+@lru_cache(maxsize=2)  # the target of a list of drafts is read once; vocabularies are large
 def _read(source: tuple[Path, tuple[Stamp, ...]]) -> Vocabulary:
     from engine.text.tokenizer.gguf import facts_from_gguf
     from engine.text.tokenizer.hf_folder import facts_from_folder

@@ -1,4 +1,4 @@
-"""The number of tokens to guess next, from what was accepted, what passes cost, and whether guessing pays."""
+"""How many tokens to draft next, from the acceptance rate, the cost of passes and whether drafting pays."""
 
 from __future__ import annotations
 
@@ -6,47 +6,50 @@ from collections import deque
 from statistics import median, median_low
 
 _TIMES = 9
-"""Passes of one length whose median time counts: on a busy machine, single passes are many times slower."""
+"""Timed passes kept for each length; the median counts because single passes are much slower on a busy
+machine.
+"""
 _SURE = 3
-"""Passes from which a median is trusted; with fewer, the cost is estimated from other lengths."""
+"""Passes after which a median is trusted; with fewer, the cost is estimated from other lengths."""
 _LOOK = 8
-"""Every this many passes with guessing, a length with too few measurements is tried."""
+"""Every this many drafted passes, a length with too few measurements is tried."""
 _OLD = 100
 _WINDOW = 32
-"""Passes with guessing over which speed is measured."""
+"""Drafted passes over which the speed is measured."""
 _MEMORY = 0.95
 _FIRST_RATE, _FIRST_WEIGHT = 0.7, 4.0
 GUESS_COST = 0.25
-"""Cost of one guess in plain passes, as long as it is not measured, or where timing must not count."""
+"""Cost of one drafted token in plain passes, until it is measured or if timing must not count."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
-"""Guessing pauses when it has lost the time of this many plain passes, or this share of what it had gained.
+"""Drafting pauses after losing the time of this many plain passes (least, most), or this share of its gains.
 """
 
 _LEAST_ROW = 0.05
-"""The least cost of a guess, so that hopeless ones are not made."""
+"""The least cost of a drafted token, so that hopeless ones are not proposed."""
 
 _START = (True, False) * 3 + (True,) * 12
-"""Whether to guess in the first passes; plain ones between them are measured."""
+"""Whether to draft in the first passes; the plain ones between them are measured."""
 _START_FREE = (True,) * 18
-"""Here passes without a guess count as plain ones."""
+"""Here passes without a draft count as plain ones."""
 _PROBE = (True,) * 16
 _GOING = (True,) * 24 + (False,)
 _GOING_BLIND = (True,) * 25
-"""Where timing does not count, there is nothing to measure."""
+"""If timing does not count, there is nothing to measure."""
 _ALWAYS = (True,) * 63 + (False,)
 
 
 class DraftLengthController:
-    """Decides the length of each guess for one drafter, over any number of sequences.
+    """Decides the length of each draft for one drafter, over any number of sequences.
 
-    Call `next_length` before each pass and `record` after it. With `adaptive`, the length is the one with the
-    most expected tokens for its measured time, and guessing pauses while it is slower than plain passes; it
-    is tried again after ever longer pauses. Without, the length is always `longest`, except in a few plain
-    passes for measuring. `free`: asking costs nothing if nothing is guessed, as with n-grams; such a drafter
-    cuts its guesses itself, by `extra_cost`. `deterministic` lengths depend only on what was accepted, never
-    on timing, so that a seed gives the same reply again; `guess_cost` is then the cost of a guess in plain
-    passes, and otherwise until it is measured.
+    Call `next_length` before each pass and `record` after it. With `adaptive`, the length maximises expected
+    tokens per measured time, and drafting pauses while it is slower than plain passes, to be retried after
+    ever longer pauses. Otherwise the length is always `longest`, except in a few plain passes for measuring.
+
+    `free`: proposing nothing costs nothing, as with n-grams; such a drafter shortens its drafts itself, by
+    `extra_cost`. `deterministic`: lengths depend only on what was accepted, never on timing, so a seed
+    reproduces the reply. `guess_cost` is the cost of a drafted token in plain passes, if `deterministic` or
+    until measured.
     """
 
     def __init__(
@@ -66,48 +69,46 @@ class DraftLengthController:
         self.deterministic = deterministic
         self._guess_cost = guess_cost
         self._plain: deque[float] = deque(maxlen=_TIMES)
-        # by guessed tokens, of the passes for which a guess was asked
+        # by drafted tokens, of the passes for which a draft was requested
         self._times: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] | None = {}  # of the above, None until computed
+        self._medians: dict[int, float] | None = {}  # of the above; None until computed
         self._used: dict[int, int] = {}  # the last pass of each of these
         self._count = 0
-        self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (guessed, new tokens) of these passes
+        self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (drafted, new tokens) of these passes
         self._right, self._tested = _FIRST_RATE * _FIRST_WEIGHT, _FIRST_WEIGHT
         start = _START_FREE if free or deterministic else _START
         self._params = deque(start if adaptive else (True, False, True, False))
         self._state = "trying"  # then "going" or "pausing"
         self._pause = _SHORTEST_PAUSE
-        self._won = 0.0  # by guessing so far, in plain passes
-        self._lost = 0.0  # since guessing was last tried, or since it last led
+        self._won = 0.0  # by drafting so far, in plain passes
+        self._lost = 0.0  # since drafting was last tried, or since it last led
         self._asked = 0
 
     @property
     def on(self) -> bool:
-        """False while guessing pauses because it was slower than plain passes."""
+        """False while drafting pauses because it was slower than plain passes."""
         return self._state != "pausing"
 
     @property
     def acceptance(self) -> float:
-        """The running probability that a guess is accepted, given that those before it were."""
+        """The running probability that a drafted token is accepted, given that those before it were."""
         return self._right / self._tested
 
     @property
     def speedup(self) -> float:
-        """Measured tokens a second of the latest passes with guessing over those of plain passes; 0 while
-        either is unknown.
-        """
+        """Tokens/s of the latest drafted passes relative to plain passes; 0 until both are measured."""
         known = len(self._plain) > 1 and any(guessed for guessed, _ in self._window)
         return self._ratio(self._measured()) if known else 0.0
 
     def extra_cost(self, guessed: int) -> float:
-        """What this many guesses add to a pass, in plain passes: measured if there is enough data, else
-        assumed.
+        """What `guessed` drafted tokens add to a pass, in plain passes: measured if there is enough data,
+        else assumed.
         """
         costs = {count: cost for count, cost in self._costs().items() if len(self._times[count]) >= _SURE}
         return max(_LEAST_ROW * guessed, self._cost(costs, guessed) - 1.0)
 
     def next_length(self) -> int:
-        """How many tokens to guess before the next pass; 0 for a plain pass."""
+        """How many tokens to draft before the next pass; 0 for a plain pass."""
         if not self._params:
             self._plan_on()
         if not self._params[0]:
@@ -117,8 +118,8 @@ class DraftLengthController:
         return self._asked
 
     def record(self, drafted: int, accepted: int, new_tokens: int, seconds: float) -> None:
-        """A pass is done: `drafted` tokens were guessed, `accepted` of them kept, `new_tokens` written,
-        all in `seconds`.
+        """Record a pass: `drafted` tokens proposed, `accepted` of them kept, `new_tokens` generated, in
+        `seconds`.
         """
         if self._params:
             self._params.popleft()
@@ -142,9 +143,7 @@ class DraftLengthController:
             self._begin_pause()
 
     def _forget_old(self) -> None:
-        """Drop times of lengths that were not guessed lately: a wrong one would keep its length from being
-        tried again.
-        """
+        """Drop times of lengths not used lately: a wrong time would keep its length from being tried."""
         for guessed in [guessed for guessed, last in self._used.items() if self._count - last > _OLD]:
             del self._times[guessed], self._used[guessed]
 
@@ -172,8 +171,8 @@ class DraftLengthController:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _length_to_try(self) -> int:
-        """The best length; now and then one beside it whose cost is only supposed from others, until that
-        is measured.
+        """The best length, or now and then a neighbour whose cost is only estimated, so that it gets
+        measured.
         """
         best = self._best_length()
         if self.deterministic or self._count % _LOOK:
@@ -193,16 +192,16 @@ class DraftLengthController:
         return best
 
     def _ratio(self, costs: dict[int, float]) -> float:
-        """Tokens of the window for each plain pass's time that it took."""
+        """Tokens of the window divided by the time they took in plain passes."""
         spent = sum(self._cost(costs, guessed) for guessed, _ in self._window)
         return sum(tokens for _, tokens in self._window) / spent if spent else 1.0
 
     def _costs(self) -> dict[int, float]:
-        """The known costs that lengths may depend on."""
+        """The known costs on which lengths may depend; none if `deterministic`."""
         return {} if self.deterministic else self._measured()
 
     def _measured(self) -> dict[int, float]:
-        """Median times in plain passes, by guessed tokens; empty while plain passes are unknown."""
+        """Median times in plain passes, by drafted tokens; empty until plain passes are measured."""
         if self._medians is None:
             plain = median(self._plain) if len(self._plain) > 1 else 0.0
             sure = {
@@ -214,7 +213,7 @@ class DraftLengthController:
         return self._medians
 
     def _cost(self, costs: dict[int, float], guessed: int) -> float:
-        """The cost of a pass with so many guessed tokens: known, or on the line through the nearest known
+        """The cost of a pass with `guessed` drafted tokens: known, or interpolated from the nearest known
         ones.
         """
         if guessed in costs:

@@ -1,4 +1,4 @@
-"""Drafting with a smaller model, which follows the text in a cache of its own and samples the guesses."""
+"""Drafting with a smaller model, which follows the text in its own KV cache and samples the draft tokens."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from engine.models.paged import PagedCache
 
 GUESS = 16
-"""The purpose of the random numbers for guesses; the target uses smaller ones."""
+"""The purpose of the random numbers for draft tokens; the target uses smaller ones."""
 GREEDY_THRESHOLD, SAMPLED_THRESHOLD = 0.25, 0.1
 
 
 class DraftModel:
-    """A `Drafter` over a second model. Used by one thread; `close` returns the pages, not the cache.
+    """A `Drafter` with a second model. Used by one thread; `close` returns the pages, not the cache.
 
     `sampler_factory` makes the sampler of a sequence at `begin`: the target's settings, without the steps
-    that learn from sampled tokens (mirostat, adaptive p) or are random themselves (XTC). A greedy sampler's
-    guesses are certain; otherwise each is sampled and carries the distribution it was sampled from. Only ids
-    below `vocabulary`, the target's size, are guessed (0: all).
+    that learn from sampled tokens (mirostat, adaptive p) or are random themselves (XTC). With a greedy
+    sampler proposals are certain; otherwise each is sampled and carries its distribution. Only ids below
+    `vocabulary`, the target's size, are proposed (0: all).
 
-    Guessing stops where the model, before any sampler step, gives its likeliest token less than `threshold`
-    (None: 0.25 for greedy, 0.1 for sampled guesses). The sampled token plays no part in that, so that guesses
-    keep their distribution. Setting `stop` ends reading and guessing after the running step.
+    Drafting stops when the model gives its likeliest token, before any sampler step, a probability below
+    `threshold` (None: 0.25 for greedy, 0.1 for sampled proposals). The sampled token has no influence on
+    that, so proposals keep their distribution. Setting `stop` ends prefill and drafting after the running
+    step.
     """
 
     def __init__(
@@ -55,29 +56,27 @@ class DraftModel:
         self._shared = min(own, vocabulary or own)
         self._sampler = sampler_factory()
         self._lease: Lease | None = None
-        self._agreed = 0  # tokens of the lease that were in the text at the last call
+        self._agreed = 0  # leading tokens of the lease known to match the text at the last call
         self._calls = 0
 
     def begin(self, ids: Sequence[int]) -> None:
-        """A new sequence: what the cache still holds of it is taken up, the rest is read by `catch_up` or
-        `propose`.
-        """
+        """Start a sequence with what the cache still holds of it; `catch_up` or `propose` runs the rest."""
         self.close()
         self._sampler = self.sampler_factory()
         self._lease = self.cache.open(_list(ids))
         self._agreed, self._calls = self._lease.length, 0
 
     def close(self) -> None:
-        """Give the sequence's pages back; what was run stays cached."""
+        """Return the sequence's pages; what was run stays cached."""
         if self._lease is not None:
             self._lease.close()
             self._lease = None
 
     def catch_up(self, ids: Sequence[int]) -> Generator[Prefill, None, None]:
-        """Read what the cache lacks of `ids` but for the last chunk, with progress after each; ends early
-        when `stop` is set.
+        """Prefill what the cache lacks of `ids`, except the last chunk, with progress after each chunk.
 
-        Raises `ContextTooLong` when it does not fit; `propose` has no guesses then.
+        Ends early when `stop` is set. Raises `ContextTooLong` if `ids` do not fit; `propose` then drafts
+        nothing.
         """
         ids = _list(ids)
         lease = self._aligned(ids)
@@ -88,17 +87,14 @@ class DraftModel:
             yield Prefill(lease.length, len(ids), cached)
 
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
-        """At most `count` guesses; none while `stop` is set, or where the text does not fit this model.
-
-        See `Drafter.propose`.
-        """
+        """At most `count` proposals; none while `stop` is set or if the text does not fit this model."""
         ids = _list(ids)
         room = self.cache.context_length - len(ids) + 1
         guesses: list[Proposal] = []
         if count < 1 or room < 1 or not ids or max(ids[self._aligned(ids).length :]) >= self._own_vocabulary:
             return guesses
         self._calls += 1
-        with suppress(ContextTooLong):  # other sequences hold the pages: guess no further
+        with suppress(ContextTooLong):  # other sequences hold the pages: draft no further
             self._guess(ids, min(count, room), guesses)
         return guesses
 
@@ -120,7 +116,7 @@ class DraftModel:
             waiting = [proposal.id]
 
     def _next(self, logits: Floats, text: list[int]) -> Proposal | None:
-        """The guess of what follows `text`; None where it is too unlikely to be right."""
+        """The proposal after `text`; None if it is too unlikely to be accepted."""
         distribution = self._sampler.distribution(logits, text).final
         threshold = self.threshold
         if threshold is None:
@@ -129,13 +125,13 @@ class DraftModel:
             return None
         if distribution.greedy:
             return Proposal(distribution.sample(0.0))
-        # Each call counts as an attempt of its own: a place that is guessed again gets fresh numbers.
+        # Each call counts as an attempt: a position drafted again gets fresh random numbers.
         return Proposal(
             distribution.sample(self._sampler.uniform(len(text), GUESS, self._calls)), distribution
         )
 
     def _aligned(self, ids: list[int]) -> Lease:
-        """The lease, cut to where it parts from `ids`; at least the last of these is left to run."""
+        """The lease, truncated where it departs from `ids`; at least the last of `ids` is left to run."""
         if self._lease is None:
             self.begin(ids)
         lease = self._lease

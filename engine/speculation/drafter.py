@@ -1,4 +1,4 @@
-"""The protocol of drafters, which guess how a sequence continues."""
+"""The protocol of drafters, which propose how a sequence continues."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from engine.sampling.distribution import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A guessed token, and the distribution it was sampled from; None if the guess was certain."""
+    """A drafted token and the distribution it was sampled from; None if it was certain."""
 
     id: int
     distribution: Distribution | None = None
 
 
 class Drafter(Protocol):
-    """Guesses for one generator, sequence after sequence. Used by one thread."""
+    """Proposes tokens for one generator, sequence after sequence. Used by one thread."""
 
     def begin(self, ids: Sequence[int]) -> None:
-        """A new sequence starts with this prompt."""
+        """Start a sequence with this prompt."""
         ...
 
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
-        """At most `count` guesses of what follows `ids`, prompt and reply so far; `ids` may have been cut
-        since the last call.
+        """At most `count` proposals of what follows `ids`, prompt and reply so far.
+
+        `ids` may have been truncated since the last call.
         """
         ...
 
     def close(self) -> None:
-        """Release what the sequence held (cache pages); `begin` may follow."""
+        """Release what the sequence holds (cache pages); `begin` may follow."""
         ...

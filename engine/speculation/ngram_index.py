@@ -1,4 +1,4 @@
-"""An index of the runs of 1 to 5 tokens in a text, which can grow and be cut token by token."""
+"""An index of the runs of 1 to 5 tokens in a text that can grow and be truncated."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _FACTOR = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 _POWERS = [pow(_FACTOR, k, 1 << 64) for k in range(8)]
 _BULK = 64
-"""New tokens from which arrays are faster than a loop."""
+"""From this many new tokens, arrays are faster than a loop."""
 
 
 class NgramIndex:
-    """The places that followed each run of `shortest` to `longest` tokens of `text`, the latest first.
+    """The positions after each run of `shortest` to `longest` tokens of `text`, latest first.
 
-    The run of k tokens that ends before place p is stored once token p is known, under a polynomial hash of
-    64 bits; a chain of earlier places of the same run is kept, so that cutting the text undoes it. Memory:
-    about 70 bytes for each token and length of run.
+    The run of k tokens that ends before position p is stored once token p is known, under a 64-bit polynomial
+    hash. Earlier positions of the same run are chained, so that truncating the text undoes it. Memory: about
+    70 bytes for each token and run length.
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.text: list[int] = []
         self._orders = range(shortest, longest + 1)
-        # of the run before place i, at i; 0 where there is none
+        # of the run before position i, at i; 0 if there is none
         self._keys = {k: array("Q") for k in self._orders}
-        # the place before i with the same run, -1 for none
+        # the position before i with the same run; -1 for none
         self._before = {k: array("i") for k in self._orders}
         self._latest: dict[int, dict[int, int]] = {k: {} for k in self._orders}
 
@@ -49,7 +49,7 @@ class NgramIndex:
             self.text.append(token)
 
     def keys(self, text: Sequence[int]) -> Iterator[int]:
-        """The keys of the runs that end `text`, shortest first, as far as there are tokens."""
+        """The keys of the runs that end `text`, shortest first, as far as there are enough tokens."""
         key = 0
         for k in range(1, min(self._orders[-1], len(text)) + 1):
             key = (key + (text[-k] + 1) * _POWERS[k - 1]) & _MASK
@@ -61,16 +61,14 @@ class NgramIndex:
         first = max(0, start - reach)
         self.text.extend(ids)
         text = np.array(self.text[first:], np.uint64) + np.uint64(1)
-        key = np.zeros(len(text) + 1, np.uint64)  # at i: of the run that ends before place first + i
+        key = np.zeros(len(text) + 1, np.uint64)  # at i: of the run that ends before position first + i
         for k in range(1, reach + 1):
             key[k:] += text[: len(text) - k + 1] * np.uint64(_POWERS[k - 1])
             if k in self._latest:
                 self._store(k, key[start - first : -1].copy(), max(start, k))
 
     def _store(self, k: int, keys: np.ndarray[tuple[int], np.dtype[np.uint64]], begin: int) -> None:
-        """Keys of the places from the end of what is stored on; those before `begin` have no run of this
-        length.
-        """
+        """Store the keys of the next positions; those before `begin` have no run of length `k`."""
         start = len(self._keys[k])
         keys[: max(0, begin - start)] = 0
         before = np.full(len(keys), -1, np.int32)
@@ -89,7 +87,7 @@ class NgramIndex:
         latest.update(zip(valid.tolist(), range(begin, begin + len(valid)), strict=True))
 
     def cut(self, length: int) -> None:
-        """Forget the tokens from `length` on."""
+        """Truncate the text to `length` tokens."""
         for k in self._orders:
             keys, before, latest = self._keys[k], self._before[k], self._latest[k]
             for place in range(len(self.text) - 1, max(length, k) - 1, -1):
@@ -101,7 +99,7 @@ class NgramIndex:
         del self.text[length:]
 
     def places(self, k: int, key: int, limit: int) -> list[int]:
-        """At most `limit` places that followed the run of `k` tokens with this key, the latest first."""
+        """At most `limit` positions after the run of `k` tokens with this key, latest first."""
         place, before = self._latest[k].get(key, -1), self._before[k]
         found: list[int] = []
         while place >= 0 and len(found) < limit:

@@ -1,4 +1,4 @@
-"""Checking a guess: the token at a place, with exactly the distribution of the target model alone."""
+"""Verification of a draft: chooses tokens with exactly the distribution of the target model alone."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from engine.sampling.distribution import Distribution
 from engine.speculation.drafter import Proposal
 
 SAMPLE, ACCEPT, RESIDUAL = 0, 1, 2
-"""The purposes of random numbers: sampling from the target, testing a guess, sampling after a rejected one.
-"""
+"""Purposes of random numbers: sampling from the target, testing a draft token, sampling after a rejection."""
 
 
 def choose(
     target: Distribution, proposal: Proposal | None, uniform: Callable[[int], float]
 ) -> tuple[int, bool]:
-    """The token at one place and whether it is the guessed one; the token has exactly the distribution
-    `target`.
+    """The token at one position, with exactly the distribution `target`, and whether it is the drafted one.
 
     `uniform(purpose)` gives a number in [0, 1) for `SAMPLE`, `ACCEPT` or `RESIDUAL`, each used at most once
-    and independent of the guess. A guess d that was sampled from q is kept with probability
-    min(1, p(d) / q(d)), else the token is sampled from max(p - q, 0), normalised (Leviathan et al., arXiv
-    2211.17192, section 2.3). For a certain guess, q(d) = 1, that equals sampling from p and comparing, which
-    is done here, so that the text does not depend on the drafter.
+    and independent of the draft. A draft token d sampled from q is kept with probability min(1, p(d) / q(d));
+    otherwise the token is sampled from max(p - q, 0), normalised (Leviathan et al., arXiv 2211.17192, section
+    2.3). For a certain draft token, q(d) = 1, the method here is to sample from p and compare: it is
+    equivalent, and the text does not depend on the drafter.
     """
     if proposal is None:
         return target.sample(0.0 if target.greedy else uniform(SAMPLE)), False
@@ -33,7 +31,7 @@ def choose(
     if q is None or q.greedy or target.greedy:
         return _compared(target, proposal.id, uniform(SAMPLE))
     likely, guessed = target.probability(proposal.id), q.probability(proposal.id)
-    if guessed <= 0.0:  # it was not sampled from q: compare it, as any other guess
+    if guessed <= 0.0:  # it was not sampled from q: compare it as if it were certain
         return _compared(target, proposal.id, uniform(SAMPLE))
     if uniform(ACCEPT) * guessed < likely:
         return proposal.id, True
@@ -49,9 +47,9 @@ def _compared(target: Distribution, guess: int, uniform: float) -> tuple[int, bo
 
 
 def residual(target: Distribution, q: Distribution) -> Distribution | None:
-    """max(p - q, 0), normalised, on the target's ids; None if only rounding is left, as p equals q.
+    """max(p - q, 0), normalised, on the target's ids; None if nothing is left, as p equals q up to rounding.
 
-    Vocabularies may differ in size; tokens that one of them lacks have probability 0 there.
+    Vocabularies may differ in size; tokens missing in one have probability 0 there.
     """
     left = target.probabilities.copy()
     if target.ids is not None:
@@ -72,7 +70,7 @@ def residual(target: Distribution, q: Distribution) -> Distribution | None:
 
 def _of(q: Distribution, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.floating]:
     """The probability in `q` of each of `ids`."""
-    # Only the touched parts of a fresh zero array take memory, so a dense one is cheap even for few ids.
+    # Only the touched pages of a fresh zero array take memory, so a dense one is cheap even for few ids.
     dense = np.zeros(int(ids.max()) + 1, q.probabilities.dtype)
     if q.ids is None:
         common = min(len(dense), len(q.probabilities))

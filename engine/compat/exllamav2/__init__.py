@@ -1,11 +1,10 @@
-"""ExLlamaV2's names over this engine: scripts written for its streaming generator run with another import
-line.
+"""ExLlamaV2's names over this engine: scripts for its streaming generator run once their imports are changed.
 
     from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
     from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 
-Names, arguments and defaults are those of exllamav2 0.3; nothing of it is used. Where it has known faults (a
-stop string hidden by another one's beginning, state that leaks between sequences), this does what is meant.
+Names, arguments and defaults are those of exllamav2 0.3, but none of its code is used. Its known bugs (a stop
+string hidden by the beginning of another, state that leaks between sequences) are not reproduced.
 """
 
 from __future__ import annotations

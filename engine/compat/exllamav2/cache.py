@@ -1,4 +1,4 @@
-"""`ExLlamaV2Cache` and its quantised kinds: the key/value cache of one model."""
+"""`ExLlamaV2Cache` and its quantised variants: the KV cache of one model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2Cache:
-    """An FP16 cache; with `lazy` it is made by `ExLlamaV2.load_autosplit`.
+    """An FP16 KV cache, no longer than the model's context; with `lazy`, `ExLlamaV2.load_autosplit` allocates
+    it.
 
-    It is never longer than the model can address.
-
-    `batch_size` 2 makes room for both rows of guidance. Raises ValueError for any other than 1 and 2.
+    `batch_size` 2 makes room for both rows of guidance. Raises ValueError for sizes other than 1 and 2.
     """
 
     dtype = "fp16"
@@ -43,16 +42,16 @@ class ExLlamaV2Cache:
 
     @property
     def paged(self) -> PagedCache:
-        """The cache itself, made when first asked for."""
+        """The cache itself, allocated on first use."""
         self.allocate()
         assert self._paged is not None
         return self._paged
 
     @property
     def current_seq_len(self) -> int:
-        """Tokens of the latest sequence that the cache holds.
+        """Tokens of the latest sequence in the cache.
 
-        Setting it to 0 forgets everything; another number: ValueError.
+        Setting it to 0 clears the cache; any other value raises ValueError.
         """
         return max(0, len(self._writer.sequence) - 1) if self._writer is not None else 0
 
@@ -68,13 +67,15 @@ class ExLlamaV2Cache:
             self._paged.table.forget()
 
     def taken_by(self, generator: StepByStep | None) -> None:
-        """This generator writes next: a sequence that another one has open ends."""
+        """Make this generator the writer; a sequence that another generator has open is closed."""
         if self._writer is not None and self._writer is not generator:
             self._writer.close()
         self._writer = generator
 
     def allocate(self) -> None:
-        """Take the memory. Raises `NotEnoughMemory`, `BadSetting` for a length the model cannot address."""
+        """Allocate the memory. Raises `NotEnoughMemory`, or `BadSetting` for a length beyond the model's
+        context.
+        """
         if self._paged is None:
             model = self.model.model
             dtype = self.dtype if model.backend.name != "reference" or self.dtype != "fp16" else "auto"
@@ -93,7 +94,7 @@ class ExLlamaV2Cache:
 
 
 class ExLlamaV2Cache_8bit(ExLlamaV2Cache):
-    """FP8."""
+    """FP8 keys and values."""
 
     dtype = "fp8"
 

@@ -40,20 +40,22 @@ class ExLlamaV2Sampler:
 def ExLlamaV2PrefixFilter(
     model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]
 ) -> PrefixFilter:
-    """The reply begins with one of these texts."""
+    """A filter for replies that begin with one of these texts."""
     return PrefixFilter(tokenizer.tokenizer, prefix_strings)
 
 
 def ExLlamaV2SelectFilter(
     model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, options: Sequence[str], case_insensitive: bool = False
 ) -> SelectFilter:
-    """The reply is one of these texts."""
+    """A filter for replies that are one of these texts."""
     return SelectFilter(tokenizer.tokenizer, options, case_insensitive)
 
 
 class ExLlamaV2BaseGenerator:
-    """Whole replies. `model`, `cache` and `tokenizer` are this package's objects; several generators may
-    share a cache, in which one sequence at a time is open.
+    """Generates whole replies.
+
+    `model`, `cache` and `tokenizer` are this package's objects. Several generators may share a cache, in
+    which one sequence at a time is open.
     """
 
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2Cache, tokenizer: ExLlamaV2Tokenizer) -> None:
@@ -65,8 +67,8 @@ class ExLlamaV2BaseGenerator:
 
     @property
     def sequence_ids(self) -> Any:
-        """Prompt and reply of the latest sequence, a stop token included: (1, n) int64; None before the
-        first one.
+        """Prompt and reply of the latest sequence, including a stop token: (1, n) int64; None if there is
+        none.
         """
         import torch
 
@@ -74,18 +76,18 @@ class ExLlamaV2BaseGenerator:
         return torch.tensor([ids], dtype=torch.int64) if ids else None
 
     def full(self) -> bool:
-        """Whether the latest sequence has used up the context."""
+        """Whether the latest sequence fills the context."""
         return len(self._steps.sequence) >= self.cache.paged.context_length
 
     def warmup(self) -> None:
-        """Run one token, so that the first reply need not wait for anything."""
+        """Run one token, so that the first reply does not wait for initialisation."""
         self.cache.taken_by(self._steps)
         cache = self.cache.paged
         with cache.open([0]) as lease:
             cache.run(lease, [0])
 
     def close(self) -> None:
-        """End the open sequence and give its pages back."""
+        """Close the open sequence and release its pages."""
         self._steps.close()
 
     def generate_simple(
@@ -106,10 +108,10 @@ class ExLlamaV2BaseGenerator:
         filters: Sequence[Filter] | None = None,
         filter_prefer_eos: bool = False,
     ) -> Any:
-        """One whole reply, or a list of them for a list of prompts, each after its prompt unless
+        """One whole reply, or a list of replies for a list of prompts; prefixed with the prompt unless
         `completion_only`.
 
-        `stop_token` -1 is the tokenizer's own, None never stops. Stop conditions are not looked at.
+        `stop_token` -1 means the tokenizer's stop tokens, None never stops. Stop conditions are ignored.
         """
         if not isinstance(prompt, str):
             return [
@@ -139,7 +141,7 @@ class ExLlamaV2BaseGenerator:
         self, request: GenerationRequest, gen_settings: Settings, loras: Any, max_new_tokens: int | None,
         abort: threading.Event | None, *, probabilities: bool = False, input_embeddings: Any = None,
     ) -> None:  # fmt: skip
-        """Begin a sequence, replacing one that another generator may have open in the same cache.
+        """Begin a sequence; one that another generator has open in the same cache is closed.
 
         Raises `NotSupportedYet` for embeddings as input, and what `StreamingGenerator.stream` and opening an
         adapter raise.
@@ -159,18 +161,18 @@ class ExLlamaV2BaseGenerator:
         self._steps.begin(request, abort, probabilities=probabilities)
 
     def _speculation(self) -> SpeculationSettings:
-        """How sequences are drafted."""
+        """The drafting settings of a sequence."""
         return SpeculationSettings()
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     """A streaming generator over this package's objects; ids, probabilities and logits are torch tensors.
 
-    With a draft model `num_speculative_tokens`, at most 7, are drafted at a time, as long as each is likelier
-    than `speculative_prob_threshold`. With `speculative_ngram` matches of `speculative_ngram_min` to
-    `speculative_ngram_max` tokens are looked up instead, and a pass has at most `speculative_ngram_max_inf`
-    tokens, the one that is due included. Raises `BadSetting` for a draft model whose vocabulary does not
-    match.
+    With a draft model, up to `num_speculative_tokens` (at most 7) are drafted at a time, while each is
+    likelier than `speculative_prob_threshold`. With `speculative_ngram`, matches of `speculative_ngram_min`
+    to `speculative_ngram_max` tokens are looked up instead, and a pass has at most
+    `speculative_ngram_max_inf` tokens, including the one that follows without drafting. Raises `BadSetting`
+    if the draft model's vocabulary does not match.
     """
 
     def __init__(
@@ -200,7 +202,6 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.speculative_ngram_max_inf = 3
 
     def set_stop_conditions(self, stop_conditions: Iterable[int | str | StopCondition]) -> None:
-        """As `StepByStep.set_stop_conditions`."""
         self._steps.set_stop_conditions(list(stop_conditions))
 
     def begin_stream_ex(
@@ -223,7 +224,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         max_new_tokens: int | None = None,
         seed: int | None = None,
     ) -> None:
-        """Read the prompt and get ready for `stream_ex`.
+        """Prefill the prompt and get ready for `stream_ex`.
 
         Blocks until the prompt is in the cache or `abort_event` is set. `input_ids` is a list, or an array or
         tensor of shape (n,) or (1, n). With guidance (`gen_settings.cfg_scale`) it has two rows, the prompt
@@ -246,7 +247,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         )  # fmt: skip
 
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
-        """As `StepByStep.step`, with torch tensors."""
+        """`StepByStep.step` with torch tensors."""
         import numpy as np
         import torch
 
@@ -278,9 +279,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         )
 
     def stream(self) -> tuple[Any, ...]:
-        """The older form of `stream_ex`: (chunk, eos, ids), then the probabilities and the logits where
-        they were asked for.
-        """
+        """The older form of `stream_ex`: (chunk, eos, ids), then probabilities and logits if requested."""
         result = self.stream_ex()
         probabilities, logits = self._returns
         return (
@@ -289,19 +288,18 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         )  # fmt: skip
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
-        """As `StepByStep.draft_stats`."""
         return self._steps.draft_stats()
 
     def reset_sd_stats(self) -> None:
-        """Count from zero."""
+        """Reset the drafting statistics."""
         self._steps.reset_draft_stats()
 
     def ngram_preload(self, input_ids: Any) -> None:
-        """Let n-gram drafting guess from this text too: ids as `begin_stream_ex` takes them."""
+        """Let n-gram drafting use this text too; `input_ids` as in `begin_stream_ex`."""
         self._generator.drafters.preload(prompt_rows(input_ids, None, None, None)[0])
 
     def close(self) -> None:
-        """End the open sequence, give its pages back, and release a draft cache that was made here."""
+        """Close the open sequence, release its pages, and drop the draft model."""
         super().close()
         self._generator.drafters.drop_model()
 

@@ -1,4 +1,4 @@
-"""`ExLlamaV2Lora`: a LoRA adapter for the `loras` of the generators."""
+"""`ExLlamaV2Lora`: a LoRA adapter for the `loras` argument of the generators."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from engine.weights.lora_adapter import open_adapter
 
 
 class ExLlamaV2Lora:
-    """An adapter's folder and how strongly it counts; its weights are read when a generator first uses it."""
+    """An adapter's folder and scaling; a generator reads the weights when it first uses them."""
 
     def __init__(
         self, model: ExLlamaV2, lora_config_path: str | Path, lora_path: str | Path, lora_scaling: float = 1.0
     ) -> None:
-        """Both files lie in one folder, as PEFT saves them. Raises what `open_adapter` raises."""
+        """Both files are in one folder, as PEFT saves them. Raises what `open_adapter` raises."""
         self.folder = Path(lora_config_path).parent
         self.lora_scaling = float(lora_scaling)
         open_adapter(self.folder)
@@ -30,11 +30,11 @@ class ExLlamaV2Lora:
         return cls(model, folder / "adapter_config.json", folder / "adapter_model.safetensors", lora_scaling)
 
     def unload(self) -> None:
-        """Nothing is held here: a generator lets go of an adapter when it is told to use others."""
+        """Does nothing: a generator releases an adapter when it switches to others."""
 
 
 def wanted(loras: Any) -> tuple[tuple[str, float], ...]:
-    """(folder, strength) of one adapter, several, or None. Raises ValueError for anything else."""
+    """(folder, scaling) of one adapter, several, or None. Raises ValueError for anything else."""
     several: Sequence[Any] = () if loras is None else loras if isinstance(loras, list | tuple) else (loras,)
     wrong = next((lora for lora in several if not isinstance(lora, ExLlamaV2Lora)), None)
     if wrong is not None:

@@ -1,4 +1,4 @@
-"""`ExLlamaV2Config` and `ExLlamaV2`: a model folder or GGUF file, and the model once it is loaded."""
+"""`ExLlamaV2Config` and `ExLlamaV2`: a model folder or GGUF file, and the loaded model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ class LazyCache(Protocol):
 
 
 class ExLlamaV2Config:
-    """Where a model is and how long its sequences may be.
-
-    `prepare` reads the headers; raises what `describe` raises.
-    """
+    """Where a model is and how long its sequences may be. The constructor raises what `describe` raises."""
 
     def __init__(self, model_dir: str | Path | None = None) -> None:
         self.model_dir = model_dir
@@ -38,7 +35,7 @@ class ExLlamaV2Config:
             self.prepare()
 
     def prepare(self) -> None:
-        """Read the headers and take over what they say."""
+        """Read the headers and set the attributes from them. Raises what `describe` raises."""
         from engine.models import describe
 
         if self.model_dir is None:
@@ -50,11 +47,11 @@ class ExLlamaV2Config:
         self.eos_token_id = next(iter(self.info.stop_token_ids), None)
 
     def arch_compat_overrides(self, quiet: bool = False, warn_only: bool = False) -> None:
-        """Nothing has to be overridden: every model that loads runs with all that this engine has."""
+        """Does nothing: no model needs overrides here."""
 
 
 class ExLlamaV2:
-    """A model; `load`, or `load_autosplit` with a lazy cache, brings it into memory."""
+    """A model; `load`, or `load_autosplit` with a lazy cache, loads it."""
 
     def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False) -> None:
         self.config = config
@@ -76,9 +73,9 @@ class ExLlamaV2:
         callback: Progress | None = None,
         **_: Any,
     ) -> None:
-        """Load the weights; `callback(done, total)` hears of the progress.
+        """Load the weights; calls `callback(done, total)` with the progress.
 
-        Splits over several devices have no meaning here.
+        `gpu_split` is ignored.
         """
         for _progress in self.load_gen(gpu_split, lazy, stats, callback):
             pass
@@ -91,7 +88,7 @@ class ExLlamaV2:
         callback: Progress | None = None,
         **_: Any,
     ) -> Generator[float, None, None]:
-        """`load`, yielding the share that is done, 0 to 100."""
+        """`load`, yielding the progress in percent."""
         from engine.backends import make_backend
         from engine.models import preparation, read_model
         from engine.models.describe import describe_checkpoint
@@ -119,7 +116,7 @@ class ExLlamaV2:
                 try:
                     self._model = yield from mapped(loading, share)
                 except BaseException as error:
-                    forget_frames(error)  # which hold what was loaded
+                    forget_frames(error)  # their locals hold what was loaded
                     backend.trim()
                     raise
             finally:
@@ -134,7 +131,7 @@ class ExLlamaV2:
         callback: Progress | None = None,
         **_: Any,
     ) -> None:
-        """Load the weights and make the lazy cache."""
+        """Load the weights and allocate the lazy cache."""
         self.load(callback=callback)
         cache.allocate()
 

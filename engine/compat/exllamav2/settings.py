@@ -1,5 +1,5 @@
-"""`ExLlamaV2Sampler.Settings`: a mutable block with that program's field names and defaults, read when a
-sequence begins.
+"""`ExLlamaV2Sampler.Settings`: mutable, with ExLlamaV2's field names and defaults, read when a sequence
+begins.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
 
 BREAKERS = (".", ",", "!", "?", "<", ">", "[", "]", "(", ")", "{", "}", "\\n", "\\t", '"')
-"""Texts that end a passage for DRY where no tokens are named."""
+"""Texts whose tokens are DRY's sequence breakers by default."""
 
 
 @dataclass
 class Settings:
-    """How the next token is drawn.
+    """How the next token is sampled.
 
-    `frozen()` gives the engine's settings, `tables()` what concerns single tokens.
+    `frozen()` gives the engine's settings, `tables()` the settings of individual tokens.
     """
 
     token_repetition_penalty: float = 1.025
@@ -70,7 +70,7 @@ class Settings:
 
     @classmethod
     def greedy(cls, **more: Any) -> Self:
-        """Always the likeliest token."""
+        """Settings that always take the likeliest token."""
         return cls(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1} | more)
 
     def greedy_clone(self) -> Self:
@@ -80,15 +80,15 @@ class Settings:
         return other
 
     def clone(self) -> Self:
-        """A copy that shares nothing with this one."""
+        """A deep copy."""
         return copy.deepcopy(self)
 
     def disallow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
-        """These tokens are never drawn."""
+        """Never sample these tokens."""
         self._banned |= frozenset(int(token) for token in tokens)
 
     def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
-        """Only these tokens are drawn."""
+        """Sample only these tokens."""
         self._allowed = frozenset(int(token) for token in tokens)
 
     def frozen(self) -> SamplerSettings:
@@ -132,16 +132,16 @@ class Settings:
         )
 
     def tables(self, tokenizer: Tokenizer) -> TokenTables:
-        """Bias, allowed and banned tokens, and those that DRY and XTC look at, where these are on."""
+        """Bias, allowed and banned tokens, and the special tokens of DRY and XTC if these are on."""
         given = [] if self.token_bias is None else self.token_bias
-        # `tolist` takes a tensor of any type from any device, and a whole vocabulary at once.
+        # `tolist` works for tensors of any dtype on any device.
         bias = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)[
             : tokenizer.vocab_size
         ]
         biased = np.flatnonzero(bias)
         breakers: frozenset[int] = frozenset()
         protected: frozenset[int] = frozenset()
-        if self.dry_multiplier > 0:  # looking through the vocabulary takes most of a second
+        if self.dry_multiplier > 0:  # searching the vocabulary takes most of a second
             named = self.dry_sequence_breakers
             breakers = frozenset(named) if named is not None else ids_containing(tokenizer, BREAKERS)
         if self.xtc_probability > 0:
@@ -158,5 +158,5 @@ class Settings:
 
 
 def _off_at_zero(value: float) -> float:
-    """1 switches a share off here; 0 and everything above 1 do it there."""
+    """1 disables these settings here; in ExLlamaV2, 0 and values of at least 1 do."""
     return value if 0 < value < 1 else 1.0

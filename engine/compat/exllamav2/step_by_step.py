@@ -22,7 +22,7 @@ from engine.text.stops.conditions import StopCondition, StopRules
 
 @dataclass
 class DraftCounts:
-    """Tokens of several sequences: all, those that a drafter proposed, and those of them that were kept."""
+    """Counts over several sequences: all new tokens, those drafted, and the drafted tokens accepted."""
 
     tokens: int = 0
     drafted: int = 0
@@ -30,11 +30,11 @@ class DraftCounts:
 
     @classmethod
     def of(cls, opened: OpenSequence) -> DraftCounts:
-        """Those of a sequence so far."""
+        """The counts of a sequence so far."""
         return cls(opened.sequence.new_tokens, opened.stats.drafted, opened.sequence.accepted_drafts)
 
     def plus(self, other: DraftCounts, sign: int = 1) -> DraftCounts:
-        """The sum, or the difference with `sign` -1."""
+        """The sum, or with `sign` -1 the difference."""
         return DraftCounts(
             self.tokens + sign * other.tokens,
             self.drafted + sign * other.drafted,
@@ -43,10 +43,9 @@ class DraftCounts:
 
 
 class StepByStep:
-    """`begin` reads a prompt, then each `step` chooses one token. One sequence is open at a time.
+    """`begin` prefills a prompt, then each `step` chooses one token. One sequence is open at a time.
 
-    `rules` are the stop rules of the sequences to come: before `set_stop_conditions` the tokenizer's own stop
-    tokens.
+    `rules` are the stop rules of future sequences; until `set_stop_conditions`, the tokenizer's stop tokens.
     """
 
     def __init__(self, generator: StreamingGenerator) -> None:
@@ -60,15 +59,16 @@ class StepByStep:
 
     @property
     def sequence(self) -> Sequence[int]:
-        """The ids of the latest sequence, prompt and reply so far, a stop token included; none before it and
+        """The ids of the latest sequence, prompt and reply including a stop token; empty before `begin` and
         after `close`.
         """
         return self._opened.sequence.ids if self._opened is not None else ()
 
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
-        """Replace the stop rules: ints are token ids, strings are stop strings, besides the objects of
-        `engine.text.stops.conditions`. They count at once, for an open sequence too. Raises ValueError for
-        anything else.
+        """Replace the stop rules, also those of an open sequence.
+
+        Ints are token ids, strings are stop strings; the objects of `engine.text.stops.conditions` are
+        accepted too. Raises ValueError for anything else.
         """
         self.rules = StopRules.from_conditions(stop_conditions)
         if self._opened is not None and self._last is None:
@@ -77,7 +77,7 @@ class StepByStep:
     def begin(
         self, request: GenerationRequest, stop: threading.Event | None = None, *, probabilities: bool = False
     ) -> None:
-        """Read the prompt and get ready for `step`; a sequence that was open is closed.
+        """Prefill the prompt and get ready for `step`; an open sequence is closed.
 
         Blocks until the prompt is in the cache or `stop` is set. Raises as `StreamingGenerator.stream`.
         """
@@ -88,19 +88,20 @@ class StepByStep:
         step = self._next()
         while isinstance(step, Prefill) and step.done < step.total:
             step = self._next()
-        if isinstance(step, StepOutput):  # stopped while the prompt was read
+        if isinstance(step, StepOutput):  # stopped during the prefill
             self._waiting = step
 
     def step(self, banned: Sequence[int] | None = None) -> dict[str, Any]:
-        """Choose one token, with the ids in `banned` blocked, and return what it made certain.
+        """Choose one token, with the ids in `banned` blocked, and return the text and tokens that are now
+        final.
 
         Always: `chunk` (str, may be empty while text is held back), `eos` (bool), `chunk_token_ids` ((1, n)
-        int64, n >= 0). Asked for: `probs` (1, n), `top_tokens` and `top_probs` (1, n, k) - where fewer than k
-        tokens survive the sampler the rest is id 0 with probability 0 - and `logits` (1, n, V), the model's
-        own. `healed_token_id` once, when the token that replaced the prompt's last one is released;
-        `suppressed` when a banned string was taken back. With eos: `reason` (one of `core.STOP_REASONS`),
-        `trigger` (the text that fired) and `stats` (`core.Stats`). After eos, the last result is returned
-        again without its text. Raises RuntimeError when no sequence is open.
+        int64, n >= 0). On request: `probs` (1, n), `top_tokens` and `top_probs` (1, n, k), padded with id 0
+        and probability 0 if fewer than k tokens survive the sampler, and `logits` (1, n, V), the model's own.
+        `healed_token_id` once, when the token that replaced the prompt's last one is released; `suppressed`
+        when a banned string was taken back. With eos: `reason` (one of `core.STOP_REASONS`), `trigger` (the
+        text that matched) and `stats` (`core.Stats`). After eos, the last result is returned again without
+        its text. Raises RuntimeError if no sequence is open.
         """
         opened = self._opened
         if opened is None:
@@ -117,14 +118,16 @@ class StepByStep:
         return result
 
     def use_adapters(self, loras: Sequence[tuple[str, float]]) -> None:
-        """Put these adapters (folder, strength) on the model; the open sequence is closed first."""
+        """Apply these adapters (folder, scaling) to the model; if they change, the open sequence is closed
+        first.
+        """
         slot = AdapterSlot(self.generator.cache)
         if not slot.holds(loras):
             self.close()
             drain(slot.apply(loras))
 
     def draft_stats(self) -> tuple[float, float, int, int, int]:
-        """Drafting in all sequences since `reset_draft_stats`, the open one included: accepted / all tokens,
+        """Drafting statistics since `reset_draft_stats`, including the open sequence: accepted / all tokens,
         accepted / drafted, all tokens, drafted, accepted.
         """
         total = self._counts if self._opened is None else self._counts.plus(DraftCounts.of(self._opened))
@@ -133,19 +136,19 @@ class StepByStep:
         return efficiency, accuracy, total.tokens, total.drafted, total.accepted
 
     def reset_draft_stats(self) -> None:
-        """Count from zero, also in the middle of a sequence."""
+        """Reset the statistics, even in the middle of a sequence."""
         before = DraftCounts()
         self._counts = before if self._opened is None else before.plus(DraftCounts.of(self._opened), -1)
 
     def close(self) -> None:
-        """End the open sequence, if any, and return its pages; what was run stays cached."""
+        """Close the open sequence, if any, and release its pages; what was run stays cached."""
         if self._opened is not None:
             self._counts = self._counts.plus(DraftCounts.of(self._opened))
             self._opened.steps.close()
         self._opened = None
 
     def _next(self) -> Prefill | StepOutput:
-        """One step of the open sequence, which is closed when that fails."""
+        """One step of the open sequence, which is closed if the step fails."""
         assert self._opened is not None
         try:
             return next(self._opened.steps)
@@ -194,10 +197,9 @@ class StepByStep:
 def prompt_rows(ids: Any, mask: Any, offsets: Any, scale: float | None) -> tuple[list[int], Guidance | None]:
     """The prompt's ids and, from a second row, the guidance.
 
-    `ids` is a list, or array-like of shape (n,), (1, n), or with guidance (2, n); `mask` (rows, n) is true
-    where a token stands, false where a row is padded on its left; `offsets` (rows,) or (rows, 1) must be
-    minus the padding, as it follows from the mask. Raises ValueError for other shapes, for two rows without a
-    scale and for a scale without two rows.
+    `ids` is a list, or array-like of shape (n,), (1, n), or with guidance (2, n). `mask` (rows, n) is false
+    where a row is padded on its left; `offsets` (rows,) or (rows, 1) must be minus the padding of each row.
+    Raises ValueError for other shapes, for two rows without a scale and for a scale without two rows.
     """
     array = np.asarray(ids)
     if array.ndim == 1:

@@ -32,27 +32,27 @@ class ExLlamaV2Tokenizer:
 
     @property
     def eos_token_id(self) -> int | None:
-        """The id that ends a text."""
+        """The id of the end-of-sequence token."""
         return self.tokenizer.eos_token_id
 
     @property
     def bos_token_id(self) -> int | None:
-        """The id that begins a text."""
+        """The id of the beginning-of-sequence token."""
         return self.tokenizer.bos_token_id
 
     @property
     def pad_token_id(self) -> int:
-        """The id that fills short rows: the one that ends a text, which no mask lets through."""
+        """The id that pads short rows: `eos_token_id`, or 0 if there is none."""
         return self.tokenizer.eos_token_id or 0
 
     @property
     def newline_token_id(self) -> int | None:
-        """The id of a line break; None where it is no token."""
+        """The id of a line break; None if it is not a single token."""
         return self._only("\n")
 
     @property
     def space_token_id(self) -> int | None:
-        """The id of a space; None where it is no token."""
+        """The id of a space; None if it is not a single token."""
         return self._only(" ")
 
     @property
@@ -81,8 +81,9 @@ class ExLlamaV2Tokenizer:
         encode_special_tokens: bool = False,
         return_offsets: bool = False,
     ) -> Any:
-        """Ids (1, n) of a text, or (rows, n) of several; with `return_offsets` also minus the padding of
-        each row, (rows, 1) int32.
+        """Ids (1, n) of a text, or (rows, n) of several.
+
+        With `return_offsets`, also minus the padding of each row, (rows, 1) int32.
         """
         import torch
 
@@ -103,8 +104,9 @@ class ExLlamaV2Tokenizer:
         return [*ids, self.eos_token_id] if add_eos and self.eos_token_id is not None else ids
 
     def padding_mask(self, ids: Any) -> Any:
-        """(rows, n) bool, true where a token stands: the ids in front that equal `pad_token_id` are
-        padding, but for one row alone.
+        """(rows, n) bool, false for padding: the leading ids of a row that equal `pad_token_id`.
+
+        A single row has no padding.
         """
         import torch
 
@@ -113,9 +115,7 @@ class ExLlamaV2Tokenizer:
         return (ids != self.pad_token_id).to(torch.int64).cumsum(dim=1) > 0
 
     def decode(self, ids: Any, decode_special_tokens: bool = False) -> Any:
-        """The text of ids (n,), or a list of texts: one for each row of ids (rows, n), also of a single
-        one, or of a list of tensors.
-        """
+        """The text of ids (n,), or a list of texts for the rows of (rows, n) or for a list of tensors."""
         if getattr(ids, "ndim", 1) > 1 or (
             not hasattr(ids, "tolist") and any(hasattr(row, "__len__") for row in ids)
         ):
@@ -124,21 +124,21 @@ class ExLlamaV2Tokenizer:
         return self.tokenizer.decode(map(int, row), skip_special=not decode_special_tokens)
 
     def num_tokens(self, text: str) -> int:
-        """How many tokens a text takes."""
+        """The number of tokens of a text."""
         return len(self.tokenizer.encode(text))
 
     def get_vocab_size(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return self.tokenizer.vocab_size
 
     def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
-        """The text of every id; control tokens have one only where they are to be included."""
+        """The text of every id; empty for control tokens unless they are included."""
         if include_special_tokens:
             return list(self._pieces)
         return ["" if i in self.tokenizer.special_ids else piece for i, piece in enumerate(self._pieces)]
 
     def get_piece_to_id_dict(self) -> dict[str, int]:
-        """The id of every text that one token has; the lowest where several have it."""
+        """The id of every text that is a single token; the lowest id if there are several."""
         return {piece: i for i, piece in reversed([*enumerate(self._pieces)])}
 
     @cached_property
@@ -158,7 +158,7 @@ class ExLlamaV2Tokenizer:
         return torch.tensor([[token_id]], dtype=torch.int64)
 
     def single_id(self, piece: str) -> int:
-        """The id of the token with this text. Raises ValueError when there is none."""
+        """The id of the token with this text. Raises ValueError if there is none."""
         ids = self.tokenizer.encode(piece, special=True)
         if len(ids) == 1:
             return ids[0]
